@@ -1,0 +1,209 @@
+//! The agent: a provider, tools, a store and a prompt, and turns run with them.
+//!
+//! This is what an embedding program builds:
+//!
+//! ```
+//! use bantam::agent::{Agent, Request};
+//! use bantam::provider::demo::Demo;
+//!
+//! let agent = Agent::builder().provider(Demo).context("HOUSE", || "Answer in one line.".into()).build()?;
+//! let response = agent.run(&Request::new("time", "a-session"), &|_event| ());
+//! assert!(response.output.starts_with("It is"));
+//! # Ok::<(), bantam::error::Error>(())
+//! ```
+
+pub mod context;
+mod turn;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::bus::Origin;
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::message::Message;
+use crate::provider::{Provider, Retry, ToolOffer};
+use crate::secret::Redactor;
+use crate::session::{Memory, Store};
+use crate::tool::{Registry, Tool};
+use context::Prompt;
+
+/// What one turn may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Requests to the model. The last is asked without tools, so at least two are made when it wants tools.
+    pub max_steps: u32,
+    /// From first to last, all tries and tools included.
+    pub timeout: Duration,
+    pub retry: Retry,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_steps: 25,
+            timeout: Duration::from_secs(600),
+            retry: Retry { max: 3, first_wait: Duration::from_secs(1) },
+        }
+    }
+}
+
+/// See the module's description.
+pub struct Agent {
+    provider: Box<dyn Provider>,
+    tools: Registry,
+    offers: Vec<ToolOffer>,
+    store: Arc<dyn Store>,
+    prompt: Prompt,
+    limits: Limits,
+    stream: bool,
+    filter: Option<Filter>,
+}
+
+/// Changes what of the history is sent; what is stored stays as it is.
+pub type Filter = Box<dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync>;
+
+/// One turn to run.
+#[derive(Clone)]
+pub struct Request {
+    pub input: String,
+    /// The conversation it continues, as a file name: `cli_default`.
+    pub session: String,
+    pub origin: Origin,
+    pub cancel: Cancel,
+}
+
+impl Request {
+    /// A turn that nobody can stop.
+    pub fn new(input: impl Into<String>, session: impl Into<String>) -> Self {
+        let session = session.into();
+        let origin = Origin { channel: "library".to_owned(), chat: session.clone() };
+        Self { input: input.into(), session, origin, cancel: Cancel::new(None) }
+    }
+}
+
+impl Agent {
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder {
+            provider: None,
+            tools: Vec::new(),
+            store: None,
+            prompt: Prompt::default(),
+            limits: Limits::default(),
+            stream: true,
+            redactor: Redactor::default(),
+            filter: None,
+        }
+    }
+
+    /// `vendor/model`, as it is shown.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        self.provider.model()
+    }
+}
+
+/// Puts an [`Agent`] together.
+pub struct Builder {
+    provider: Option<Box<dyn Provider>>,
+    tools: Vec<Box<dyn Tool>>,
+    store: Option<Arc<dyn Store>>,
+    prompt: Prompt,
+    limits: Limits,
+    stream: bool,
+    redactor: Redactor,
+    filter: Option<Filter>,
+}
+
+impl Builder {
+    /// Who answers. There is no default.
+    #[must_use]
+    pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
+        self.provider = Some(Box::new(provider));
+        self
+    }
+
+    /// The same, when which one it is was decided at run time.
+    #[must_use]
+    pub fn boxed_provider(mut self, provider: Box<dyn Provider>) -> Self {
+        self.provider = Some(provider);
+        self
+    }
+
+    #[must_use]
+    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
+        self.tools.push(Box::new(tool));
+        self
+    }
+
+    /// Where conversations are kept. Default: in memory.
+    #[must_use]
+    pub fn store(mut self, store: impl Store + 'static) -> Self {
+        self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// The files that the prompt is made from. Default: none.
+    #[must_use]
+    pub fn prompt(mut self, prompt: Prompt) -> Self {
+        self.prompt = prompt;
+        self
+    }
+
+    /// One more part of the prompt, asked for at each turn. An empty text is left out.
+    #[must_use]
+    pub fn context(mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.prompt.add(title, text);
+        self
+    }
+
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Whether answers are asked for piece by piece.
+    #[must_use]
+    pub fn stream(mut self, stream: bool) -> Self {
+        self.stream = stream;
+        self
+    }
+
+    /// Strikes secrets from what tools say.
+    #[must_use]
+    pub fn redactor(mut self, redactor: Redactor) -> Self {
+        self.redactor = redactor;
+        self
+    }
+
+    /// Chooses what of the history is sent.
+    #[must_use]
+    pub fn history_filter(mut self, filter: impl Fn(Vec<Message>) -> Vec<Message> + Send + Sync + 'static) -> Self {
+        self.filter = Some(Box::new(filter));
+        self
+    }
+
+    /// # Errors
+    /// There is no provider, or two tools share a name.
+    pub fn build(self) -> Result<Agent> {
+        let provider = self.provider.ok_or_else(|| Error::failed("an agent needs a provider"))?;
+        let tools = Registry::new(self.tools, self.redactor)?;
+        let offers = tools.specs().map(|spec| ToolOffer {
+            name: spec.name.clone(),
+            description: spec.description.clone(),
+            schema: spec.schema.clone(),
+        });
+        Ok(Agent {
+            provider,
+            offers: offers.collect(),
+            tools,
+            store: self.store.unwrap_or_else(|| Arc::new(Memory::default())),
+            prompt: self.prompt,
+            limits: self.limits,
+            stream: self.stream,
+            filter: self.filter,
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! The one place that names concrete types: from a configuration to an agent.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::agent::context::Prompt;
+use crate::agent::{Agent, Limits};
+use crate::cancel::Cancel;
+use crate::config::vendors::Protocol;
+use crate::config::{Choice, Config, Env, Model};
+use crate::error::{Context, Error, Result};
+use crate::hands::Hands;
+use crate::hands::wire::Setup;
+use crate::http::{Client, Outgoing, Part, Settings};
+use crate::paths::Home;
+use crate::provider::demo::Demo;
+use crate::provider::openai::OpenAi;
+use crate::provider::{Provider, Retry};
+use crate::secret::Redactor;
+use crate::session::{Files, Memory};
+use crate::template;
+use crate::tool::exec::Exec;
+use crate::tool::files::{ListDir, ReadFile};
+
+/// Whether conversations are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    OnDisk,
+    Nothing,
+}
+
+/// What an agent is made from.
+pub struct Parts<'a> {
+    pub home: &'a Home,
+    pub config: &'a Config,
+    pub env: &'a Env,
+    /// There is a config.json: somebody has set this up, so nothing is guessed.
+    pub configured: bool,
+    pub keep: Keep,
+    pub stream: bool,
+}
+
+/// An agent, and what its user should know about it.
+pub struct Ready {
+    pub agent: Agent,
+    pub notices: Vec<String>,
+}
+
+/// Puts the agent together. The workspace is made from the template when it is missing.
+///
+/// # Errors
+/// No model can be chosen, or the workspace cannot be made.
+pub fn build(parts: &Parts) -> Result<Ready> {
+    let Parts { home, config, env, .. } = parts;
+    let mut notices = Vec::new();
+    let provider = provider(parts, &mut notices)?;
+    let workspace = workspace(home, config, env)?;
+    if !workspace.is_dir() {
+        template::write("workspace", &workspace).doing("making the workspace")?;
+    }
+    let hands = Arc::new(Hands::new(Setup {
+        workspace: workspace.clone(),
+        read_paths: config.tools.read_paths.clone(),
+        memory_mb: config.tools.exec.memory_mb,
+    }));
+    let defaults = &config.agents.defaults;
+    let mut builder = Agent::builder()
+        .boxed_provider(provider)
+        .tool(ListDir::new(hands.clone()))
+        .tool(ReadFile::new(hands.clone()))
+        .prompt(Prompt::from_files(home.agent(), workspace))
+        .redactor(Redactor::new(config.secrets(env)))
+        .stream(parts.stream)
+        .limits(Limits {
+            max_steps: defaults.max_tool_iterations,
+            timeout: Duration::from_secs(defaults.timeout),
+            retry: Retry {
+                max: defaults.max_retries,
+                first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
+            },
+        });
+    if config.tools.exec.enabled {
+        builder = builder.tool(Exec::new(hands, config.tools.exec.sandbox, config.tools.exec.timeout));
+    }
+    builder = match parts.keep {
+        Keep::OnDisk => builder.store(Files::new((*home).clone())),
+        Keep::Nothing => builder.store(Memory::default()),
+    };
+    Ok(Ready { agent: builder.build()?, notices })
+}
+
+fn provider(parts: &Parts, notices: &mut Vec<String>) -> Result<Box<dyn Provider>> {
+    let chosen = match parts.config.choose_model(parts.env)? {
+        Choice::Model(model) => Some(*model),
+        Choice::Nothing if parts.configured => {
+            return Err(Error::config("choosing the model: no model is configured and no key was found").hint(
+                "export OPENROUTER_API_KEY=... (or another vendor's), or set agents.defaults.model_name in config.json",
+            ));
+        }
+        Choice::Nothing => match local_model() {
+            Some(id) => {
+                notices.push(format!("no key is set: asking {id} of the Ollama on this machine"));
+                Some(parts.config.named(&format!("ollama/{id}"), parts.env)?)
+            }
+            None => {
+                notices.push(
+                    "no key is set, so the built-in demo answers; for a real model: export OPENROUTER_API_KEY=..."
+                        .to_owned(),
+                );
+                None
+            }
+        },
+    };
+    Ok(match chosen {
+        Some(model) if model.protocol == Protocol::OpenAi => Box::new(openai(model, parts.env)),
+        Some(_) | None => Box::new(Demo),
+    })
+}
+
+fn openai(model: Model, env: &Env) -> OpenAi {
+    OpenAi::new(model, env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from))
+}
+
+/// How long an Ollama on this machine has to answer: it has the list ready.
+const LOCAL: Duration = Duration::from_millis(500);
+
+/// The first model of an Ollama that answers on this machine.
+fn local_model() -> Option<String> {
+    let cancel = Cancel::new(Some(LOCAL));
+    let url = "http://localhost:11434/api/tags".to_owned();
+    let request = Outgoing { url, headers: Vec::new(), json: None };
+    let mut exchange = Client::new(Settings::default()).send(request, &cancel).ok()?;
+    let mut body = Vec::new();
+    loop {
+        match exchange.next(LOCAL).ok()? {
+            Part::Head(head) if head.status == 200 => {}
+            Part::Head(_) => return None,
+            Part::Body(piece) => body.extend_from_slice(&piece),
+            Part::End => break,
+        }
+    }
+    let tags: Value = serde_json::from_slice(&body).ok()?;
+    Some(tags.get("models")?.get(0)?.get("name")?.as_str()?.to_owned())
+}
+
+/// Where the agent works, absolute.
+fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
+    let written = config.agents.defaults.workspace.as_str();
+    if written.is_empty() {
+        return Ok(home.workspace());
+    }
+    let path = match (written.strip_prefix("~/"), env.get("HOME")) {
+        (Some(rest), Some(user)) => Path::new(user).join(rest),
+        _ => PathBuf::from(written),
+    };
+    std::path::absolute(path).doing("finding the workspace")
+}

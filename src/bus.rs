@@ -1,0 +1,127 @@
+//! The bus: what goes in to the dispatcher, what comes out of a turn, and the channels at both ends.
+
+use std::sync::mpsc::Sender;
+
+use crate::error::Error;
+use crate::message::Usage;
+
+/// Where a message came from and where its answer goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The channel's name: `cli`, `telegram`, `cron`.
+    pub channel: String,
+    /// The conversation within the channel.
+    pub chat: String,
+}
+
+/// A thing for the dispatcher to act on.
+#[derive(Clone, Debug)]
+pub struct Inbound {
+    pub origin: Origin,
+    /// The conversation it belongs to, as its file is called: `cli_default`.
+    pub session: String,
+    pub text: String,
+    pub kind: Kind,
+}
+
+/// What the dispatcher does with an [`Inbound`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A message for the model.
+    Message,
+    /// Ends the turn that is under way, at once.
+    Stop,
+}
+
+/// A thing for a channel to show.
+#[derive(Clone, Debug)]
+pub struct Outbound {
+    pub origin: Origin,
+    pub event: Event,
+}
+
+/// What happens during a turn. Events show; they never decide: dropping every one changes nothing that is stored.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The next piece of the answer's text.
+    Delta(String),
+    /// The text so far belonged to a step with tool calls, or to a try that is made again: it was not the answer.
+    DeltasVoid,
+    /// A tool call begins; one line for a person.
+    ToolStarted {
+        summary: String,
+    },
+    ToolFinished {
+        name: String,
+        ok: bool,
+        ms: u64,
+    },
+    /// Something the user should know that is not part of the answer.
+    Notice(String),
+    /// What `-v` shows: retries, timings.
+    Trace(String),
+    /// The turn is over and stored, for better or worse.
+    Done(Box<Response>),
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnStop {
+    Done,
+    /// The reply ran into its token limit; what there is was given.
+    Length,
+    /// Steps or time ran out.
+    Limit,
+    Cancelled,
+    Error,
+}
+
+impl TurnStop {
+    /// The word for it in `--json`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Length => "length",
+            Self::Limit => "limit",
+            Self::Cancelled => "cancelled",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// One tool call of a turn, for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallReport {
+    pub name: String,
+    pub ok: bool,
+    /// Milliseconds from dispatch to result.
+    pub ms: u64,
+}
+
+/// What a turn came to. Good and bad ends share it: a failed turn has an `error`, and still its output so far.
+#[derive(Clone, Debug)]
+pub struct Response {
+    pub output: String,
+    /// The output broke off: it is in the session, marked so, and is no answer.
+    pub partial: bool,
+    pub session: String,
+    /// `vendor/model`.
+    pub model: String,
+    pub stop: TurnStop,
+    /// Requests answered by the model.
+    pub steps: u32,
+    pub tool_calls: Vec<CallReport>,
+    pub usage: Usage,
+    /// Milliseconds from request to end.
+    pub ms: u64,
+    pub error: Option<Error>,
+}
+
+/// A way in and out: the terminal, Telegram.
+///
+/// Contract: `start` returns at once. The channel sends what comes in to `inbound`, shows every event it gets on the
+/// sender it returns, and ends when that sender's other clones are gone. It drops `inbound` when nothing more can come.
+pub trait Channel {
+    fn start(self, inbound: Sender<Inbound>) -> Sender<Outbound>;
+}

@@ -1,0 +1,156 @@
+//! Stopping a turn: a flag with a deadline, and hooks that wake whoever is blocked.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Why a wait ended early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Somebody stopped it.
+    Stopped,
+    /// Its time was up.
+    Deadline,
+}
+
+/// Shared by everything that works on one turn. Clones are the same turn.
+#[derive(Clone)]
+pub struct Cancel {
+    shared: Arc<Shared>,
+    deadline: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stopped: bool,
+    next: u64,
+    hooks: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
+}
+
+impl Cancel {
+    /// With `timeout`, [`Cancel::why`] says [`Why::Deadline`] once it has passed. Nobody is woken then: whoever waits
+    /// bounds the wait by [`Cancel::remaining`].
+    #[must_use]
+    pub fn new(timeout: Option<Duration>) -> Self {
+        Self { shared: Arc::default(), deadline: timeout.and_then(|t| Instant::now().checked_add(t)) }
+    }
+
+    /// The same flag with a new deadline.
+    #[must_use]
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { shared: self.shared.clone(), deadline: Instant::now().checked_add(timeout) }
+    }
+
+    /// Stops it: everything that waits is woken, now and whenever it tries to wait again.
+    pub fn stop(&self) {
+        let hooks = {
+            let mut state = self.lock();
+            state.stopped = true;
+            std::mem::take(&mut state.hooks)
+        };
+        self.shared.changed.notify_all();
+        for hook in hooks.into_values() {
+            hook();
+        }
+    }
+
+    /// Whether to go on, and if not, why.
+    #[must_use]
+    pub fn why(&self) -> Option<Why> {
+        if self.lock().stopped {
+            return Some(Why::Stopped);
+        }
+        self.deadline.filter(|d| *d <= Instant::now()).map(|_| Why::Deadline)
+    }
+
+    /// What is left until the deadline, at most `cap`.
+    #[must_use]
+    pub fn remaining(&self, cap: Duration) -> Duration {
+        self.deadline.map_or(cap, |d| d.saturating_duration_since(Instant::now()).min(cap))
+    }
+
+    /// Sleeps for `time` or until there is a reason not to go on.
+    ///
+    /// # Errors
+    /// The reason, if there is one.
+    pub fn sleep(&self, time: Duration) -> Result<(), Why> {
+        let until = Instant::now() + self.remaining(time);
+        let mut state = self.lock();
+        while !state.stopped {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        self.why().map_or(Ok(()), Err)
+    }
+
+    /// Runs `hook` when it is stopped, or at once if it already is. Dropping the guard takes the hook back.
+    #[must_use]
+    pub fn on_stop(&self, hook: impl FnOnce() + Send + 'static) -> Hook {
+        let mut state = self.lock();
+        let id = state.next;
+        state.next += 1;
+        if state.stopped {
+            drop(state);
+            hook();
+        } else {
+            state.hooks.insert(id, Box::new(hook));
+        }
+        Hook { shared: self.shared.clone(), id }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See [`Cancel::on_stop`].
+pub struct Hook {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).hooks.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_wakes_a_sleeper_and_runs_each_hook_once() {
+        let cancel = Cancel::new(None);
+        let (tx, rx) = std::sync::mpsc::channel();
+        let sender = tx.clone();
+        let _kept = cancel.on_stop(move || sender.send("kept").unwrap());
+        drop(cancel.on_stop(move || tx.send("dropped").unwrap()));
+        let sleeper = {
+            let cancel = cancel.clone();
+            std::thread::spawn(move || cancel.sleep(Duration::from_secs(60)))
+        };
+        cancel.stop();
+        cancel.stop();
+        assert_eq!(sleeper.join().unwrap(), Err(Why::Stopped));
+        assert_eq!(rx.try_iter().collect::<Vec<_>>(), ["kept"]);
+    }
+
+    #[test]
+    fn a_passed_deadline_is_a_reason_and_leaves_no_time() {
+        let cancel = Cancel::new(Some(Duration::ZERO));
+        assert_eq!(cancel.why(), Some(Why::Deadline));
+        assert_eq!(cancel.remaining(Duration::from_secs(9)), Duration::ZERO);
+        assert_eq!(cancel.sleep(Duration::from_secs(60)), Err(Why::Deadline));
+    }
+}

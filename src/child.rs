@@ -1,0 +1,33 @@
+//! The one constructor of child processes.
+//!
+//! Every child gets an environment built from nothing, so that what is not listed here cannot leak into it.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Where programs are looked for. Fixed: the user's own PATH may lead into the workspace.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A command with an environment of `PATH` and a UTF-8 locale, and nothing on its standard streams.
+#[must_use]
+pub fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .env("PATH", PATH)
+        .env("LANG", "C.UTF-8")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+/// This program again, as `bantam ROLE`. By the link that the kernel keeps, so that it is the same binary even when the
+/// file has been replaced since.
+#[must_use]
+pub fn again(role: impl AsRef<OsStr>) -> Command {
+    let mut command = command(Path::new("/proc/self/exe"));
+    command.arg(role);
+    command
+}

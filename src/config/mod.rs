@@ -1,0 +1,184 @@
+//! The configuration: one table, four layers (defaults, file, environment, flags), and where each value came from.
+
+pub mod load;
+mod locate;
+pub mod models;
+pub mod table;
+pub mod vendors;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+pub use load::{Origin, Override};
+pub use models::{Choice, Model};
+
+use crate::error::{Context, Error, Result};
+use crate::paths::Home;
+use crate::secret::Secret;
+
+/// The values that the program uses, by the table's names. The table has a default for each, so none is optional here.
+#[derive(Clone, Deserialize)]
+pub struct Config {
+    pub agents: Agents,
+    pub model_list: Vec<ModelEntry>,
+    pub channels: Channels,
+    pub tools: Tools,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Agents {
+    pub defaults: Defaults,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Defaults {
+    pub workspace: String,
+    pub model_name: String,
+    /// Tokens of one reply.
+    pub max_tokens: u64,
+    pub temperature: Option<f64>,
+    pub max_tool_iterations: u32,
+    /// Seconds of one turn.
+    pub timeout: u64,
+    pub max_retries: u32,
+    /// Seconds.
+    pub retry_initial_delay: f64,
+}
+
+#[derive(Clone, Default, Deserialize)]
+pub struct ModelEntry {
+    pub model_name: String,
+    pub model: String,
+    pub api_base: String,
+    pub api_key: Secret,
+    pub api_keys: Vec<Secret>,
+    /// Their values may hold keys.
+    pub headers: BTreeMap<String, Secret>,
+    pub extra_body: Map<String, Value>,
+    /// Seconds.
+    pub request_timeout: u64,
+    pub proxy: String,
+    /// 0: as in the defaults.
+    pub max_tokens: u64,
+    pub temperature: Option<f64>,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Channels {
+    pub telegram: Telegram,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Telegram {
+    pub token: Secret,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Tools {
+    pub read_paths: Vec<PathBuf>,
+    pub exec: Exec,
+    pub web: Web,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Exec {
+    pub enabled: bool,
+    /// Seconds.
+    pub timeout: u64,
+    pub sandbox: Sandbox,
+    pub memory_mb: u64,
+}
+
+/// What stands between a command and the machine.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Sandbox {
+    /// The strongest jail that the kernel offers, or no exec.
+    Auto,
+    /// As auto, and file tools are refused too without it.
+    Require,
+    /// Commands run with all the user's rights.
+    Off,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Web {
+    pub search: Search,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Search {
+    pub api_key: Secret,
+}
+
+/// What [`Config::load`] found.
+pub struct Loaded {
+    pub config: Config,
+    /// By path; a path that is missing has its default.
+    pub origins: BTreeMap<String, Origin>,
+    /// One sentence for each key that means nothing here.
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    /// Lays the layers over each other. `file` is the name and the text of config.json.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Config`], saying which value is wrong, where it is and what it should be.
+    pub fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
+        let tree = load::load(file, env, flags)?;
+        let config =
+            serde_json::from_value(tree.value).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
+        Ok(Loaded { config, origins: tree.origins, warnings: tree.warnings })
+    }
+}
+
+/// The environment, read once. What is not Unicode cannot be a setting of ours.
+pub type Env = BTreeMap<String, String>;
+
+/// The one place that reads the environment.
+#[must_use]
+pub fn environment() -> Env {
+    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
+}
+
+/// Where everything is kept: `BANTAM_HOME`, else what systemd names, else `~/.bantam`.
+///
+/// # Errors
+/// None of them is set.
+pub fn home(env: &Env) -> Result<Home> {
+    let set = |name: &str| env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let root = set("BANTAM_HOME")
+        // systemd joins several directories with colons; ours is the first.
+        .or_else(|| set("STATE_DIRECTORY").and_then(|d| d.to_string_lossy().split(':').next().map(PathBuf::from)))
+        .or_else(|| set("HOME").map(|home| home.join(".bantam")))
+        .ok_or_else(|| {
+            Error::config("finding bantam's home: neither BANTAM_HOME nor HOME is set")
+                .hint("set BANTAM_HOME to the directory that should hold its files")
+        })?;
+    Ok(Home::new(std::path::absolute(root).doing("finding bantam's home")?))
+}
+
+/// The text of config.json, `None` when there is none.
+///
+/// # Errors
+/// It is there and cannot be read.
+pub fn read(home: &Home) -> Result<Option<String>> {
+    let path = home.config();
+    let bytes = match fs_err::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => {
+            return Err(Error::config(format!("reading the configuration: {e}"))
+                .hint("make it a file that you can read, or set BANTAM_HOME to another directory"));
+        }
+    };
+    String::from_utf8(bytes).map(Some).map_err(|e| {
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        Error::config(format!("reading the configuration: {}, line {line}: not UTF-8", path.display()))
+            .hint("save it as UTF-8")
+    })
+}

@@ -1,0 +1,52 @@
+//! Who serves models: where, under which variable their key is, and what to ask for when nothing else is said.
+//!
+//! Addresses are the vendors' documented OpenAI-compatible ones. A vendor that is not here works with an `api_base`.
+
+/// How requests to a vendor are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// The OpenAI chat completions API.
+    OpenAi,
+    /// The model that is compiled in.
+    Demo,
+}
+
+pub struct Vendor {
+    pub name: &'static str,
+    pub protocol: Protocol,
+    /// Empty where there is no address that fits everybody.
+    pub base: &'static str,
+    /// Empty where no key is needed.
+    pub key_env: &'static str,
+    /// Empty where it depends on what is installed.
+    pub default_model: &'static str,
+}
+
+const fn openai(name: &'static str, base: &'static str, key_env: &'static str, default_model: &'static str) -> Vendor {
+    Vendor { name, protocol: Protocol::OpenAi, base, key_env, default_model }
+}
+
+/// In the order in which key variables are looked for.
+pub const VENDORS: &[Vendor] = &[
+    openai("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-5-mini"),
+    openai("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter/auto"),
+    openai("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek-chat"),
+    openai("zhipu", "https://open.bigmodel.cn/api/paas/v4", "ZHIPU_API_KEY", "glm-4.6"),
+    openai("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", "kimi-k2-0905-preview"),
+    openai("qwen", "https://dashscope.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY", "qwen-plus"),
+    openai("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-20b"),
+    openai("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral-small-latest"),
+    openai("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", "gemini-2.5-flash"),
+    openai("xai", "https://api.x.ai/v1", "XAI_API_KEY", "grok-4-fast"),
+    openai("ollama", "http://localhost:11434/v1", "", ""),
+    openai("lmstudio", "http://localhost:1234/v1", "", ""),
+    openai("llamacpp", "http://localhost:8080/v1", "", ""),
+    openai("vllm", "http://localhost:8000/v1", "", ""),
+    openai("litellm", "http://localhost:4000/v1", "", ""),
+    Vendor { name: "demo", protocol: Protocol::Demo, base: "", key_env: "", default_model: "demo" },
+];
+
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Vendor> {
+    VENDORS.iter().find(|v| v.name.eq_ignore_ascii_case(name))
+}

@@ -1,0 +1,134 @@
+//! The one error type: what was being done, what went wrong, and the line that would fix it.
+//!
+//! An error carries the [`Kind`] that decides the exit code, because code far from the fault has to act on it; the rest
+//! is text for a person. `anyhow` was weighed and left: the kind and the hint must travel with every error anyway.
+
+use std::fmt;
+
+/// What an error means to the caller: one exit code and one word in `--json` each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The command line or the input was wrong.
+    Usage,
+    /// The configuration was wrong, or names no key.
+    Config,
+    /// The provider refused the credentials.
+    Auth,
+    /// The provider was unreachable, silent or overloaded after all retries.
+    Unavailable,
+    /// Steps, time, tokens or budget ran out.
+    Limit,
+    /// Another run holds the session.
+    Busy,
+    /// The user stopped it.
+    Interrupted,
+    /// Anything else.
+    Failed,
+}
+
+impl Kind {
+    /// The exit code of a program that ends with this kind of error.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Config => 3,
+            Self::Auth => 4,
+            Self::Unavailable => 5,
+            Self::Limit => 6,
+            Self::Busy => 7,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// The word for it in `--json`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::Config => "config",
+            Self::Auth => "auth",
+            Self::Unavailable => "unavailable",
+            Self::Limit => "limit",
+            Self::Busy => "busy",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// An error on its way to the user. `message` is lower case, one line, without a full stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    pub kind: Kind,
+    pub message: String,
+    /// The thing to type or change.
+    pub hint: Option<String>,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None }
+    }
+
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(Kind::Failed, message)
+    }
+
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(Kind::Config, message)
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Puts what was being done in front of what went wrong.
+    #[must_use]
+    pub fn doing(mut self, what: impl fmt::Display) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(e: std::io::Error) -> Self {
+        Self::failed(e.to_string())
+    }
+}
+
+impl From<rustix::io::Errno> for Error {
+    fn from(e: rustix::io::Errno) -> Self {
+        std::io::Error::from(e).into()
+    }
+}
+
+/// `.doing("reading x")` on any result that can become an [`Error`].
+pub trait Context<T> {
+    /// # Errors
+    /// The same error, with `what` in front of its message.
+    fn doing(self, what: impl fmt::Display) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
+    fn doing(self, what: impl fmt::Display) -> Result<T> {
+        self.map_err(|e| e.into().doing(what))
+    }
+}

@@ -1,0 +1,226 @@
+//! Running a command: its output, its time, and the end of everything it started.
+
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, wait};
+
+use super::wire::{End, Header, MAX_BODY, Reply, Setup};
+use super::{files, timespec};
+use crate::beneath::{self, Dir, Links};
+use crate::child;
+use crate::error::{Context, Error, Result};
+
+/// The kernel's limit on one argument is 128 KiB (`MAX_ARG_STRLEN`).
+const LONGEST_COMMAND: usize = 120 << 10;
+
+/// How long the killing of what a command left behind may take.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// Runs `command` by `/bin/sh` in `working_dir`, with nothing on its standard input and its two outputs in one.
+///
+/// When this returns, every process that the command started has ended.
+///
+/// # Errors
+/// In words for the model: why it could not be started.
+pub fn exec(
+    workspace: &Dir,
+    setup: &Setup,
+    command: &str,
+    working_dir: &str,
+    timeout_secs: u64,
+    caller: BorrowedFd,
+) -> Result<Reply> {
+    if command.trim().is_empty() {
+        return Err(Error::failed("the command is empty"));
+    }
+    if command.len() > LONGEST_COMMAND {
+        let len = command.len();
+        return Err(Error::failed(format!("the command is too long ({len} bytes): write it to a file and run that")));
+    }
+    if command.contains('\0') {
+        return Err(Error::failed("the command contains a NUL byte"));
+    }
+    let dir = Path::new(files::inside(setup, working_dir));
+    let dir = workspace
+        .open_at(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow)
+        .map_err(|e| beneath::explain(e, dir))?;
+    let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    let mut child = child::command(Path::new("/bin/sh"))
+        .args(["-c", command])
+        .current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()))
+        .env("HOME", &setup.workspace)
+        .env("PWD", setup.workspace.join(files::inside(setup, working_dir)))
+        .env("TERM", "dumb")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(input.try_clone()?))
+        .stderr(Stdio::from(input))
+        .spawn()
+        .doing("starting /bin/sh")?;
+    let mut collected = Collected::new(output)?;
+    let end = watch(&mut child, &mut collected, Duration::from_secs(timeout_secs), caller);
+    sweep(&mut child)?;
+    // What was printed before the end is in the pipe; nobody is left to add to it.
+    collected.drain()?;
+    let end = match end? {
+        Some(end) => end,
+        None => exit_of(child.wait()?),
+    };
+    Ok(Reply { header: Header::Exited { end, dropped: collected.dropped }, body: collected.kept })
+}
+
+fn exit_of(status: ExitStatus) -> End {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => End::Code(code),
+        (None, Some(signal)) => End::Signal(signal),
+        (None, None) => End::Code(-1),
+    }
+}
+
+/// Collects output until the command ends (`None`), its time is up, or the caller closes its end.
+fn watch(child: &mut Child, collected: &mut Collected, timeout: Duration, caller: BorrowedFd) -> Result<Option<End>> {
+    let until = Instant::now().checked_add(timeout);
+    // Without pidfd (before Linux 5.3) look for the end of the command now and then.
+    let ended = pidfd_open(pid(child)?, PidfdFlags::empty()).ok();
+    let mut output_open = true;
+    loop {
+        let mut left = until.map_or(timeout, |u| u.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Ok(Some(End::TimedOut));
+        }
+        if ended.is_none() {
+            if child.try_wait()?.is_some() {
+                return Ok(None);
+            }
+            left = left.min(Duration::from_millis(20));
+        }
+        let mut fds = vec![PollFd::from_borrowed_fd(caller, PollFlags::IN)];
+        if let Some(ended) = &ended {
+            fds.push(PollFd::new(ended, PollFlags::IN));
+        }
+        if output_open {
+            fds.push(PollFd::new(&collected.pipe, PollFlags::IN));
+        }
+        match poll(&mut fds, Some(&timespec(left))) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            return Ok(Some(End::Cancelled));
+        }
+        if ended.is_some() && ready[1] {
+            return Ok(None);
+        }
+        if output_open && ready[ready.len() - 1] {
+            output_open = collected.take()?;
+        }
+    }
+}
+
+fn pid(child: &Child) -> Result<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| Error::failed("the command has no pid"))
+}
+
+/// Ends the command and everything that descends from it.
+///
+/// This process is their reaper: an orphan becomes its child, so whoever is killed brings its own children into reach.
+/// The command itself is waited for by its owner, who wants its exit status.
+fn sweep(leader: &mut Child) -> Result<()> {
+    let leader_pid = pid(leader)?;
+    let until = Instant::now() + SWEEP;
+    let mut leader_gone = leader.try_wait()?.is_some();
+    loop {
+        for pid in children()? {
+            match kill_process(pid, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(e) => return Err(Error::from(e).doing("ending what the command started")),
+            }
+        }
+        if !leader_gone {
+            leader.wait()?;
+            leader_gone = true;
+        }
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, _))) if pid != leader_pid => {}
+                Ok(_) | Err(Errno::INTR) => break,
+                Err(Errno::CHILD) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        if Instant::now() > until {
+            return Err(Error::failed("the command started processes faster than they could be ended"));
+        }
+    }
+}
+
+/// The processes whose parent this one is.
+fn children() -> Result<Vec<Pid>> {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let by_kernel = fs_err::read_to_string(format!("/proc/{me}/task/{me}/children"));
+    let numbers: Vec<i32> = match by_kernel {
+        Ok(list) => list.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
+        // Kernels without CONFIG_PROC_CHILDREN: ask every process who its parent is.
+        Err(_) => fs_err::read_dir("/proc")?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
+            .filter(|n| parent_of(*n) == Some(me))
+            .collect(),
+    };
+    Ok(numbers.into_iter().filter_map(Pid::from_raw).collect())
+}
+
+/// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may hold anything.
+fn parent_of(pid: i32) -> Option<i32> {
+    let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Output so far: the beginning is kept, the rest is counted.
+struct Collected {
+    pipe: fs_err::File,
+    kept: Vec<u8>,
+    dropped: u64,
+}
+
+impl Collected {
+    fn new(pipe: OwnedFd) -> Result<Self> {
+        rustix::io::ioctl_fionbio(pipe.as_fd(), true)?;
+        Ok(Self { pipe: fs_err::File::from_parts(pipe.into(), "the command's output"), kept: Vec::new(), dropped: 0 })
+    }
+
+    /// Reads once. `false` at the end of the output.
+    fn take(&mut self) -> Result<bool> {
+        let mut piece = [0; 16 << 10];
+        match self.pipe.read(&mut piece) {
+            Ok(0) => Ok(false),
+            Ok(n) => {
+                let room = (MAX_BODY - self.kept.len()).min(n);
+                self.kept.extend_from_slice(&piece[..room]);
+                self.dropped += (n - room) as u64;
+                Ok(true)
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(true),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Reads what is there without waiting.
+    fn drain(&mut self) -> Result<()> {
+        loop {
+            let before = (self.kept.len(), self.dropped);
+            if !self.take()? || before == (self.kept.len(), self.dropped) {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What passes between the program and its hands: one order on the command line and standard input, one reply.
+//!
+//! The setup is an argument, because the process confines itself by it before it reads the job. A reply is
+//! `u32 header length, u32 body length` (big-endian), the header as JSON, the body as raw bytes. It comes from a process
+//! that may have run anything, so its lengths are checked before memory is set aside, and its header has a fixed schema.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Error, Result};
+
+/// The most bytes of a reply, header and body together.
+pub const MAX_REPLY: usize = 1 << 20;
+/// The most bytes of a job.
+const MAX_JOB: usize = 64 << 20;
+
+/// What a hands process is before it knows its job.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Setup {
+    /// The tree it works in; absolute.
+    pub workspace: PathBuf,
+    /// Trees it may read besides; absolute.
+    pub read_paths: Vec<PathBuf>,
+    /// The most data memory a process of it may have, in MiB; 0 for no limit.
+    pub memory_mb: u64,
+}
+
+/// The one thing a hands process does.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case", tag = "do")]
+pub enum Job {
+    ListDir {
+        path: String,
+        /// Levels to go down; 1 is the directory alone.
+        depth: u32,
+    },
+    ReadFile {
+        path: String,
+        /// The first line to give, from 1.
+        offset: u64,
+        /// Lines to give.
+        limit: u64,
+    },
+    Exec {
+        command: String,
+        working_dir: String,
+        timeout_secs: u64,
+    },
+}
+
+impl Job {
+    /// How long the job may take by itself, in seconds; past that and some grace the process is ended from outside.
+    #[must_use]
+    pub fn seconds(&self) -> u64 {
+        match self {
+            Self::Exec { timeout_secs, .. } => *timeout_secs,
+            Self::ListDir { .. } | Self::ReadFile { .. } => 60,
+        }
+    }
+}
+
+/// The header of a reply.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case", tag = "reply")]
+pub enum Header {
+    /// The body is the text asked for.
+    Text,
+    /// The job could not be done; the reason is for the model.
+    Refused { why: String },
+    /// A command has ended; the body is what it printed.
+    Exited {
+        end: End,
+        /// Bytes it printed beyond those in the body.
+        dropped: u64,
+    },
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    Code(i32),
+    Signal(i32),
+    TimedOut,
+    /// The caller went away or asked to stop.
+    Cancelled,
+}
+
+/// A reply: header and body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    pub header: Header,
+    pub body: Vec<u8>,
+}
+
+/// Room for the header within [`MAX_REPLY`].
+const HEADER_ROOM: usize = 16 << 10;
+/// The most bytes of a reply's body.
+pub const MAX_BODY: usize = MAX_REPLY - HEADER_ROOM;
+
+/// # Errors
+/// The other end is gone.
+pub fn send_job(to: &mut impl Write, job: &Job) -> Result<()> {
+    let bytes = serde_json::to_vec(job).map_err(|e| Error::failed(e.to_string()))?;
+    let len = u32::try_from(bytes.len()).ok().filter(|n| *n as usize <= MAX_JOB);
+    let len = len.ok_or_else(|| Error::failed("the arguments are too large"))?;
+    to.write_all(&len.to_be_bytes())?;
+    Ok(to.write_all(&bytes)?)
+}
+
+/// # Errors
+/// The caller is gone or is not bantam.
+pub fn receive_job(from: &mut impl Read) -> Result<Job> {
+    let len = read_len(from)?;
+    if len > MAX_JOB {
+        return Err(Error::failed("the job is too long"));
+    }
+    let mut bytes = vec![0; len];
+    from.read_exact(&mut bytes)?;
+    serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string())).doing("reading the job")
+}
+
+/// # Errors
+/// The caller is gone.
+pub fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
+    let header = serde_json::to_vec(&reply.header).map_err(|e| Error::failed(e.to_string()))?;
+    let len = |n: usize| u32::try_from(n).map_err(|e| Error::failed(e.to_string()));
+    to.write_all(&len(header.len())?.to_be_bytes())?;
+    to.write_all(&len(reply.body.len())?.to_be_bytes())?;
+    to.write_all(&header)?;
+    to.write_all(&reply.body)?;
+    Ok(to.flush()?)
+}
+
+/// # Errors
+/// The process ended early, or what it sent is not a reply.
+pub fn receive_reply(from: &mut impl Read) -> Result<Reply> {
+    let (header, body) = (read_len(from)?, read_len(from)?);
+    if header.saturating_add(body) > MAX_REPLY {
+        return Err(Error::failed("the reply is too long"));
+    }
+    let mut bytes = vec![0; header];
+    from.read_exact(&mut bytes)?;
+    let header = serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string())).doing("reading the reply")?;
+    let mut body = vec![0; body];
+    from.read_exact(&mut body)?;
+    Ok(Reply { header, body })
+}
+
+fn read_len(from: &mut impl Read) -> Result<usize> {
+    let mut len = [0; 4];
+    from.read_exact(&mut len)?;
+    usize::try_from(u32::from_be_bytes(len)).map_err(|e| Error::failed(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_arrives_as_it_was_sent() {
+        let reply = Reply { header: Header::Exited { end: End::Signal(9), dropped: 3 }, body: vec![0, 255, 10] };
+        let mut bytes = Vec::new();
+        send_reply(&mut bytes, &reply).unwrap();
+        assert_eq!(receive_reply(&mut bytes.as_slice()).unwrap(), reply);
+    }
+
+    #[test]
+    fn hostile_replies_are_refused_before_memory_is_set_aside_for_them() {
+        let huge = [u32::MAX.to_be_bytes(), u32::MAX.to_be_bytes()].concat();
+        assert!(receive_reply(&mut huge.as_slice()).unwrap_err().message.contains("too long"));
+        let not_json = [&2u32.to_be_bytes()[..], &0u32.to_be_bytes()[..], b"{]"].concat();
+        assert!(receive_reply(&mut not_json.as_slice()).is_err());
+        let unknown = br#"{"reply":"grant"}"#;
+        let len = u32::try_from(unknown.len()).unwrap().to_be_bytes();
+        let bytes = [&len[..], &0u32.to_be_bytes()[..], &unknown[..]].concat();
+        assert!(receive_reply(&mut bytes.as_slice()).is_err());
+        assert!(receive_reply(&mut &b"\0\0"[..]).is_err());
+    }
+}

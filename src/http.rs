@@ -1,0 +1,270 @@
+//! The one place that makes HTTP requests.
+//!
+//! Reads block, and yet a caller must notice a stop within moments and silence within its limit. So each request runs on
+//! a thread of its own and hands over what arrives through a channel; the caller waits on that channel, which a stop
+//! wakes too. To end a blocked read, the `ureq` agent is shut down: that closes its socket.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::{Agent, Proxy};
+
+use crate::cancel::{Cancel, Hook, Why};
+use crate::error::{Context, Error, Result};
+use crate::secret::Secret;
+
+/// How requests leave this machine.
+#[derive(Clone, Default)]
+pub struct Settings {
+    /// Empty: as the environment says.
+    pub proxy: String,
+    /// A bundle of certificates to trust instead of those compiled in (`SSL_CERT_FILE`).
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A connection takes at most this long, name look-up and TLS included.
+const CONNECT: Duration = Duration::from_secs(15);
+/// Decoded bytes of a body: more is a fault of the server.
+const MOST_BODY: u64 = 64 << 20;
+/// How long an ended request's thread is waited for before it is left to end by itself (a name look-up cannot be ended).
+const FAREWELL: Duration = Duration::from_millis(100);
+
+/// Makes requests, and keeps connections open between them.
+pub struct Client {
+    settings: Settings,
+    idle: Arc<Mutex<Vec<Agent>>>,
+}
+
+/// A request to make.
+pub struct Outgoing {
+    pub url: String,
+    pub headers: Vec<(String, Secret)>,
+    /// `None` makes it a GET.
+    pub json: Option<Vec<u8>>,
+}
+
+/// The beginning of an answer.
+#[derive(Clone, Debug)]
+pub struct Head {
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Head {
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+}
+
+/// What arrives, in order: one head, pieces of the body, the end.
+#[derive(Debug)]
+pub enum Part {
+    Head(Head),
+    Body(Vec<u8>),
+    End,
+}
+
+/// Why nothing more arrives.
+#[derive(Debug)]
+pub enum Fault {
+    /// It could not be sent or did not arrive whole; the text is for a person.
+    Broken(String),
+    /// The connection was never made; the text is for a person.
+    Unreachable(String),
+    /// Nothing arrived for as long as the caller was ready to wait.
+    Silent,
+    Cancelled(Why),
+}
+
+impl Client {
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, idle: Arc::default() }
+    }
+
+    /// Begins a request. What comes of it is read with [`Exchange::next`].
+    ///
+    /// # Errors
+    /// The proxy or the certificates of the settings cannot be used.
+    pub fn send(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
+        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let agent = match kept {
+            Some(agent) => agent,
+            None => agent(&self.settings)?,
+        };
+        // A few pieces of slack: a slow reader slows the network down, and memory stays bounded.
+        let (tx, rx) = sync_channel(8);
+        let wake = tx.clone();
+        let hook = cancel.on_stop(move || {
+            // Full or gone: then the reader wakes by itself and asks the flag.
+            drop(wake.try_send(Err(Fault::Cancelled(Why::Stopped))));
+        });
+        let worker = agent.clone();
+        std::thread::Builder::new()
+            .name("http".to_owned())
+            .spawn(move || run(&worker, request, &tx))
+            .doing("starting a thread")?;
+        Ok(Exchange { agent: Some(agent), rx, cancel: cancel.clone(), _hook: hook, idle: self.idle.clone() })
+    }
+}
+
+/// A request under way. Dropping it before its end closes the connection.
+pub struct Exchange {
+    agent: Option<Agent>,
+    rx: Receiver<Result<Part, Fault>>,
+    cancel: Cancel,
+    _hook: Hook,
+    idle: Arc<Mutex<Vec<Agent>>>,
+}
+
+impl Exchange {
+    /// Waits up to `within`, and no longer than the turn has left, for what arrives next.
+    ///
+    /// # Errors
+    /// After any fault the exchange is over.
+    pub fn next(&mut self, within: Duration) -> Result<Part, Fault> {
+        let part = match self.rx.recv_timeout(self.cancel.remaining(within)) {
+            Ok(part) => part,
+            Err(RecvTimeoutError::Timeout) => Err(Fault::Silent),
+            Err(RecvTimeoutError::Disconnected) => Err(Fault::Broken("the request ended without an answer".to_owned())),
+        };
+        // A shut down connection can look like a clean end: the flag is asked first.
+        if let Some(why) = self.cancel.why() {
+            self.close();
+            return Err(Fault::Cancelled(why));
+        }
+        match &part {
+            Ok(Part::End) => {
+                let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                idle.extend(self.agent.take());
+            }
+            // The thread has ended by itself.
+            Err(Fault::Broken(_) | Fault::Unreachable(_)) => self.agent = None,
+            Err(Fault::Silent | Fault::Cancelled(_)) => self.close(),
+            Ok(_) => {}
+        }
+        part
+    }
+
+    fn close(&mut self) {
+        let Some(agent) = self.agent.take() else { return };
+        agent.shutdown();
+        // The thread may be blocked on the full channel: take what it has until its last word.
+        let until = Instant::now() + FAREWELL;
+        loop {
+            match self.rx.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Ok(Part::Head(_) | Part::Body(_)) | Err(Fault::Cancelled(_))) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The request's thread. It ends when the body has, or when nobody takes what it reads.
+fn run(agent: &Agent, request: Outgoing, tx: &SyncSender<Result<Part, Fault>>) {
+    let result = transfer(agent, request, &mut |part| tx.send(Ok(part)).is_ok());
+    // With nobody listening any more there is nobody to tell.
+    drop(tx.send(result.map(|()| Part::End)));
+}
+
+fn transfer(agent: &Agent, request: Outgoing, take: &mut dyn FnMut(Part) -> bool) -> Result<(), Fault> {
+    let answer = match request.json {
+        Some(json) => {
+            let mut builder = agent.post(&request.url).header("content-type", "application/json");
+            for (name, value) in &request.headers {
+                builder = builder.header(name, value.reveal());
+            }
+            builder.send(&json)
+        }
+        None => {
+            let mut builder = agent.get(&request.url);
+            for (name, value) in &request.headers {
+                builder = builder.header(name, value.reveal());
+            }
+            builder.call()
+        }
+    };
+    let mut answer = answer.map_err(|e| fault(&e))?;
+    let headers = answer.headers().iter();
+    let headers = headers.map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()));
+    if !take(Part::Head(Head { status: answer.status().as_u16(), headers: headers.collect() })) {
+        return Ok(());
+    }
+    let mut body = answer.body_mut().with_config().limit(MOST_BODY).reader();
+    let mut piece = vec![0; 16 << 10];
+    loop {
+        match body.read(&mut piece) {
+            Ok(0) => return Ok(()),
+            Ok(n) => {
+                if !take(Part::Body(piece[..n].to_vec())) {
+                    return Ok(());
+                }
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(Fault::Broken(format!("the answer broke off: {e}"))),
+        }
+    }
+}
+
+/// ureq's errors in words. None of them names a header's value.
+fn fault(e: &ureq::Error) -> Fault {
+    let unreachable = |what: &str| Fault::Unreachable(what.to_owned());
+    match e {
+        ureq::Error::HostNotFound => unreachable("the host's name is not known"),
+        ureq::Error::ConnectionFailed => unreachable("the connection failed"),
+        ureq::Error::Timeout(what) => Fault::Unreachable(format!("no connection in time ({what})")),
+        ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+            unreachable("the connection was refused")
+        }
+        ureq::Error::Io(e) => Fault::Broken(e.to_string()),
+        e => Fault::Broken(e.to_string()),
+    }
+}
+
+/// The one constructor of agents.
+fn agent(settings: &Settings) -> Result<Agent> {
+    let mut config = Agent::config_builder()
+        // An error's body says what is wrong.
+        .http_status_as_error(false)
+        // A redirect would carry the key to whoever it names.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .timeout_connect(Some(CONNECT))
+        .timeout_resolve(Some(CONNECT))
+        .max_idle_connections(1)
+        .input_buffer_size(16 << 10)
+        .output_buffer_size(8 << 10)
+        .user_agent(concat!("bantam/", env!("CARGO_PKG_VERSION")));
+    if !settings.proxy.is_empty() {
+        let proxy = Proxy::new(&settings.proxy)
+            .map_err(|_| Error::config("the proxy's address is not one").hint("write it as http://HOST:PORT"))?;
+        config = config.proxy(Some(proxy));
+    }
+    if let Some(path) = &settings.ca_file {
+        let pem = fs_err::read(path).doing("reading the certificates that SSL_CERT_FILE names")?;
+        let roots: Vec<Certificate<'static>> = ureq::tls::parse_pem(&pem)
+            .filter_map(|item| match item {
+                Ok(PemItem::Certificate(certificate)) => Some(certificate),
+                _ => None,
+            })
+            .collect();
+        if roots.is_empty() {
+            return Err(Error::config(format!("{} holds no certificate", path.display()))
+                .hint("unset SSL_CERT_FILE, or point it at a PEM bundle"));
+        }
+        config = config.tls_config(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots)).build());
+    }
+    Ok(config.build().new_agent())
+}

@@ -1,0 +1,55 @@
+//! bantam: a whole personal AI agent in one small program.
+//!
+//! # Code map
+//!
+//! Each file is a room with one job. A room uses only rooms of lower ranks (`tests/house.rs` proves it).
+//!
+//! | rank | room | job |
+//! |---|---|---|
+//! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
+//! | 5 | [`app`] | the one place that names concrete types and wires them together |
+//! | 4 | [`gateway`] | the dispatcher, one worker for each conversation |
+//! | 3 | [`agent`] | the turn loop (`turn`), the system prompt (`context`), the builder |
+//! | 2 | [`provider`] | asking a model: retry (`mod`), the OpenAI API (`openai`, `replies`, `stream`, `errors`), the `demo` |
+//! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`); one file for each family of tools |
+//! | 1 | [`config`] | the table of settings, its four layers, vendors and the choice of a model |
+//! | 1 | [`http`] | the one maker of HTTP requests |
+//! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside |
+//! | 1 | [`session`] | conversations on disk |
+//! | 1 | [`template`] | the files a new home starts with |
+//! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
+//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`] | one resource each |
+//!
+//! # Where a new thing goes
+//!
+//! - **A tool**: a file in `tool/` that implements [`tool::Tool`], and one line in [`app::build`]. If it touches the
+//!   workspace, a job in `hands/wire.rs` and its work in `hands/`.
+//! - **A provider**: a file in `provider/` that implements [`provider::Provider`], a protocol and its vendors in
+//!   `config/vendors.rs`, and one arm in `app::provider`. A vendor that speaks the OpenAI API is one line of that table.
+//! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to [`gateway::serve`] by a command in `cli/`.
+//! - **A setting**: a line in `config/table.rs` and a field in `config/mod.rs`.
+//! - **A command**: a file in `cli/` and a line in its table.
+
+pub mod agent;
+pub mod app;
+pub mod beneath;
+pub mod bus;
+pub mod cancel;
+pub mod child;
+pub mod cli;
+pub mod config;
+pub mod disk;
+pub mod error;
+pub mod gateway;
+pub mod hands;
+pub mod http;
+pub mod message;
+pub mod paths;
+pub mod provider;
+pub mod secret;
+pub mod session;
+pub mod sse;
+pub mod sys;
+pub mod template;
+pub mod text;
+pub mod tool;

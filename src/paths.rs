@@ -1,0 +1,102 @@
+//! Where things are below `$BANTAM_HOME`.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// The directory that holds everything bantam keeps.
+#[derive(Clone, Debug)]
+pub struct Home {
+    root: PathBuf,
+}
+
+impl Home {
+    #[must_use]
+    pub fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config.json")
+    }
+
+    /// What bantam obeys; no tool can write it.
+    #[must_use]
+    pub fn agent(&self) -> PathBuf {
+        self.root.join("agent")
+    }
+
+    /// Where the agent works, unless the configuration names another place.
+    #[must_use]
+    pub fn workspace(&self) -> PathBuf {
+        self.root.join("workspace")
+    }
+
+    #[must_use]
+    pub fn sessions(&self) -> PathBuf {
+        self.root.join("sessions")
+    }
+
+    /// The live file of the conversation `name`.
+    #[must_use]
+    pub fn session(&self, name: &str) -> PathBuf {
+        self.sessions().join(format!("{name}.jsonl"))
+    }
+
+    /// The lock that a turn of the conversation `name` holds.
+    #[must_use]
+    pub fn session_lock(&self, name: &str) -> PathBuf {
+        self.root.join("state").join("locks").join(format!("{name}.lock"))
+    }
+}
+
+/// The longest file name that still leaves room for a segment number and a suffix below the usual 255 bytes.
+const LONGEST_NAME: usize = 200;
+
+/// The name of a conversation on disk: `CHANNEL_CHAT`. Whatever could mean something in a path, and the dot that
+/// separates a segment's number, is written as `%XX`.
+///
+/// # Errors
+/// The chat is empty or too long for a file name.
+pub fn session_name(channel: &str, chat: &str) -> Result<String> {
+    let mut name = format!("{channel}_");
+    for c in chat.chars() {
+        if c.is_alphanumeric() || matches!(c, '-' | '_' | '@' | '+') {
+            name.push(c);
+        } else {
+            let mut bytes = [0; 4];
+            for b in c.encode_utf8(&mut bytes).bytes() {
+                name.push_str(&format!("%{b:02X}"));
+            }
+        }
+    }
+    if chat.is_empty() {
+        return Err(Error::usage("the session key is empty").hint("give it a name: --session notes"));
+    }
+    if name.len() > LONGEST_NAME {
+        return Err(Error::usage(format!("the session key is too long: {} bytes of {LONGEST_NAME}", name.len()))
+            .hint("use a shorter --session key"));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_name_is_one_harmless_file_name() {
+        let name = |chat| session_name("cli", chat).unwrap();
+        assert_eq!(name("default"), "cli_default");
+        assert_eq!(name("../x.3"), "cli_%2E%2E%2Fx%2E3");
+        assert_eq!(name("日本 1"), "cli_日本%201");
+        assert!(session_name("cli", "").is_err());
+        assert!(session_name("cli", &"x".repeat(300)).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! The model that is compiled in: a few plain verbs, for trying bantam without a key and without a network.
+//!
+//! It is driven through the real loop with the real tools, like any other model, and it says what it is.
+
+use serde_json::{Value, json};
+
+use super::{Provider, ProviderError, Request, ToolOffer};
+use crate::message::{Message, Reply, ToolCall, ToolResult, User};
+use crate::text::one_line;
+
+/// See the module's description.
+#[derive(Default)]
+pub struct Demo;
+
+/// What it can do, and how to get a real model.
+const HELP: &str = "I am bantam's built-in demo, not a language model. I understand: list files, read FILE, \
+write TEXT to FILE, run COMMAND, time.\n\
+For a real model, set a key and ask again: export OPENROUTER_API_KEY=... (or OPENAI_API_KEY, DEEPSEEK_API_KEY, ...), \
+or start Ollama on this machine.";
+
+impl Provider for Demo {
+    fn model(&self) -> &'static str {
+        "demo/demo"
+    }
+
+    fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        let reply = match request.messages.last() {
+            Some(Message::ToolResult(result)) => say(&report(result)),
+            Some(Message::User(user)) => answer(user, request.tools),
+            _ => say(HELP),
+        };
+        if !reply.text.is_empty() {
+            on_delta(&reply.text);
+        }
+        Ok(reply)
+    }
+}
+
+fn say(text: &str) -> Reply {
+    Reply { text: text.to_owned(), ..Reply::default() }
+}
+
+fn report(result: &ToolResult) -> String {
+    let content = result.content.trim_end();
+    match (result.is_error, content.is_empty()) {
+        (true, _) => format!("That did not work: {content}"),
+        (false, true) => "Done.".to_owned(),
+        (false, false) => content.to_owned(),
+    }
+}
+
+fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
+    // Only the first line is a command: what comes from a pipe is appended below it.
+    let line = user.content.trim().lines().next().unwrap_or_default().trim();
+    let lower = line.to_ascii_lowercase();
+    // The same bytes in both, so that a place found in one is a place in the other.
+    let after = |verb: &str| lower.starts_with(verb).then(|| line[verb.len()..].trim()).filter(|rest| !rest.is_empty());
+    let plain = lower.trim_end_matches(['.', '?', '!']);
+    let (tool, arguments) = if let "list" | "list files" | "ls" | "list the files" = plain {
+        ("list_dir", json!({"path": "."}))
+    } else if let Some(path) = after("list files in ").or_else(|| after("list ")) {
+        ("list_dir", json!({"path": path}))
+    } else if let Some(path) = after("read ") {
+        ("read_file", json!({"path": path}))
+    } else if let Some((text, path)) = after("write ").and_then(|rest| rest.rsplit_once(" to ")) {
+        ("write_file", json!({"path": path.trim(), "content": format!("{}\n", text.trim())}))
+    } else if let Some(command) = after("run ") {
+        ("exec", json!({"command": command}))
+    } else if let "time" | "what time is it" | "what is the time" = plain {
+        return say(&format!("It is {}.", if user.time.is_empty() { "a time nobody told me" } else { &user.time }));
+    } else {
+        return say(HELP);
+    };
+    if !tools.iter().any(|t| t.name == tool) {
+        return say(&format!("I would call {tool} for \"{}\", but that tool is not offered here.", one_line(line, 60)));
+    }
+    call(tool, &arguments)
+}
+
+fn call(name: &str, arguments: &Value) -> Reply {
+    let call = ToolCall {
+        id: "demo_1".to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.to_string(),
+        ..ToolCall::default()
+    };
+    Reply { calls: vec![call], ..Reply::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered() -> Vec<ToolOffer> {
+        ["list_dir", "read_file", "exec", "write_file"]
+            .iter()
+            .map(|name| ToolOffer { name: (*name).to_owned(), description: String::new(), schema: Value::Null })
+            .collect()
+    }
+
+    #[test]
+    fn each_verb_becomes_its_call() {
+        for (text, name, arguments) in [
+            ("list files", "list_dir", json!({"path": "."})),
+            ("List files in memory", "list_dir", json!({"path": "memory"})),
+            ("read 日本.txt", "read_file", json!({"path": "日本.txt"})),
+            ("write a to b to c.txt", "write_file", json!({"path": "c.txt", "content": "a to b\n"})),
+            ("run echo \"to be\"", "exec", json!({"command": "echo \"to be\""})),
+        ] {
+            let reply = answer(&User { content: text.into(), time: String::new() }, &offered());
+            assert_eq!(reply.calls[0].name, name);
+            assert_eq!(serde_json::from_str::<Value>(&reply.calls[0].arguments).unwrap(), arguments, "{text}");
+        }
+    }
+
+    #[test]
+    fn anything_else_says_what_this_is() {
+        let say = |text: &str| answer(&User { content: text.into(), time: "T".into() }, &offered()).text;
+        assert_eq!(say("who are you, שלום?"), HELP);
+        assert_eq!(say("time?"), "It is T.");
+        assert!(answer(&User { content: "run x".into(), time: String::new() }, &[]).text.contains("not offered"));
+    }
+}

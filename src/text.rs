@@ -1,0 +1,139 @@
+//! Small things done to text: clipping, cleaning for terminals, guessing what was meant, writing times down.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The longest prefix of `text` of at most `max` bytes that ends on a character boundary.
+#[must_use]
+pub fn clip(text: &str, max: usize) -> &str {
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// One line of at most `max` characters for a person: line breaks and runs of space become one space, control
+/// characters go, and what is cut is marked.
+#[must_use]
+pub fn one_line(text: &str, max: usize) -> String {
+    let mut out = String::new();
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()) {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+        if out.chars().nth(max).is_some() {
+            out = out.chars().take(max.saturating_sub(1)).collect();
+            out.push('…');
+            break;
+        }
+    }
+    out
+}
+
+/// `text` without what could steer a terminal: escape sequences lose their control characters, tabs and line feeds stay.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
+}
+
+/// The candidate most like `word`, when one is like enough to be what was meant.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let allowed = (word.chars().count() / 3).clamp(1, 3);
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(d, _)| *d <= allowed)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edit distance (Levenshtein), without regard to ASCII case.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().map(|c| c.to_ascii_lowercase()).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// RFC 3339 in UTC with milliseconds: `2026-11-21T22:44:35.120Z`. A time before 1970 is written as 1970.
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (year, month, day) = civil(since.as_secs() / 86_400);
+    let second = since.as_secs() % 86_400;
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        second / 3600,
+        second / 60 % 60,
+        second % 60,
+        since.subsec_millis()
+    )
+}
+
+/// Year, month and day of the Gregorian calendar from days since 1970-01-01, after Howard Hinnant's
+/// "chrono-compatible low-level date algorithms": years are counted from March, so that a leap day comes last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+/// Whole milliseconds of `time`.
+#[must_use]
+pub fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipping_never_splits_a_character() {
+        assert_eq!(clip("añb", 2), "a");
+        assert_eq!(clip("añb", 3), "añ");
+        assert_eq!(clip("ab", 9), "ab");
+    }
+
+    #[test]
+    fn one_line_folds_space_and_marks_a_cut() {
+        assert_eq!(one_line(" a\n\tb\x1b[0m  c ", 20), "a b [0m c");
+        assert_eq!(one_line("שלום עולם", 5), "שלום…");
+        assert_eq!(one_line("12345", 5), "12345");
+    }
+
+    #[test]
+    fn printable_text_cannot_steer_a_terminal() {
+        assert_eq!(printable("a\x1b]0;x\x07\u{9b}31m\r\n\tb"), "a]0;x31m\n\tb");
+    }
+
+    #[test]
+    fn the_nearest_word_is_found_unless_none_is_near() {
+        assert_eq!(nearest("--sesion", ["--session", "--model"]), Some("--session"));
+        assert_eq!(nearest("tmperature", ["temperature", "timeout"]), Some("temperature"));
+        assert_eq!(nearest("zzz", ["model", "timeout"]), None);
+    }
+
+    #[test]
+    fn times_are_written_as_the_calendar_says() {
+        let at = |secs: u64| rfc3339(UNIX_EPOCH + Duration::from_millis(secs * 1000 + 7));
+        assert_eq!(at(0), "1970-01-01T00:00:00.007Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.007Z");
+        assert_eq!(at(1_795_301_075), "2026-11-21T22:44:35.007Z");
+        assert_eq!(at(4_107_542_399), "2100-02-28T23:59:59.007Z");
+    }
+}

@@ -1,0 +1,125 @@
+//! The tool that runs commands.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use crate::config::Sandbox;
+use crate::error::{Error, Result};
+use crate::hands::Hands;
+use crate::hands::wire::{End, Header, Job, Reply};
+use crate::text::one_line;
+
+/// No command may take longer than this, whatever the call asks for, in seconds.
+const LONGEST: u64 = 600;
+
+pub struct Exec {
+    spec: ToolSpec,
+    hands: Arc<Hands>,
+    sandbox: Sandbox,
+    /// Seconds, unless the call names others.
+    timeout: u64,
+}
+
+impl Exec {
+    #[must_use]
+    pub fn new(hands: Arc<Hands>, sandbox: Sandbox, timeout: u64) -> Self {
+        let spec = ToolSpec {
+            name: "exec".into(),
+            description: "Run a shell command (/bin/sh) in the workspace and get what it prints. \
+                          Nothing is on its standard input, and nothing it starts outlives it."
+                .into(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "command": {"type": "string"},
+                    "working_dir": {"type": "string", "description": "Relative to the workspace; default: the workspace"},
+                    "timeout": {"type": "integer", "description": format!("Seconds, at most {LONGEST}; default {timeout}")},
+                },
+                "required": ["command"],
+            }),
+            risk: Risk::Runs,
+            source: "built in".into(),
+        };
+        Self { spec, hands, sandbox, timeout }
+    }
+}
+
+#[derive(Deserialize)]
+struct Args {
+    command: String,
+    working_dir: Option<String>,
+    timeout: Option<u64>,
+}
+
+impl Tool for Exec {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn summary(&self, args: &Value) -> String {
+        one_line(args.get("command").and_then(Value::as_str).unwrap_or_default(), 80)
+    }
+
+    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+        let Args { command, working_dir, timeout } = arguments(args)?;
+        if self.sandbox != Sandbox::Off {
+            return Err(Error::failed(
+                "exec is refused: there is no jail for it on this machine. The user can allow commands with all their \
+                 rights by putting \"tools\": {\"exec\": {\"sandbox\": \"off\"}} into config.json",
+            ));
+        }
+        let timeout_secs = timeout.unwrap_or(self.timeout).clamp(1, LONGEST);
+        let working_dir = working_dir.unwrap_or_else(|| ".".to_owned());
+        let Reply { header, body } = self.hands.call(&Job::Exec { command, working_dir, timeout_secs }, turn.cancel)?;
+        match header {
+            Header::Exited { end, dropped } => Ok(describe(&body, end, dropped, timeout_secs)),
+            Header::Refused { why } => Err(Error::failed(why)),
+            Header::Text => Err(Error::failed("the hands answered another question")),
+        }
+    }
+}
+
+/// What a command printed, and how it ended where that is worth a word.
+fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOutput {
+    let mut text = String::from_utf8_lossy(printed).into_owned();
+    if dropped > 0 {
+        text.push_str(&format!("\n[{dropped} more bytes were printed and dropped]"));
+    }
+    let note = match end {
+        End::Code(0) => None,
+        End::Code(code) => Some(format!("[exit code {code}]")),
+        End::Signal(signal) => Some(format!("[ended by signal {signal}]")),
+        End::TimedOut => Some(format!("[ended after {timeout_secs} s: its time was up]")),
+        End::Cancelled => Some("[ended: the user stopped it]".to_owned()),
+    };
+    if let Some(note) = &note {
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(note);
+    } else if text.is_empty() {
+        text.push_str("(no output)");
+    }
+    ToolOutput { text, failed: note.is_some() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_end_is_told_and_a_good_one_is_not() {
+        let says = |printed: &[u8], end, dropped| describe(printed, end, dropped, 9).text;
+        assert_eq!(says(b"hi\n", End::Code(0), 0), "hi\n");
+        assert_eq!(says(b"", End::Code(0), 0), "(no output)");
+        assert_eq!(says(b"hi", End::Code(3), 0), "hi\n[exit code 3]");
+        assert_eq!(
+            says(b"\xff", End::Signal(9), 5),
+            "\u{fffd}\n[5 more bytes were printed and dropped]\n[ended by signal 9]"
+        );
+        assert_eq!(says(b"", End::TimedOut, 0), "[ended after 9 s: its time was up]");
+    }
+}
