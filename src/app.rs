@@ -10,7 +10,7 @@ use crate::agent::context::Prompt;
 use crate::agent::{Agent, Limits};
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
-use crate::config::{Choice, Config, Env, Model};
+use crate::config::{Choice, Config, Env, Model, keys};
 use crate::error::{Context, Error, Result};
 use crate::hands::Hands;
 use crate::hands::wire::Setup;
@@ -19,7 +19,7 @@ use crate::paths::Home;
 use crate::provider::demo::Demo;
 use crate::provider::openai::OpenAi;
 use crate::provider::{Provider, Retry};
-use crate::secret::Redactor;
+use crate::secret::{Redactor, Secret};
 use crate::session::{Files, Memory};
 use crate::template;
 use crate::tool::exec::Exec;
@@ -56,7 +56,8 @@ pub struct Ready {
 pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
-    let provider = provider(parts, &mut notices)?;
+    let mut secrets = config.secrets(env);
+    let provider = provider(parts, &mut notices, &mut secrets)?;
     let workspace = workspace(home, config, env)?;
     if !workspace.is_dir() {
         template::write("workspace", &workspace).doing("making the workspace")?;
@@ -72,7 +73,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         .tool(ListDir::new(hands.clone()))
         .tool(ReadFile::new(hands.clone()))
         .prompt(Prompt::from_files(home.agent(), workspace))
-        .redactor(Redactor::new(config.secrets(env)))
+        .redactor(Redactor::new(secrets))
         .stream(parts.stream)
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,
@@ -83,7 +84,9 @@ pub fn build(parts: &Parts) -> Result<Ready> {
             },
         });
     if config.tools.exec.enabled {
-        builder = builder.tool(Exec::new(hands, config.tools.exec.sandbox, config.tools.exec.timeout));
+        let exec = &config.tools.exec;
+        let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
+        builder = builder.tool(Exec::new(hands, exec.sandbox, exec.timeout, passed.collect()));
     }
     builder = match parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
@@ -92,7 +95,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     Ok(Ready { agent: builder.build()?, notices })
 }
 
-fn provider(parts: &Parts, notices: &mut Vec<String>) -> Result<Box<dyn Provider>> {
+fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
     let chosen = match parts.config.choose_model(parts.env)? {
         Choice::Model(model) => Some(*model),
         Choice::Nothing if parts.configured => {
@@ -115,13 +118,19 @@ fn provider(parts: &Parts, notices: &mut Vec<String>) -> Result<Box<dyn Provider
         },
     };
     Ok(match chosen {
-        Some(model) if model.protocol == Protocol::OpenAi => Box::new(openai(model, parts.env)),
+        Some(model) if model.protocol == Protocol::OpenAi => Box::new(openai(model, parts, secrets)?),
         Some(_) | None => Box::new(Demo),
     })
 }
 
-fn openai(model: Model, env: &Env) -> OpenAi {
-    OpenAi::new(model, env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from))
+/// `secrets` gets the key, so that it can be struck wherever it turns up.
+fn openai(mut model: Model, parts: &Parts, secrets: &mut Vec<Secret>) -> Result<OpenAi> {
+    if let Some(written) = &model.key {
+        let key = keys::resolve(written, parts.env, &parts.home.config())?;
+        secrets.push(key.clone());
+        model.key = Some(key);
+    }
+    Ok(OpenAi::new(model, parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from)))
 }
 
 /// How long an Ollama on this machine has to answer: it has the list ready.

@@ -92,6 +92,15 @@ impl Files {
     pub fn new(home: Home) -> Self {
         Self { home }
     }
+
+    /// An error of the file system, with what to check.
+    fn hinted(&self, e: Error) -> Error {
+        if e.hint.is_some() {
+            return e;
+        }
+        let home = self.home.root().display();
+        e.hint(format!("check that {home} is a directory you can write, or set BANTAM_HOME to another"))
+    }
 }
 
 impl Store for Files {
@@ -100,7 +109,7 @@ impl Store for Files {
             Kind::Busy => e
                 .doing(format_args!("waiting for session {name}"))
                 .hint("another run is using it: wait for that, or use --session with another key"),
-            _ => e,
+            _ => self.hinted(e),
         })?;
         let path = self.home.session(name);
         let mut session = Session {
@@ -110,7 +119,9 @@ impl Store for Files {
             next: 1,
             held: Some(Held { journal: None, _lock: lock }),
         };
-        let Some(opened) = Journal::open(&path).doing("opening the session")? else { return Ok(session) };
+        let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
+            return Ok(session);
+        };
         if let Some(v) = opened.lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION) {
             return Err(Error::config(format!(
                 "{} has format {v}, newer than this bantam's {VERSION}",
@@ -143,7 +154,9 @@ impl Store for Files {
         } else {
             let header = json!({"v": VERSION, "session": session.name, "created": now});
             lines.insert(0, header.as_object().cloned().unwrap_or_default());
-            let journal = Journal::create(&self.home.session(&session.name), &lines).doing("starting the session")?;
+            let journal = Journal::create(&self.home.session(&session.name), &lines)
+                .doing("starting the session")
+                .map_err(|e| self.hinted(e))?;
             held.journal = Some(journal);
         }
         session.next = held.journal.as_ref().map_or(session.next, Journal::next);

@@ -48,19 +48,24 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Edit distance (Levenshtein), without regard to ASCII case.
+/// Edit distance (optimal string alignment: two letters that changed places count once), without regard to ASCII case.
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().map(|c| c.to_ascii_lowercase()).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().map(|c| c.to_ascii_lowercase()).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
+    let [a, b] = [a, b].map(|word| word.chars().map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>());
+    // rows[i][j]: from the first i letters of a to the first j of b.
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let mut best = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            best = best.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
         }
+        rows.push(row);
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
 }
 
 /// RFC 3339 in UTC with milliseconds: `2026-11-21T22:44:35.120Z`. A time before 1970 is written as 1970.
@@ -125,6 +130,7 @@ mod tests {
     fn the_nearest_word_is_found_unless_none_is_near() {
         assert_eq!(nearest("--sesion", ["--session", "--model"]), Some("--session"));
         assert_eq!(nearest("tmperature", ["temperature", "timeout"]), Some("temperature"));
+        assert_eq!(nearest("tets", ["test", "best"]), Some("test"));
         assert_eq!(nearest("zzz", ["model", "timeout"]), None);
     }
 

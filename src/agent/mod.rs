@@ -58,6 +58,7 @@ pub struct Agent {
     limits: Limits,
     stream: bool,
     filter: Option<Filter>,
+    redactor: Redactor,
 }
 
 /// Changes what of the history is sent; what is stored stays as it is.
@@ -189,7 +190,7 @@ impl Builder {
     /// There is no provider, or two tools share a name.
     pub fn build(self) -> Result<Agent> {
         let provider = self.provider.ok_or_else(|| Error::failed("an agent needs a provider"))?;
-        let tools = Registry::new(self.tools, self.redactor)?;
+        let tools = Registry::new(self.tools, self.redactor.clone())?;
         let offers = tools.specs().map(|spec| ToolOffer {
             name: spec.name.clone(),
             description: spec.description.clone(),
@@ -204,6 +205,7 @@ impl Builder {
             limits: self.limits,
             stream: self.stream,
             filter: self.filter,
+            redactor: self.redactor,
         })
     }
 }

@@ -76,6 +76,10 @@ impl Agent {
             response.stop = if e.kind == Kind::Interrupted { TurnStop::Cancelled } else { TurnStop::Error };
             response.error = Some(e);
         }
+        // A server may quote the key that it refuses.
+        if let Some(error) = &mut response.error {
+            error.message = self.redactor.strike(std::mem::take(&mut error.message));
+        }
         response.ms = millis(started.elapsed());
         response
     }
@@ -191,7 +195,7 @@ impl Agent {
             arrived.push_str(text);
             events(Event::Delta(text.to_owned()));
         };
-        let mut notice = |text: String| events(Event::Trace(text));
+        let mut notice = |text: String| events(Event::Trace(self.redactor.strike(text)));
         let started = Instant::now();
         let result = provider::ask(self.provider.as_ref(), &request, self.limits.retry, &mut on_delta, &mut notice);
         let reply = result.map_err(|e| (e, arrived))?;

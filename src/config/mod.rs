@@ -1,5 +1,6 @@
 //! The configuration: one table, four layers (defaults, file, environment, flags), and where each value came from.
 
+pub mod keys;
 pub mod load;
 mod locate;
 pub mod models;
@@ -90,6 +91,7 @@ pub struct Exec {
     pub timeout: u64,
     pub sandbox: Sandbox,
     pub memory_mb: u64,
+    pub pass_env: Vec<String>,
 }
 
 /// What stands between a command and the machine.

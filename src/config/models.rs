@@ -20,6 +20,7 @@ pub struct Model {
     /// The model's name as the vendor knows it.
     pub id: String,
     pub base: String,
+    /// As it is written; [`super::keys::resolve`] tells what it means.
     pub key: Option<Secret>,
     /// Where the key came from: a variable's name, or `config.json`.
     pub key_origin: String,
@@ -113,7 +114,7 @@ impl Config {
         let (key, key_origin) = key(entry, key_env, env);
         if key.is_none() && !key_env.is_empty() && !custom {
             return Err(Error::config(format!("choosing the model: there is no key for {name}"))
-                .hint(format!("export {key_env}=..., or set \"api_key\" in model_list")));
+                .hint(format!("export {key_env}=..., or set \"api_key\" in config.json's model_list")));
         }
         let defaults = &self.agents.defaults;
         Ok(Model {

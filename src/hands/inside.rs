@@ -41,8 +41,9 @@ fn hands(setup: Option<&str>) -> Result<()> {
     let reply = match job {
         Job::ListDir { path, depth } => files::list_dir(&workspace, &setup, &path, depth),
         Job::ReadFile { path, offset, limit } => files::read_file(&workspace, &setup, &path, offset, limit),
-        Job::Exec { command, working_dir, timeout_secs } => {
-            run::exec(&workspace, &setup, &command, &working_dir, timeout_secs, io::stdin().as_fd())
+        Job::Exec { command, working_dir, timeout_secs, env } => {
+            let order = run::Order { command: &command, working_dir: &working_dir, timeout_secs, env };
+            run::exec(&workspace, &setup, order, io::stdin().as_fd())
         }
     };
     wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))

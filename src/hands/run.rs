@@ -25,20 +25,22 @@ const LONGEST_COMMAND: usize = 120 << 10;
 /// How long the killing of what a command left behind may take.
 const SWEEP: Duration = Duration::from_secs(5);
 
+/// What to run, and how.
+pub struct Order<'a> {
+    pub command: &'a str,
+    pub working_dir: &'a str,
+    pub timeout_secs: u64,
+    pub env: Vec<(String, String)>,
+}
+
 /// Runs `command` by `/bin/sh` in `working_dir`, with nothing on its standard input and its two outputs in one.
 ///
 /// When this returns, every process that the command started has ended.
 ///
 /// # Errors
 /// In words for the model: why it could not be started.
-pub fn exec(
-    workspace: &Dir,
-    setup: &Setup,
-    command: &str,
-    working_dir: &str,
-    timeout_secs: u64,
-    caller: BorrowedFd,
-) -> Result<Reply> {
+pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) -> Result<Reply> {
+    let Order { command, working_dir, timeout_secs, env } = order;
     if command.trim().is_empty() {
         return Err(Error::failed("the command is empty"));
     }
@@ -57,8 +59,8 @@ pub fn exec(
     let mut child = child::command(Path::new("/bin/sh"))
         .args(["-c", command])
         .current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()))
+        .envs(env)
         .env("HOME", &setup.workspace)
-        .env("PWD", setup.workspace.join(files::inside(setup, working_dir)))
         .env("TERM", "dumb")
         .process_group(0)
         .stdin(Stdio::null())

@@ -47,6 +47,8 @@ pub enum Job {
         command: String,
         working_dir: String,
         timeout_secs: u64,
+        /// Variables of the user's that the command gets. Here and not in the setup, which others can see.
+        env: Vec<(String, String)>,
     },
 }
 

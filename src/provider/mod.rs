@@ -3,6 +3,7 @@
 pub mod demo;
 mod errors;
 pub mod openai;
+mod quirks;
 mod replies;
 mod stream;
 

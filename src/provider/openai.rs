@@ -1,10 +1,12 @@
 //! The OpenAI chat completions API, as spoken by most of the world.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use serde_json::{Map, Value, json};
 
 use super::errors::{classify, looks_like_html};
+use super::quirks::{self, Quirk};
 use super::replies;
 use super::stream::{Chunk, Stream};
 use super::{Provider, ProviderError, Request};
@@ -20,6 +22,8 @@ pub struct OpenAi {
     model: Model,
     client: Client,
     url: String,
+    /// What the host was found to refuse.
+    quirks: Mutex<Vec<Quirk>>,
 }
 
 /// The most of an error's body that is read.
@@ -30,7 +34,7 @@ impl OpenAi {
     pub fn new(model: Model, ca_file: Option<std::path::PathBuf>) -> Self {
         let client = Client::new(Settings { proxy: model.proxy.clone(), ca_file });
         let url = completions_url(&model.base);
-        Self { model, client, url }
+        Self { model, client, url, quirks: Mutex::default() }
     }
 
     fn body(&self, request: &Request) -> Value {
@@ -60,6 +64,24 @@ impl OpenAi {
         body
     }
 
+    fn ask(&self, request: &Request, known: &[Quirk], on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        let mut body = self.body(request);
+        quirks::apply(known, &mut body);
+        let json = Some(body.to_string().into_bytes());
+        let outgoing = Outgoing { url: self.url.clone(), headers: self.headers(request.stream), json };
+        let exchange = self.client.send(outgoing, request.cancel).map_err(|e| ProviderError::Rejected(e.message))?;
+        let silence = self.model.request_timeout;
+        let mut answer = Answer { host: host(&self.url), exchange, silence, last_content: Instant::now() };
+        let head = answer.head()?;
+        if !(200..300).contains(&head.status) {
+            let body = answer.rest(MOST_ERROR);
+            return Err(classify(head.status, Some(&head), &body, SystemTime::now()));
+        }
+        // A server that cannot stream answers whole, whatever was asked for.
+        let streams = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
+        if streams { answer.stream(on_delta) } else { answer.whole(&head, on_delta) }
+    }
+
     fn headers(&self, stream: bool) -> Vec<(String, Secret)> {
         let accept = if stream { "text/event-stream" } else { "application/json" };
         let mut headers = vec![("accept".to_owned(), Secret::new(accept))];
@@ -77,38 +99,38 @@ impl Provider for OpenAi {
     }
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        let json = self.body(request).to_string().into_bytes();
-        let outgoing = Outgoing { url: self.url.clone(), headers: self.headers(request.stream), json: Some(json) };
-        let exchange = self.client.send(outgoing, request.cancel).map_err(|e| ProviderError::Rejected(e.message))?;
-        let mut answer = Answer { exchange, silence: self.model.request_timeout, last_content: Instant::now() };
-        let head = answer.head()?;
-        if !(200..300).contains(&head.status) {
-            let body = answer.rest(MOST_ERROR);
-            return Err(classify(head.status, Some(&head), &body, SystemTime::now()));
+        loop {
+            let known = self.quirks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            match self.ask(request, &known, on_delta) {
+                Err(ProviderError::Rejected(refusal)) => match quirks::learn(&refusal, &known) {
+                    // Each is learned once, so this ends.
+                    Some(quirk) => self.quirks.lock().unwrap_or_else(PoisonError::into_inner).push(quirk),
+                    None => return Err(ProviderError::Rejected(refusal)),
+                },
+                result => return result,
+            }
         }
-        // A server that cannot stream answers whole, whatever was asked for.
-        let streams = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
-        if streams { answer.stream(on_delta) } else { answer.whole(&head, on_delta) }
     }
 }
 
 /// An answer under way. `silence` is the time it may go without content, not without bytes: a stream of pings is silent.
-struct Answer {
+struct Answer<'a> {
+    host: &'a str,
     exchange: Exchange,
     silence: std::time::Duration,
     last_content: Instant,
 }
 
-impl Answer {
+impl Answer<'_> {
     fn next(&mut self) -> Result<Part, ProviderError> {
         let left = self.silence.saturating_sub(self.last_content.elapsed());
-        let silent = || transient(format!("no answer for {} s", self.silence.as_secs()));
+        let silent = || transient(format!("{}: no answer for {} s", self.host, self.silence.as_secs()));
         if left.is_zero() {
             return Err(silent());
         }
         self.exchange.next(left).map_err(|fault| match fault {
             Fault::Silent => silent(),
-            Fault::Broken(m) | Fault::Unreachable(m) => transient(m),
+            Fault::Broken(m) | Fault::Unreachable(m) => transient(format!("{}: {m}", self.host)),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
         })
     }
@@ -289,6 +311,13 @@ fn completions_url(base: &str) -> String {
     }
     let path = base.split_once("://").map_or(base, |(_, rest)| rest).split_once('/').map_or("", |(_, path)| path);
     if path.is_empty() { format!("{base}/v1/chat/completions") } else { format!("{base}/chat/completions") }
+}
+
+/// The host and port of an address, without a user and password that may stand before it.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
 }
 
 /// The conversation as the API wants it: one system message first, no two of a user's messages in a row, each call

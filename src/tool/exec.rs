@@ -21,11 +21,13 @@ pub struct Exec {
     sandbox: Sandbox,
     /// Seconds, unless the call names others.
     timeout: u64,
+    /// Variables that every command gets.
+    env: Vec<(String, String)>,
 }
 
 impl Exec {
     #[must_use]
-    pub fn new(hands: Arc<Hands>, sandbox: Sandbox, timeout: u64) -> Self {
+    pub fn new(hands: Arc<Hands>, sandbox: Sandbox, timeout: u64, env: Vec<(String, String)>) -> Self {
         let spec = ToolSpec {
             name: "exec".into(),
             description: "Run a shell command (/bin/sh) in the workspace and get what it prints. \
@@ -43,7 +45,7 @@ impl Exec {
             risk: Risk::Runs,
             source: "built in".into(),
         };
-        Self { spec, hands, sandbox, timeout }
+        Self { spec, hands, sandbox, timeout, env }
     }
 }
 
@@ -73,7 +75,10 @@ impl Tool for Exec {
         }
         let timeout_secs = timeout.unwrap_or(self.timeout).clamp(1, LONGEST);
         let working_dir = working_dir.unwrap_or_else(|| ".".to_owned());
-        let Reply { header, body } = self.hands.call(&Job::Exec { command, working_dir, timeout_secs }, turn.cancel)?;
+        let Reply { header, body } = {
+            let job = Job::Exec { command, working_dir, timeout_secs, env: self.env.clone() };
+            self.hands.call(&job, turn.cancel)?
+        };
         match header {
             Header::Exited { end, dropped } => Ok(describe(&body, end, dropped, timeout_secs)),
             Header::Refused { why } => Err(Error::failed(why)),
@@ -92,7 +97,7 @@ fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOu
         End::Code(0) => None,
         End::Code(code) => Some(format!("[exit code {code}]")),
         End::Signal(signal) => Some(format!("[ended by signal {signal}]")),
-        End::TimedOut => Some(format!("[ended after {timeout_secs} s: its time was up]")),
+        End::TimedOut => Some(format!("[timed out: ended after {timeout_secs} s]")),
         End::Cancelled => Some("[ended: the user stopped it]".to_owned()),
     };
     if let Some(note) = &note {
@@ -120,6 +125,6 @@ mod tests {
             says(b"\xff", End::Signal(9), 5),
             "\u{fffd}\n[5 more bytes were printed and dropped]\n[ended by signal 9]"
         );
-        assert_eq!(says(b"", End::TimedOut, 0), "[ended after 9 s: its time was up]");
+        assert_eq!(says(b"", End::TimedOut, 0), "[timed out: ended after 9 s]");
     }
 }

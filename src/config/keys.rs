@@ -1,0 +1,136 @@
+//! Where a key really is: written out, in a variable, in a file, or what a command prints.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use super::Env;
+use crate::child;
+use crate::error::{Context, Error, Result};
+use crate::secret::Secret;
+
+/// How long a command may take to print a key.
+const COMMAND_TIME: Duration = Duration::from_secs(10);
+/// No key is longer.
+const LONGEST: u64 = 64 << 10;
+
+/// The key that `written` in config.json means: `"${VAR}"`, `"file:PATH"`, `"cmd:COMMAND"`, or the key itself.
+///
+/// `config` is the file it stands in: a command is not run when others could have written it there.
+///
+/// # Errors
+/// The variable, the file or the command gives nothing. No message holds what it gave.
+pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
+    let text = written.reveal().trim();
+    let key = if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
+        let value = env.get(name).filter(|v| !v.trim().is_empty());
+        value.cloned().ok_or_else(|| {
+            Error::config(format!("reading a key: the variable {name} is not set")).hint(format!("export {name}=..."))
+        })?
+    } else if let Some(path) = text.strip_prefix("file:") {
+        from_file(path.trim(), env)?
+    } else if let Some(command) = text.strip_prefix("cmd:") {
+        from_command(command, env, config)?
+    } else {
+        text.to_owned()
+    };
+    match key.trim() {
+        "" => Err(Error::config("reading a key: it is empty").hint("check what \"api_key\" in config.json names")),
+        key => Ok(Secret::new(key)),
+    }
+}
+
+/// A relative path is looked for where systemd puts credentials.
+fn from_file(path: &str, env: &Env) -> Result<String> {
+    let path = match (path.strip_prefix("~/"), env.get("HOME"), env.get("CREDENTIALS_DIRECTORY")) {
+        (Some(rest), Some(home), _) => Path::new(home).join(rest),
+        (None, _, Some(dir)) if !path.starts_with('/') => Path::new(dir).join(path),
+        _ => PathBuf::from(path),
+    };
+    let mut key = String::new();
+    let read = fs_err::File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut key));
+    read.map_err(|e| Error::config(format!("reading a key: {e}")).hint("check \"file:...\" in config.json"))?;
+    Ok(key)
+}
+
+fn from_command(command: &str, env: &Env, config: &Path) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let failed = |what: String| Error::config(format!("reading a key from a command: {what}"));
+    let mode = fs_err::metadata(config).map_or(0, |meta| meta.permissions().mode());
+    if mode & 0o022 != 0 {
+        let path = config.display();
+        return Err(failed(format!("{path} can be written by others, so its command is not run"))
+            .hint(format!("chmod go-w {path}")));
+    }
+    let words =
+        shell_words::split(command).map_err(|e| failed(e.to_string()).hint("mend the quotes of \"cmd:...\""))?;
+    let program = words.first().filter(|program| program.starts_with('/')).ok_or_else(|| {
+        failed("its program must be an absolute path".to_owned()).hint("write \"cmd:/usr/bin/pass show key\", say")
+    })?;
+    let mut child = child::command(Path::new(program))
+        .args(&words[1..])
+        .envs(env)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| failed(format!("{program}: {e}")).hint("check \"cmd:...\" in config.json"))?;
+    let until = Instant::now() + COMMAND_TIME;
+    let output = child.stdout.take();
+    // Read on a thread, so that a command that waits for ever does not take the program with it.
+    let (tx, rx) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut key = String::new();
+        let read = output.map(|output| output.take(LONGEST).read_to_string(&mut key));
+        drop(tx.send(read.map(|read| read.map(|_| key))));
+    });
+    let read = rx.recv_timeout(until.saturating_duration_since(Instant::now()));
+    let Ok(Some(Ok(key))) = read else {
+        child.kill().and_then(|()| child.wait()).doing("ending the command")?;
+        return Err(failed(format!("{program} gave nothing in {} s", COMMAND_TIME.as_secs())).hint("run it by hand"));
+    };
+    let status = child.wait().doing("waiting for the command")?;
+    if !status.success() {
+        return Err(failed(format!("{program}: {status}")).hint("run it by hand"));
+    }
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_leads_to_the_key() {
+        let dir = std::env::temp_dir().join(format!("bantam-keys-{}", std::process::id()));
+        fs_err::create_dir_all(&dir).unwrap();
+        fs_err::write(dir.join("key"), "from-file\n").unwrap();
+        let config = dir.join("config.json");
+        fs_err::write(&config, "{}").unwrap();
+        let env = Env::from([
+            ("VAR".to_owned(), "from-var".to_owned()),
+            ("CREDENTIALS_DIRECTORY".to_owned(), dir.display().to_string()),
+        ]);
+        let key = |written: &str| resolve(&Secret::new(written), &env, &config).map(|s| s.reveal().to_owned());
+        assert_eq!(key("plain").unwrap(), "plain");
+        assert_eq!(key("${VAR}").unwrap(), "from-var");
+        assert_eq!(key("file:key").unwrap(), "from-file");
+        assert_eq!(key(&format!("file:{}", dir.join("key").display())).unwrap(), "from-file");
+        assert_eq!(key("cmd:/bin/echo 'from cmd'").unwrap(), "from cmd");
+        for (written, says) in [
+            ("${NONE}", "NONE is not set"),
+            ("file:none", "none"),
+            ("cmd:echo x", "absolute"),
+            ("cmd:/bin/false", "exit status: 1"),
+            ("cmd:/bin/true", "empty"),
+            ("cmd:'", "quote"),
+        ] {
+            let error = key(written).unwrap_err();
+            assert!(error.message.contains(says) && error.hint.is_some(), "{error}");
+        }
+        let mut mode = fs_err::metadata(&config).unwrap().permissions();
+        std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o666);
+        fs_err::set_permissions(&config, mode).unwrap();
+        assert!(key("cmd:/bin/echo x").unwrap_err().message.contains("written by others"));
+        fs_err::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,127 @@
+//! What a host refuses, learned from its own words: a field that it does not know, or knows by another name.
+//!
+//! Hosts that call themselves OpenAI-compatible agree on the path and on little else. A table of vendors would be wrong
+//! by next month; the host's refusal names the field. It is asked once more without it, and remembered while we run.
+
+use serde_json::Value;
+
+/// One thing that can be done about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quirk {
+    /// The limit on a reply is called `max_completion_tokens` (OpenAI's o-series and gpt-5).
+    MaxCompletionTokens,
+    /// It is called `max_tokens` after all.
+    MaxTokens,
+    /// Only the default temperature is taken.
+    NoTemperature,
+    /// `stream_options` is not known; usage is not told then.
+    NoStreamOptions,
+    /// It cannot stream.
+    NoStream,
+    /// The thoughts of earlier turns are not taken back.
+    NoReasoning,
+    /// They must come back, also where there were none.
+    EmptyReasoning,
+}
+
+/// For each quirk: words that all stand in the refusal, in lower case.
+const SIGNS: [(Quirk, &[&str]); 7] = [
+    (Quirk::MaxCompletionTokens, &["max_tokens", "max_completion_tokens"]),
+    (Quirk::MaxTokens, &["max_completion_tokens"]),
+    (Quirk::NoTemperature, &["temperature"]),
+    (Quirk::NoStreamOptions, &["stream_options"]),
+    (Quirk::NoStream, &["stream", "not support"]),
+    (Quirk::EmptyReasoning, &["reasoning_content", "must be passed"]),
+    (Quirk::NoReasoning, &["reasoning_content"]),
+];
+
+/// What a refusal teaches that is not known yet.
+pub fn learn(refusal: &str, known: &[Quirk]) -> Option<Quirk> {
+    let said = refusal.to_lowercase();
+    let fits = |signs: &[&str]| signs.iter().all(|sign| said.contains(sign));
+    let found = SIGNS.iter().find(|(_, signs)| fits(signs))?.0;
+    (!known.contains(&found)).then_some(found)
+}
+
+/// Changes a request so that the host takes it.
+pub fn apply(known: &[Quirk], body: &mut Value) {
+    let Value::Object(fields) = body else { return };
+    for quirk in known {
+        match quirk {
+            Quirk::MaxCompletionTokens => {
+                if let Some(n) = fields.remove("max_tokens") {
+                    fields.insert("max_completion_tokens".to_owned(), n);
+                }
+            }
+            Quirk::MaxTokens => {
+                if let Some(n) = fields.remove("max_completion_tokens") {
+                    fields.insert("max_tokens".to_owned(), n);
+                }
+            }
+            Quirk::NoTemperature => {
+                fields.remove("temperature");
+            }
+            Quirk::NoStreamOptions => {
+                fields.remove("stream_options");
+            }
+            Quirk::NoStream => {
+                fields.remove("stream");
+                fields.remove("stream_options");
+            }
+            Quirk::NoReasoning | Quirk::EmptyReasoning => {
+                let messages = fields.get_mut("messages").and_then(Value::as_array_mut);
+                for message in messages.into_iter().flatten().filter(|m| m["role"] == "assistant") {
+                    let Value::Object(message) = message else { continue };
+                    if *quirk == Quirk::NoReasoning {
+                        message.remove("reasoning_content");
+                        message.remove("reasoning");
+                    } else if !message.contains_key("reasoning_content") {
+                        message.insert("reasoning_content".to_owned(), "".into());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_refusal_teaches_what_to_change_and_the_same_one_only_once() {
+        let cases = [
+            ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", Quirk::MaxCompletionTokens),
+            ("unknown field max_completion_tokens", Quirk::MaxTokens),
+            ("Unsupported value: 'temperature' does not support 0.2", Quirk::NoTemperature),
+            ("Extra inputs are not permitted: stream_options", Quirk::NoStreamOptions),
+            ("The reasoning_content in the thinking mode must be passed back", Quirk::EmptyReasoning),
+            ("reasoning_content is not allowed here", Quirk::NoReasoning),
+        ];
+        for (refusal, quirk) in cases {
+            assert_eq!(learn(refusal, &[]), Some(quirk), "{refusal}");
+            assert_eq!(learn(refusal, &[quirk]), None, "{refusal}");
+        }
+        assert_eq!(learn("model not found", &[]), None);
+    }
+
+    #[test]
+    fn what_was_learned_changes_the_request() {
+        let changed = |quirk| {
+            let mut body = json!({
+                "max_tokens": 5, "temperature": 1, "stream": true, "stream_options": {},
+                "messages": [{"role": "assistant", "reasoning_content": "r"}, {"role": "assistant"}],
+            });
+            apply(&[quirk], &mut body);
+            body
+        };
+        assert_eq!(changed(Quirk::MaxCompletionTokens)["max_completion_tokens"], 5);
+        assert_eq!(changed(Quirk::NoTemperature).get("temperature"), None);
+        assert_eq!(changed(Quirk::NoStreamOptions).get("stream_options"), None);
+        assert_eq!(changed(Quirk::NoStream).get("stream"), None);
+        assert_eq!(changed(Quirk::NoReasoning)["messages"][0].get("reasoning_content"), None);
+        assert_eq!(changed(Quirk::EmptyReasoning)["messages"][1]["reasoning_content"], "");
+        assert_eq!(changed(Quirk::EmptyReasoning)["messages"][0]["reasoning_content"], "r");
+    }
+}
