@@ -1,0 +1,130 @@
+//! Ctrl-C: noticed at once, exit 130, and what had arrived is kept.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::{Home, Running, merged, until};
+use crate::marker::Marker;
+use crate::model::{Model, Reply};
+
+/// Interrupts it; it must be gone soon after.
+#[track_caller]
+fn interrupt(running: Running<'_>) -> crate::harness::Run {
+    let asked = Instant::now();
+    running.signal(Signal::INT);
+    let run = running.finish();
+    run.exits(130).prints("");
+    assert!(asked.elapsed() < Duration::from_secs(2), "took {:?} to stop", asked.elapsed());
+    run
+}
+
+#[test]
+fn an_interrupted_wait_exits_130() {
+    let model = Model::scripted([Reply::text("Too late.").held()]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
+    model.wait_for_requests(1);
+    interrupt(running);
+    let session = home.session("cli_default");
+    assert_eq!(session.roles(), ["user"]);
+    assert_eq!(session.turns(), ["cancelled"]);
+}
+
+#[test]
+fn a_polite_end_is_the_same_as_an_interrupt() {
+    let model = Model::scripted([Reply::text("Too late.").held()]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
+    model.wait_for_requests(1);
+    running.signal(Signal::TERM);
+    running.finish().exits(130).prints("");
+    assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
+}
+
+/// Whether a process has read all that has arrived on its TCP connections.
+fn has_read_everything(pid: i32) -> bool {
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let sockets: Vec<String> = fds
+        .filter_map(|fd| {
+            fs::read_link(fd.path()).ok()?.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned)
+        })
+        .collect();
+    let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
+    let mut mine = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|row| row.get(9).is_some_and(|inode| sockets.iter().any(|socket| socket == inode)))
+        .peekable();
+    mine.peek().is_some() && mine.all(|row| row[4].ends_with(":00000000"))
+}
+
+#[test]
+fn text_received_before_an_interrupt_is_kept_and_a_pipe_does_not_see_it() {
+    let model = Model::scripted([Reply::text("Once upon a time there was").held_after(3)]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
+    model.wait_for_holds(1);
+    until("bantam has read what was sent", || has_read_everything(running.pid()));
+    interrupt(running);
+    let session = home.session("cli_default");
+    let last = *session.history().last().unwrap();
+    assert_eq!(last["content"].as_str().map(str::trim_end), Some("Once upon a time"), "{last}");
+    assert_eq!(last["partial"], true);
+    assert_eq!(session.turns(), ["cancelled"]);
+}
+
+#[test]
+fn a_terminal_that_types_ctrl_c_interrupts() {
+    let model = Model::scripted([Reply::text("Once upon a time there was").held_after(3)]);
+    let home = Home::with(&model.config());
+    let mut running = home.bantam().args(["agent", "-n", "-m", "hi"]).silent_stdin().on_a_terminal().spawn();
+    running.wait_for_stdout("Once upon a time");
+    running.types("\x03");
+    running.finish().exits(130);
+    assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
+}
+
+#[test]
+fn json_tells_of_an_interrupt() {
+    let model = Model::scripted([Reply::text("Too late.").held()]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "--json", "-m", "hi"]).spawn();
+    model.wait_for_requests(1);
+    running.signal(Signal::INT);
+    let run = running.finish();
+    run.exits(130);
+    let answer = run.json();
+    assert_eq!((&answer["ok"], &answer["stop"]), (&json!(false), &json!("cancelled")));
+    assert_eq!(answer["error"]["kind"], "interrupted");
+}
+
+#[test]
+fn an_interrupt_while_a_command_runs_ends_the_command_and_its_call_gets_a_result() {
+    let marker = Marker::new();
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": format!("sleep {marker}") }))]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let running = home.bantam().args(["agent", "-m", "sleep"]).spawn();
+    until("the command runs", || !marker.alive().is_empty());
+    interrupt(running);
+    marker.is_gone();
+    let session = home.session("cli_default");
+    session.has_one_result_per_call();
+    assert_eq!(session.roles(), ["user", "assistant", "tool"]);
+    assert_eq!(session.turns(), ["cancelled"]);
+}
+
+#[test]
+fn a_turn_after_an_interrupt_goes_on() {
+    let model = Model::scripted([Reply::text("Too late.").held(), Reply::text("Here.")]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "-m", "first"]).spawn();
+    model.wait_for_requests(1);
+    interrupt(running);
+    home.agent(["-m", "second"]).exits(0).prints("Here.\n");
+    let session = home.session("cli_default");
+    assert_eq!(session.texts("assistant"), ["Here."]);
+    assert_eq!(session.turns(), ["cancelled", "done"]);
+}

@@ -1,0 +1,207 @@
+//! Where a value comes from, and what is said about one that cannot be used.
+
+use serde_json::json;
+
+use crate::harness::{CANARY, Home, merged};
+use crate::model::{Model, Reply};
+
+/// A home whose configuration is `text`, and what a question there says on stderr after exiting 3.
+#[track_caller]
+fn refused(text: &str) -> String {
+    let home = Home::empty();
+    home.config(text);
+    let run = home.agent(["-m", "hi"]);
+    run.exits(3).prints("").fails_with_a_hint();
+    run.stderr.clone()
+}
+
+/// Whether `text` names this line, as `config.json:2:9` or as `line 2 column 9`, with a column.
+fn names_line(text: &str, line: usize) -> bool {
+    [format!("config.json:{line}:"), format!("line {line}, column "), format!("line {line} column ")]
+        .iter()
+        .filter_map(|start| text.split(start.as_str()).nth(1))
+        .any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+#[test]
+fn no_key_with_a_configuration_exits_3_and_says_what_to_type() {
+    let error = refused("{}");
+    assert!(error.contains("API_KEY"), "a line that can be typed: {error}");
+}
+
+#[test]
+fn a_model_without_its_key_exits_3_and_names_the_variable() {
+    let error = refused(
+        r#"{ "agents": { "defaults": { "model_name": "m" } },
+             "model_list": [ { "model_name": "m", "model": "deepseek/deepseek-chat" } ] }"#,
+    );
+    assert!(error.contains("DEEPSEEK_API_KEY"), "{error}");
+}
+
+#[test]
+fn a_configuration_that_is_not_json_is_located() {
+    let error = refused("{\n  \"agents\": {\n    \"defaults\": nope\n  }\n}\n");
+    assert!(names_line(&error, 3), "line 3 and a column: {error}");
+    let error = refused("{\n  \"agents\": {},\n}\n");
+    assert!(names_line(&error, 3) || names_line(&error, 2), "the comma too many: {error}");
+    let error = refused("");
+    assert!(error.contains("config.json"), "{error}");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_not_taken_for_an_absent_one() {
+    let home = Home::empty();
+    home.dir("config.json");
+    home.agent(["-m", "hi"]).exits(3).prints("").says("config.json");
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_located_and_named() {
+    let error = refused("{\n  \"agents\": {\n    \"defaults\": { \"max_tokens\": \"many\" }\n  }\n}\n");
+    assert!(error.contains("max_tokens"), "{error}");
+    let error = refused(r#"{ "agents": { "defaults": { "max_retries": -1 } } }"#);
+    assert!(error.contains("max_retries"), "{error}");
+    let error = refused(r#"{ "model_list": { "model_name": "test" } }"#);
+    assert!(error.contains("model_list"), "{error}");
+}
+
+#[test]
+fn a_value_that_is_not_one_of_its_choices_is_told_the_choices() {
+    let error = refused(r#"{ "tools": { "exec": { "sandbox": "of" } } }"#);
+    for word in ["tools.exec.sandbox", "of", "auto", "off"] {
+        assert!(error.contains(word), "{word:?} is missing: {error}");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_named_with_the_nearest_known_one_and_is_not_fatal() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let extra = json!({ "agents": { "defaults": { "max_tokns": 5 } }, "chanels": {}, "tools": { "exec": { "sandbx": "off" } } });
+    let home = Home::with(&merged(model.config(), &extra));
+    let run = home.agent(["-m", "hi"]);
+    run.exits(0).prints("One.\n");
+    for (unknown, known) in [("max_tokns", "max_tokens"), ("chanels", "channels"), ("sandbx", "sandbox")] {
+        let lines = run.stderr.lines();
+        let warned = lines.filter(|line| line.contains(unknown) && line.contains(known)).count();
+        assert_eq!(warned, 1, "one line with {unknown} and {known}: {}", run.stderr);
+    }
+    home.agent(["-q", "-m", "hi"]).exits(0).prints("Two.\n").is_quiet();
+    let run = home.agent(["--json", "-q", "-m", "hi"]);
+    assert_eq!(run.json()["output"], "Three.");
+}
+
+#[test]
+fn an_unknown_key_in_the_model_list_is_named_too() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let extra = json!({ "model_list": [ { "request_timeot": 5 } ] });
+    let home = Home::with(&merged(model.config(), &extra));
+    home.agent(["-m", "hi"]).exits(0).prints("One.\n").says("request_timeot").says("request_timeout");
+}
+
+#[test]
+fn camel_case_reads_as_snake_case() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let config = json!({
+        "agents": { "defaults": { "modelName": "test", "maxTokens": 77 } },
+        "modelList": [ { "modelName": "test", "model": "openai/test-model", "apiBase": model.base(), "apiKey": CANARY } ]
+    });
+    let home = Home::with(&config);
+    home.agent(["-m", "hi"]).exits(0).prints("One.\n").is_quiet();
+    let body = model.request(0).body;
+    assert!([&body["max_tokens"], &body["max_completion_tokens"]].contains(&&json!(77)), "{body}");
+}
+
+#[test]
+fn the_environment_beats_the_file_and_a_flag_beats_the_environment() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let mut config = model.config();
+    for name in ["second", "third"] {
+        let entry =
+            merged(config["model_list"][0].clone(), &json!({ "model_name": name, "model": format!("openai/{name}") }));
+        config["model_list"].as_array_mut().unwrap().push(entry);
+    }
+    let home = Home::with(&config);
+    let ask = || home.bantam().env("BANTAM_AGENTS_DEFAULTS_MODEL_NAME", "second").args(["agent", "-m", "hi"]);
+    ask().run().exits(0);
+    assert_eq!(model.request(0).body["model"], "second");
+    ask().args(["--model", "third"]).run().exits(0);
+    assert_eq!(model.request(1).body["model"], "third");
+}
+
+#[test]
+fn a_wrong_value_in_the_environment_is_told_by_its_variable() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    let run = home.bantam().env("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS", "many").args(["agent", "-m", "hi"]).run();
+    run.exits(3).fails_with_a_hint().says("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS");
+}
+
+#[test]
+fn a_key_comes_from_the_vendors_variable_when_the_file_has_none() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "api_key": "" } ] })));
+    home.bantam().env("OPENAI_API_KEY", CANARY).args(["agent", "-m", "hi"]).run().exits(0);
+    assert_eq!(model.request(0).header("authorization"), Some(format!("Bearer {CANARY}").as_str()));
+}
+
+#[test]
+fn headers_and_extra_fields_of_a_model_go_out_with_the_request() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let extra = json!({
+        "model_list": [ { "headers": { "X-Test": "yes" }, "extra_body": { "top_k": 7 }, "temperature": 0.5, "max_tokens": 99 } ]
+    });
+    let home = Home::with(&merged(model.config(), &extra));
+    home.agent(["-m", "hi"]).exits(0);
+    let request = model.request(0);
+    assert_eq!(request.header("x-test"), Some("yes"));
+    assert_eq!(request.body["top_k"], 7);
+    assert_eq!(request.body["temperature"], 0.5);
+    assert!([&request.body["max_tokens"], &request.body["max_completion_tokens"]].contains(&&json!(99)));
+}
+
+#[test]
+fn what_the_user_did_not_set_is_not_sent() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "hi"]).exits(0);
+    let body = model.request(0).body;
+    let sent: Vec<&String> = body.as_object().unwrap().keys().collect();
+    let known = ["model", "messages", "tools", "stream", "stream_options", "max_tokens", "max_completion_tokens"];
+    assert!(sent.iter().all(|field| known.contains(&field.as_str())), "sent {sent:?}");
+}
+
+/// Makes a home at `place` below the test's own and asks a question that finds it by `variable` alone. The key comes
+/// from the environment, because the harness allows it in the usual `config.json` only.
+#[track_caller]
+fn is_found(variable: &str, value: &str, place: &str) {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::empty();
+    let config = merged(model.config(), &json!({ "model_list": [ { "api_key": "" } ] }));
+    home.write(&format!("{place}/config.json"), config.to_string());
+    let asked = home.bantam().without("BANTAM_HOME").env(variable, home.path(value));
+    asked.env("OPENAI_API_KEY", CANARY).args(["agent", "-m", "hi"]).run().exits(0).prints("One.\n");
+    assert!(home.path(&format!("{place}/sessions/cli_default.jsonl")).is_file(), "{:?}", home.files());
+    assert!(!home.path("sessions").exists());
+}
+
+#[test]
+fn a_home_is_found_by_its_variable_the_service_managers_or_the_users_home() {
+    is_found("BANTAM_HOME", "elsewhere", "elsewhere");
+    is_found("STATE_DIRECTORY", "service", "service");
+    is_found("HOME", "user", "user/.bantam");
+}
+
+#[test]
+fn a_home_is_made_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "hi"]).exits(0);
+    let open: Vec<String> = crate::harness::walk(&home.path(""))
+        .into_iter()
+        .filter(|path| !path.starts_with(home.path("workspace")))
+        .filter(|path| path.metadata().unwrap().permissions().mode() & 0o077 != 0)
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(open.is_empty(), "readable by others: {open:?}");
+}

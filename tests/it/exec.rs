@@ -1,0 +1,167 @@
+//! `exec`: what a command sees, and that nothing of it outlives its result.
+
+use serde_json::{Value, json};
+
+use crate::harness::{CANARY, Home, merged};
+use crate::marker::Marker;
+use crate::model::{Model, Reply};
+
+/// A home on this model in which commands may run without a jail, with `extra` among the exec settings.
+fn unjailed(model: &Model, extra: &Value) -> Home {
+    let exec = merged(json!({ "sandbox": "off" }), extra);
+    Home::with(&merged(model.config(), &json!({ "tools": { "exec": exec } })))
+}
+
+/// What the model is told of one command, run in a home of its own.
+#[track_caller]
+fn result_of(command: &str) -> String {
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
+    let home = unjailed(&model, &json!({}));
+    home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
+    home.session("cli_default").has_one_result_per_call();
+    model.request(1).last("tool")
+}
+
+#[test]
+fn without_a_jail_exec_is_refused_and_the_line_that_allows_it_is_named() {
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": "touch ran" })), Reply::text("I may not.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "run it"]).exits(0).prints("I may not.\n");
+    let result = model.request(1).last("tool");
+    assert!(result.contains(r#""sandbox": "off""#), "{result}");
+    assert!(!home.path("workspace/ran").exists(), "it ran all the same");
+    let session = home.session("cli_default");
+    assert_eq!(session.history()[2]["is_error"], true);
+}
+
+#[test]
+fn exec_that_is_not_enabled_is_not_offered() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "enabled": false } } })));
+    home.agent(["-m", "hi"]).exits(0);
+    assert!(!model.request(0).tools().contains(&"exec"), "{:?}", model.request(0).tools());
+}
+
+#[test]
+fn a_command_tells_both_its_streams_and_its_exit_code() {
+    let result = result_of("echo to the left; echo to the right >&2; exit 3");
+    for part in ["to the left", "to the right", "3"] {
+        assert!(result.contains(part), "{part:?} is missing: {result}");
+    }
+}
+
+#[test]
+fn a_command_that_ends_in_a_signal_is_told_so() {
+    let result = result_of("kill -SEGV $$");
+    assert!(result.contains("11") || result.contains("SEGV"), "{result}");
+}
+
+#[test]
+fn a_command_starts_in_the_workspace() {
+    assert!(result_of("pwd").contains("/workspace"));
+}
+
+#[test]
+fn standard_input_of_a_command_is_empty() {
+    assert!(result_of("readlink /proc/self/fd/0").contains("/dev/null"));
+    assert!(result_of("cat && echo at its end").contains("at its end"));
+}
+
+#[test]
+fn a_command_inherits_no_descriptor() {
+    let result = result_of("ls /proc/self/fd | tr '\\n' ' '");
+    // 3 is the directory that `ls` itself has open.
+    assert!(result.contains("0 1 2 3 "), "{result}");
+    assert!(!result.contains("0 1 2 3 4"), "{result}");
+}
+
+#[test]
+fn output_that_is_no_text_is_told_as_text() {
+    let result = result_of("printf 'a\\377\\376b\\000c'; echo; echo end");
+    assert!(result.contains("end"), "{result:?}");
+    assert!(!result.contains('\0'), "{result:?}");
+}
+
+#[test]
+fn output_without_end_is_cut() {
+    let result = result_of("yes 'a long line of no interest' | head -c 5000000; echo end");
+    assert!(result.len() < 200_000, "{} bytes went to the model", result.len());
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended_and_told_so() {
+    let marker = Marker::new();
+    let command = format!("echo first; sleep {marker}; echo second");
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.").held()]);
+    let home = unjailed(&model, &json!({ "timeout": 1 }));
+    let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
+    model.wait_for_requests(2);
+    marker.is_gone();
+    let result = model.request(1).last("tool");
+    assert!(result.contains("first") && !result.contains("second"), "{result}");
+    assert!(result.contains("1 s") || result.contains("timed out") || result.contains("timeout"), "{result}");
+    model.release();
+    running.finish().exits(0);
+    assert_eq!(home.session("cli_default").history()[2]["is_error"], true);
+}
+
+/// Starts a sleeper by `start`, which has `SLEEPER` where its command goes, waits until it sleeps, and looks whether
+/// it is gone by the time the model is told the result.
+#[track_caller]
+fn is_ended_before_the_result(start: &str) {
+    let marker = Marker::new();
+    let started = start.replace("SLEEPER", &format!("sleep {marker}"));
+    // Waits for a process whose whole command line is the sleeper's. (The shell's and `tr`'s own are longer.)
+    let seen = format!(
+        "until for line in /proc/[0-9]*/cmdline; do \
+         [ \"$({{ tr '\\0' ' ' <$line; }} 2>/dev/null)\" = 'sleep {marker} ' ] && break; done; do :; done"
+    );
+    let command = format!("{started}\n{seen}\necho it sleeps");
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.").held()]);
+    let home = unjailed(&model, &json!({ "timeout": 20 }));
+    let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
+    model.wait_for_requests(2);
+    assert!(model.request(1).last("tool").contains("it sleeps"), "{}", model.request(1).last("tool"));
+    marker.is_gone();
+    model.release();
+    running.finish().exits(0);
+}
+
+#[test]
+fn a_background_job_is_ended_before_the_result() {
+    is_ended_before_the_result("SLEEPER &");
+}
+
+#[test]
+fn a_background_job_with_streams_of_its_own_is_ended_before_the_result() {
+    is_ended_before_the_result("nohup SLEEPER </dev/null >/dev/null 2>&1 &");
+}
+
+#[test]
+fn a_daemon_in_a_session_of_its_own_is_ended_before_the_result() {
+    is_ended_before_the_result("setsid SLEEPER </dev/null >/dev/null 2>&1 &");
+}
+
+#[test]
+fn a_daemon_that_forked_twice_is_ended_before_the_result() {
+    is_ended_before_the_result("( setsid sh -c 'SLEEPER </dev/null >/dev/null 2>&1 & exit 0' & )");
+}
+
+#[test]
+fn a_daemon_that_ignores_every_polite_signal_is_ended_before_the_result() {
+    is_ended_before_the_result("( trap '' HUP INT TERM; setsid SLEEPER </dev/null >/dev/null 2>&1 & )");
+}
+
+#[test]
+fn a_command_sees_no_key_and_an_environment_of_its_own() {
+    let command = "env; echo; tr '\\0' '\\n' </proc/self/environ; tr '\\0' '\\n' </proc/$PPID/environ; tr '\\0' ' ' </proc/$PPID/cmdline";
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
+    let home = unjailed(&model, &json!({}));
+    let run = home.bantam().env("OPENAI_API_KEY", CANARY).env("UNRELATED", "a-private-thing");
+    run.args(["agent", "-m", "run it"]).run().exits(0);
+    let seen = model.request(1).last("tool");
+    assert!(seen.contains("PATH="), "{seen}");
+    for private in [CANARY, "OPENAI_API_KEY", "UNRELATED", "a-private-thing"] {
+        assert!(!seen.contains(private), "{private} reached the command: {seen}");
+    }
+}

@@ -1,0 +1,657 @@
+//! Runs the real program in a home of its own and looks at what it left there.
+//!
+//! When a test fails, [`Home`] prints on its way out every command that ran, both its streams, and the
+//! files below the home; [`crate::model::Model`] adds the requests it got. After every run the harness looks for
+//! the [`CANARY`]: a key may be in `config.json` and on the wire, and nowhere else.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::{Value, json};
+
+use crate::stored::Session;
+
+/// The API key of every test, an obvious fake. Long enough and odd enough to be found anywhere.
+pub const CANARY: &str = "sk-test-canary-4f1d8a6be2c97035";
+
+/// What a run may take before it counts as hung. The longest one waits 30 s for a busy session.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A number that no other test of this process gets.
+pub fn unique() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Waits until `condition` holds, and fails the test when it does not within ten seconds.
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited 10 s until {what}");
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A configuration for an OpenAI-compatible server at `base`, quick to retry so that tests are quick.
+pub fn config_for(base: &str) -> Value {
+    json!({
+        "agents": { "defaults": { "model_name": "test", "max_retries": 2, "retry_initial_delay": 0.01 } },
+        "model_list": [ { "model_name": "test", "model": "openai/test-model", "api_base": base, "api_key": CANARY } ]
+    })
+}
+
+/// `extra` laid over `base`, objects key by key, arrays element by element, everything else replaced.
+pub fn merged(base: Value, extra: &Value) -> Value {
+    match (base, extra) {
+        (Value::Object(mut base), Value::Object(extra)) => {
+            for (key, value) in extra {
+                let below = base.remove(key).unwrap_or(Value::Null);
+                base.insert(key.clone(), merged(below, value));
+            }
+            Value::Object(base)
+        }
+        (Value::Array(base), Value::Array(extra)) if base.len() == extra.len() => {
+            base.into_iter().zip(extra).map(|(below, value)| merged(below, value)).collect()
+        }
+        (_, extra) => extra.clone(),
+    }
+}
+
+/// A fresh `BANTAM_HOME` and an empty working directory, both removed when the test is over.
+pub struct Home {
+    root: PathBuf,
+    runs: Mutex<String>,
+}
+
+impl Home {
+    /// A home with nothing in it, not even the directory.
+    pub fn empty() -> Self {
+        let name = format!("bantam-{}-{}", std::process::id(), unique());
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(root.join("cwd")).unwrap();
+        Self { root, runs: Mutex::default() }
+    }
+
+    /// A home whose configuration is `config`.
+    pub fn with(config: &Value) -> Self {
+        let home = Self::empty();
+        home.config(&config.to_string());
+        home
+    }
+
+    /// Writes `config.json`, readable by its owner only, as bantam would.
+    pub fn config(&self, text: &str) {
+        self.write("config.json", text);
+    }
+
+    /// A path below the home.
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.root.join("home").join(below)
+    }
+
+    /// Writes a file below the home, with the directories it needs (0700) and for its owner only (0600).
+    pub fn write(&self, below: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(below);
+        self.dir(path.parent().unwrap().strip_prefix(self.path("")).unwrap());
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(&path).unwrap();
+        file.write_all(content.as_ref()).unwrap();
+        path
+    }
+
+    /// Makes a directory below the home, 0700 like every other.
+    pub fn dir(&self, below: impl AsRef<Path>) -> PathBuf {
+        let path = self.root.join("home").join(below);
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&path).unwrap();
+        path
+    }
+
+    /// Every file below the home, relative to it and sorted.
+    pub fn files(&self) -> Vec<String> {
+        let home = self.path("");
+        let mut found: Vec<String> = walk(&home)
+            .into_iter()
+            .filter(|path| !path.is_dir() || path.is_symlink())
+            .map(|path| path.strip_prefix(&home).unwrap().display().to_string())
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// The session stored as `key`, every line of it verified.
+    #[track_caller]
+    pub fn session(&self, key: &str) -> Session {
+        let path = self.path(&format!("sessions/{key}.jsonl"));
+        let bytes = fs::read(&path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()));
+        Session::parse(&bytes)
+    }
+
+    /// `bantam`, to be given arguments.
+    pub fn bantam(&self) -> Bantam<'_> {
+        Bantam {
+            home: self,
+            args: Vec::new(),
+            env: Vec::new(),
+            unset: None,
+            stdin: Stdin::Null,
+            stdout: Stdout::Caught,
+            cwd: self.root.join("cwd"),
+        }
+    }
+
+    /// `bantam agent ARGS...` with nothing on standard input.
+    #[track_caller]
+    pub fn agent<const N: usize>(&self, args: [&str; N]) -> Run {
+        self.bantam().arg("agent").args(args).run()
+    }
+
+    /// Fails the test when the canary is in a stream, or in a file other than `config.json`.
+    #[track_caller]
+    fn look_for_the_canary(&self, run: &Run) {
+        for (stream, text) in [("stdout", &run.stdout), ("stderr", &run.stderr)] {
+            assert!(!text.contains(CANARY), "the API key is on {stream}");
+        }
+        for path in walk(&self.root) {
+            let regular = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+            if regular && path != self.path("config.json") {
+                let bytes = fs::read(&path).unwrap_or_default();
+                assert!(!holds(&bytes, CANARY.as_bytes()), "the API key is in {}", path.display());
+            }
+        }
+    }
+
+    /// A one-shot run has no business in the directory it was started from.
+    #[track_caller]
+    fn look_at_the_working_directory(&self) {
+        let left: Vec<PathBuf> = walk(&self.root.join("cwd"));
+        assert!(left.is_empty(), "left in the working directory: {left:?}");
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let runs = self.runs.lock().map_or_else(|e| e.into_inner().clone(), |r| r.clone());
+            eprintln!("\n==== what ran ====\n{runs}==== files ====");
+            for path in walk(&self.root) {
+                let meta = path.symlink_metadata();
+                let size = meta.as_ref().map_or(0, fs::Metadata::len);
+                eprintln!("{size:>8}  {}", path.display());
+                let shown = path.extension().is_some_and(|e| e == "jsonl" || e == "json");
+                if shown && size < 16_384 && meta.is_ok_and(|meta| meta.is_file()) {
+                    eprintln!("{}", fs::read_to_string(&path).unwrap_or_default());
+                }
+            }
+        }
+        fs::remove_dir_all(&self.root).unwrap_or_else(|error| {
+            eprintln!("removing {}: {error}", self.root.display());
+        });
+    }
+}
+
+/// Everything below `root`, without following symlinks.
+pub fn walk(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut left = vec![root.to_path_buf()];
+    while let Some(dir) = left.pop() {
+        // A file may go away while we look, when the program is still running.
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            if path.is_dir() && !path.is_symlink() {
+                left.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+pub fn holds(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+enum Stdin {
+    Null,
+    Bytes(Vec<u8>),
+    /// File descriptor 0 is not open at all, as under some init systems.
+    Closed,
+    /// A pipe that nobody writes to and nobody closes until the run is over.
+    Silent,
+}
+
+enum Stdout {
+    Caught,
+    /// A pipe whose reader has gone, as `head` leaves it.
+    Gone,
+    /// File descriptor 1 is not open at all.
+    Closed,
+    /// Every write fails for want of space.
+    Full,
+    /// Both ends are a terminal; what it shows is caught. Typed text comes from `stdin`.
+    Terminal,
+}
+
+/// One command line being put together. Its environment has `PATH` and `BANTAM_HOME` and what the test adds.
+pub struct Bantam<'h> {
+    home: &'h Home,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    unset: Option<&'static str>,
+    stdin: Stdin,
+    stdout: Stdout,
+    cwd: PathBuf,
+}
+
+impl<'h> Bantam<'h> {
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.env.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Takes a variable out of the environment, `BANTAM_HOME` or `PATH`.
+    pub fn without(mut self, name: &'static str) -> Self {
+        self.unset = Some(name);
+        self
+    }
+
+    pub fn stdin(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.stdin = Stdin::Bytes(bytes.as_ref().to_vec());
+        self
+    }
+
+    pub fn closed_stdin(mut self) -> Self {
+        self.stdin = Stdin::Closed;
+        self
+    }
+
+    pub fn silent_stdin(mut self) -> Self {
+        self.stdin = Stdin::Silent;
+        self
+    }
+
+    pub fn reader_gone(mut self) -> Self {
+        self.stdout = Stdout::Gone;
+        self
+    }
+
+    pub fn closed_stdout(mut self) -> Self {
+        self.stdout = Stdout::Closed;
+        self
+    }
+
+    pub fn full_stdout(mut self) -> Self {
+        self.stdout = Stdout::Full;
+        self
+    }
+
+    pub fn on_a_terminal(mut self) -> Self {
+        self.stdout = Stdout::Terminal;
+        self
+    }
+
+    pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
+        self.cwd = cwd.into();
+        self
+    }
+
+    /// Runs it to its end.
+    #[track_caller]
+    pub fn run(self) -> Run {
+        self.spawn().finish()
+    }
+
+    /// Starts it.
+    #[track_caller]
+    pub fn spawn(self) -> Running<'h> {
+        let mut command = self.command();
+        let started = Instant::now();
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}"));
+        drop(command); // and with it our copy of the pipe's end that is given away as stdout
+        let out = Stream::of(child.stdout.take());
+        let err = Stream::of(child.stderr.take());
+        let typed = child.stdin.take();
+        let held = match self.stdin {
+            Stdin::Bytes(bytes) => {
+                let mut typed = typed.unwrap();
+                // A program that does not read its input is not this thread's worry.
+                thread::spawn(move || typed.write_all(&bytes).ok());
+                None
+            }
+            _ => typed,
+        };
+        Running {
+            home: self.home,
+            line: shown(&self.args),
+            pid: Pid::from_child(&child),
+            ended: Ended::of(child),
+            out,
+            err,
+            typing: held,
+            started,
+        }
+    }
+
+    fn command(&self) -> Command {
+        let program = env!("CARGO_BIN_EXE_bantam");
+        let closing = match (&self.stdin, &self.stdout) {
+            (Stdin::Closed, _) => "<&-",
+            (_, Stdout::Closed) => ">&-",
+            _ => "",
+        };
+        let mut command = if matches!(self.stdout, Stdout::Terminal) {
+            let mut typescript = Command::new("script");
+            let line = [program.into()].into_iter().chain(self.args.iter().cloned());
+            let line = shell_words::join(line.map(|word| word.into_string().unwrap()));
+            typescript.args(["-qefc", &line, "/dev/null"]);
+            typescript
+        } else if closing.is_empty() {
+            let mut direct = Command::new(program);
+            direct.args(&self.args);
+            direct
+        } else {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", &format!("exec \"$0\" \"$@\" {closing}"), program]);
+            shell.args(&self.args);
+            shell
+        };
+        command.env_clear();
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("BANTAM_HOME", self.home.path(""));
+        self.unset.map(|name| command.env_remove(name));
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.current_dir(&self.cwd).process_group(0);
+        command.stdin(match self.stdin {
+            Stdin::Null | Stdin::Closed => Stdio::null(),
+            Stdin::Bytes(_) | Stdin::Silent => Stdio::piped(),
+        });
+        command.stdout(match self.stdout {
+            Stdout::Caught | Stdout::Terminal => Stdio::piped(),
+            Stdout::Closed => Stdio::null(),
+            Stdout::Full => fs::OpenOptions::new().write(true).open("/dev/full").unwrap().into(),
+            Stdout::Gone => {
+                let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+                drop(reader);
+                writer.into()
+            }
+        });
+        command.stderr(Stdio::piped());
+        command
+    }
+}
+
+fn shown(args: &[OsString]) -> String {
+    let words = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    shell_words::join(["bantam".to_owned()].into_iter().chain(words))
+}
+
+/// What a stream has carried so far, filled by a thread of its own.
+#[derive(Clone, Default)]
+struct Stream(Arc<(Mutex<Caught>, Condvar)>);
+
+#[derive(Default)]
+struct Caught {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Stream {
+    fn of(source: Option<impl Read + Send + 'static>) -> Self {
+        let stream = Self::default();
+        let filled = stream.clone();
+        let fill = move || {
+            let (caught, changed) = &*filled.0;
+            let mut source = source;
+            let mut buffer = [0; 4096];
+            loop {
+                let read = match source.as_mut().map(|source| source.read(&mut buffer)) {
+                    Some(Err(error)) if error.kind() == ErrorKind::Interrupted => continue,
+                    Some(Ok(read)) => read,
+                    Some(Err(_)) | None => 0,
+                };
+                let mut caught = caught.lock().unwrap();
+                caught.bytes.extend_from_slice(&buffer[..read]);
+                caught.ended = read == 0;
+                changed.notify_all();
+                if caught.ended {
+                    return;
+                }
+            }
+        };
+        thread::spawn(fill);
+        stream
+    }
+
+    /// Whether `enough` came true before the deadline.
+    fn wait(&self, deadline: Instant, mut enough: impl FnMut(&Caught) -> bool) -> bool {
+        let (caught, changed) = &*self.0;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let guard = caught.lock().unwrap();
+        let (guard, _) = changed.wait_timeout_while(guard, left, |caught| !enough(caught)).unwrap();
+        enough(&guard)
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.0.lock().unwrap().bytes).into_owned()
+    }
+}
+
+/// The end of a child, known to a thread that waits for nothing else.
+#[derive(Clone, Default)]
+struct Ended(Arc<(Mutex<Option<ExitStatus>>, Condvar)>);
+
+impl Ended {
+    fn of(mut child: Child) -> Self {
+        let ended = Self::default();
+        let told = ended.clone();
+        thread::spawn(move || {
+            let status = child.wait().unwrap();
+            *told.0.0.lock().unwrap() = Some(status);
+            told.0.1.notify_all();
+        });
+        ended
+    }
+
+    fn wait(&self, deadline: Instant) -> Option<ExitStatus> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let guard = self.0.0.lock().unwrap();
+        let (guard, _) = self.0.1.wait_timeout_while(guard, left, |ended| ended.is_none()).unwrap();
+        *guard
+    }
+}
+
+/// A bantam that may still be running. Dropped, it is killed.
+pub struct Running<'h> {
+    home: &'h Home,
+    line: String,
+    pid: Pid,
+    ended: Ended,
+    out: Stream,
+    err: Stream,
+    /// The open end of [`Stdin::Silent`].
+    typing: Option<ChildStdin>,
+    started: Instant,
+}
+
+impl Running<'_> {
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.ended.wait(Instant::now()).is_none()
+    }
+
+    /// Types on a standard input that was silent so far.
+    pub fn types(&mut self, text: &str) {
+        self.typing.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Waits until stdout has shown `text`.
+    #[track_caller]
+    pub fn wait_for_stdout(&self, text: &str) {
+        wait_for("stdout", &self.out, text);
+    }
+
+    /// Waits until stderr has shown `text`.
+    #[track_caller]
+    pub fn wait_for_stderr(&self, text: &str) {
+        wait_for("stderr", &self.err, text);
+    }
+
+    /// Waits until the process has `path` open.
+    #[track_caller]
+    pub fn wait_until_open(&self, path: &Path) {
+        let fds = format!("/proc/{}/fd", self.pid());
+        until(&format!("bantam opens {}", path.display()), || {
+            let mut fds = fs::read_dir(&fds).into_iter().flatten().flatten();
+            fds.any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
+        });
+    }
+
+    /// Sends a signal to the process alone, not to what it started.
+    pub fn signal(&self, signal: Signal) {
+        if self.is_running() {
+            kill_process(self.pid, signal).unwrap();
+        }
+    }
+
+    /// Waits for its end, then looks for the canary.
+    #[track_caller]
+    pub fn finish(self) -> Run {
+        let deadline = self.started + LIMIT;
+        let status = self.ended.wait(deadline);
+        let both = [&self.out, &self.err].map(|stream| stream.wait(deadline, |caught| caught.ended));
+        let run = Run {
+            code: status.and_then(|status| status.code()),
+            killed_by: status.and_then(|status| status.signal()),
+            stdout: self.out.text(),
+            stderr: self.err.text(),
+            took: self.started.elapsed(),
+        };
+        let end = run.code.map_or_else(|| format!("signal {:?}", run.killed_by), |code| format!("exit {code}"));
+        self.note(&end, &run.stdout, &run.stderr);
+        assert!(status.is_some(), "still running after {LIMIT:?}: {}", self.line);
+        assert_eq!(both, [true, true], "something it started holds its streams open: {}", self.line);
+        self.home.look_for_the_canary(&run);
+        self.home.look_at_the_working_directory();
+        run
+    }
+
+    /// Keeps what ran for the report of a failed test.
+    fn note(&self, end: &str, stdout: &str, stderr: &str) {
+        let (line, took) = (&self.line, self.started.elapsed());
+        let report = format!("$ {line}\n[{end} after {took:?}]\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n");
+        self.home.runs.lock().unwrap().push_str(&report);
+    }
+}
+
+#[track_caller]
+fn wait_for(name: &str, stream: &Stream, text: &str) {
+    let deadline = Instant::now() + LIMIT / 3;
+    let seen = |caught: &Caught| holds(&caught.bytes, text.as_bytes());
+    stream.wait(deadline, |caught| caught.ended || seen(caught));
+    let shown = stream.text();
+    assert!(shown.contains(text), "{name} never showed {text:?}, only {shown:?}");
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.is_running() {
+            kill_process_group(self.pid, Signal::KILL).ok();
+            self.ended.wait(Instant::now() + LIMIT);
+            self.note("killed by the test", &self.out.text(), &self.err.text());
+        }
+    }
+}
+
+/// What a run of bantam left behind.
+pub struct Run {
+    /// The exit code; none when a signal ended it.
+    pub code: Option<i32>,
+    pub killed_by: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    pub took: Duration,
+}
+
+impl Run {
+    #[track_caller]
+    pub fn exits(&self, code: i32) -> &Self {
+        let seen = self.code;
+        assert_eq!(seen, Some(code), "exit code\nstdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    /// stdout is exactly `text`.
+    #[track_caller]
+    pub fn prints(&self, text: &str) -> &Self {
+        assert_eq!(self.stdout, text, "stdout\nstderr: {}", self.stderr);
+        self
+    }
+
+    /// stderr has `text` in it.
+    #[track_caller]
+    pub fn says(&self, text: &str) -> &Self {
+        assert!(self.stderr.contains(text), "stderr does not say {text:?}: {}", self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn does_not_say(&self, text: &str) -> &Self {
+        assert!(!self.stderr.contains(text), "stderr says {text:?}: {}", self.stderr);
+        self
+    }
+
+    /// Nothing on stderr.
+    #[track_caller]
+    pub fn is_quiet(&self) -> &Self {
+        assert_eq!(self.stderr, "", "stderr");
+        self
+    }
+
+    /// stderr is the error format: `bantam: error: ...` on one line, then `hint: ...`.
+    #[track_caller]
+    pub fn fails_with_a_hint(&self) -> &Self {
+        let mut lines = self.stderr.lines().skip_while(|line| !line.starts_with("bantam: error: "));
+        let error = lines.next().unwrap_or_default();
+        let hint = lines.next().unwrap_or_default();
+        let good = error.starts_with("bantam: error: ") && hint.starts_with("hint: ");
+        assert!(good, "no `bantam: error: ...` line followed by `hint: ...`: {}", self.stderr);
+        self
+    }
+
+    /// stdout as one JSON object on one line.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        assert_eq!(self.stdout.lines().count(), 1, "not one line: {:?}", self.stdout);
+        let value: Value = serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("stdout is not JSON ({error}): {:?}", self.stdout));
+        assert!(value.is_object(), "stdout is not an object: {value}");
+        value
+    }
+}

@@ -1,0 +1,51 @@
+//! Finds the processes that a test has started, and no others.
+
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{holds, unique};
+
+/// A duration for `sleep` that no other process sleeps for, so that it can be found among all processes.
+pub struct Marker(String);
+
+impl Marker {
+    pub fn new() -> Self {
+        Self(format!("86400.{:07}{:04}", std::process::id(), unique()))
+    }
+
+    /// The processes that have this marker in their command line, as `pid command`.
+    pub fn alive(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if holds(&line, self.0.as_bytes()) {
+                let line = String::from_utf8_lossy(&line).replace('\0', " ");
+                found.push(format!("{} {line}", entry.file_name().to_string_lossy()));
+            }
+        }
+        found
+    }
+
+    #[track_caller]
+    pub fn is_gone(&self) {
+        let alive = self.alive();
+        assert!(alive.is_empty(), "still alive: {alive:?}");
+    }
+}
+
+impl std::fmt::Display for Marker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A failed test must not leave its sleepers for a day. Only processes this marker names are ended.
+impl Drop for Marker {
+    fn drop(&mut self) {
+        for line in self.alive() {
+            let pid = line.split(' ').next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+            pid.map(|pid| kill_process(pid, Signal::KILL).ok());
+        }
+    }
+}

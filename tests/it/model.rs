@@ -1,0 +1,558 @@
+//! A scripted model: an OpenAI-compatible server on loopback that says what the test wrote down.
+//!
+//! It speaks SSE to a request with `"stream": true` and plain JSON otherwise, keeps connections alive, and records
+//! every request. A request without a scripted reply fails the test, and so does a reply nobody asked for.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{CANARY, config_for};
+
+/// What the model counts for every reply.
+pub const USAGE: (u64, u64, u64) = (11, 7, 18);
+
+/// One request as it came.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+    pub body: Value,
+    pub at: Instant,
+}
+
+impl Request {
+    /// A header by its name, in any case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut all = self.headers.iter();
+        all.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    pub fn is_streamed(&self) -> bool {
+        self.body["stream"] == true
+    }
+
+    /// The messages, oldest first.
+    pub fn messages(&self) -> Vec<&Value> {
+        self.body["messages"].as_array().into_iter().flatten().collect()
+    }
+
+    /// The texts of one role, oldest first, whether a string or an array of parts.
+    pub fn texts(&self, role: &str) -> Vec<String> {
+        let said = self.messages().into_iter().filter(|message| message["role"] == role);
+        said.map(|message| text_of(&message["content"])).collect()
+    }
+
+    /// The text of the last message of one role.
+    #[track_caller]
+    pub fn last(&self, role: &str) -> String {
+        self.texts(role).pop().unwrap_or_else(|| panic!("no {role} message in {}", self.body))
+    }
+
+    /// The names of the tools it offers.
+    pub fn tools(&self) -> Vec<&str> {
+        let tools = self.body["tools"].as_array().into_iter().flatten();
+        tools.filter_map(|tool| tool["function"]["name"].as_str()).collect()
+    }
+}
+
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        _ => String::new(),
+    }
+}
+
+/// A tool call as the model makes it. `arguments` are sent as they are, valid or not.
+#[derive(Clone)]
+pub struct Call {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+pub fn call(id: &str, name: &str, arguments: &Value) -> Call {
+    Call { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_string() }
+}
+
+#[derive(Clone)]
+enum Body {
+    /// A completion, streamed or plain as the request wants it.
+    Message { text: String, calls: Vec<Call>, finish: String },
+    /// These bytes with this content type, however it was asked.
+    Bytes { kind: &'static str, bytes: Vec<u8> },
+    /// These SSE lines, each sent by itself.
+    Events(Vec<String>),
+}
+
+/// One scripted answer.
+#[derive(Clone)]
+pub struct Reply {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: Body,
+    hold_after: Option<usize>,
+    cut_after: Option<usize>,
+}
+
+impl Reply {
+    fn of(status: u16, body: Body) -> Self {
+        Self { status, headers: Vec::new(), body, hold_after: None, cut_after: None }
+    }
+
+    /// A plain answer.
+    pub fn text(text: &str) -> Self {
+        let (text, calls, finish) = (text.to_owned(), Vec::new(), "stop".to_owned());
+        Self::of(200, Body::Message { text, calls, finish })
+    }
+
+    /// Tool calls, nothing said.
+    pub fn calls(calls: impl IntoIterator<Item = Call>) -> Self {
+        let (calls, finish) = (calls.into_iter().collect(), "tool_calls".to_owned());
+        Self::of(200, Body::Message { text: String::new(), calls, finish })
+    }
+
+    /// One tool call with an id of no interest.
+    pub fn call(name: &str, arguments: &Value) -> Self {
+        Self::calls([call("call_1", name, arguments)])
+    }
+
+    /// An error in the shape that the real API gives it.
+    pub fn error(status: u16, message: &str) -> Self {
+        Self::json(status, &json!({ "error": { "message": message, "type": "test_error", "code": null } }))
+    }
+
+    pub fn json(status: u16, body: &Value) -> Self {
+        let bytes = body.to_string().into_bytes();
+        Self::of(status, Body::Bytes { kind: "application/json", bytes })
+    }
+
+    pub fn html(status: u16, page: &str) -> Self {
+        Self::of(status, Body::Bytes { kind: "text/html", bytes: page.as_bytes().to_vec() })
+    }
+
+    /// An SSE stream, word for word.
+    pub fn events<const N: usize>(events: [&str; N]) -> Self {
+        Self::of(200, Body::Events(events.map(str::to_owned).to_vec()))
+    }
+
+    /// Says `text` beside the calls.
+    pub fn saying(mut self, said: &str) -> Self {
+        if let Body::Message { text, .. } = &mut self.body {
+            said.clone_into(text);
+        }
+        self
+    }
+
+    pub fn finish(mut self, reason: &str) -> Self {
+        if let Body::Message { finish, .. } = &mut self.body {
+            reason.clone_into(finish);
+        }
+        self
+    }
+
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Says nothing, not even a status line, until [`Model::release`].
+    pub fn held(self) -> Self {
+        self.held_after(0)
+    }
+
+    /// Stops after so many pieces (for a stream: events; the first one carries no text) until [`Model::release`].
+    pub fn held_after(mut self, pieces: usize) -> Self {
+        self.hold_after = Some(pieces);
+        self
+    }
+
+    /// Closes the connection after so many pieces.
+    pub fn cut_after(mut self, pieces: usize) -> Self {
+        self.cut_after = Some(pieces);
+        self
+    }
+
+    /// The body in the pieces it is sent in, and its content type.
+    fn pieces(&self, request: &Request) -> (&'static str, Vec<Vec<u8>>) {
+        match &self.body {
+            Body::Bytes { kind, bytes } => (kind, halves(bytes)),
+            Body::Events(events) => {
+                ("text/event-stream", events.iter().map(|event| event.clone().into_bytes()).collect())
+            }
+            Body::Message { text, calls, finish } if request.is_streamed() => {
+                ("text/event-stream", streamed(request, text, calls, finish))
+            }
+            Body::Message { text, calls, finish } => {
+                ("application/json", halves(plain(request, text, calls, finish).to_string().as_bytes()))
+            }
+        }
+    }
+}
+
+fn halves(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    vec![first.to_vec(), second.to_vec()]
+}
+
+fn usage() -> Value {
+    let (prompt_tokens, completion_tokens, total_tokens) = USAGE;
+    json!({
+        "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total_tokens,
+        "prompt_tokens_details": { "cached_tokens": 3 }
+    })
+}
+
+fn plain(request: &Request, text: &str, calls: &[Call], finish: &str) -> Value {
+    let content = if text.is_empty() { Value::Null } else { text.into() };
+    let mut message = json!({ "role": "assistant", "content": content });
+    if !calls.is_empty() {
+        message["tool_calls"] = calls
+            .iter()
+            .map(|call| {
+                let function = json!({ "name": call.name, "arguments": call.arguments });
+                json!({ "id": call.id, "type": "function", "function": function })
+            })
+            .collect();
+    }
+    json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": request.body["model"],
+        "choices": [ { "index": 0, "message": message, "finish_reason": finish } ], "usage": usage()
+    })
+}
+
+/// The same as the real API streams it: a role, the text in small pieces, each call's name and then its arguments in
+/// two pieces, the reason it finished, and the usage if the request asked for it.
+fn streamed(request: &Request, text: &str, calls: &[Call], finish: &str) -> Vec<Vec<u8>> {
+    let head = |choices: Value| {
+        json!({
+            "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1,
+            "model": request.body["model"], "choices": choices
+        })
+    };
+    let delta = |delta: Value, finish: Value| head(json!([ { "index": 0, "delta": delta, "finish_reason": finish } ]));
+    let mut events = vec![delta(json!({ "role": "assistant", "content": "" }), Value::Null)];
+    let characters: Vec<char> = text.chars().collect();
+    for piece in characters.chunks(8) {
+        let piece: String = piece.iter().collect();
+        events.push(delta(json!({ "content": piece }), Value::Null));
+    }
+    for (index, call) in calls.iter().enumerate() {
+        let function = json!({ "name": call.name, "arguments": "" });
+        let named = json!([ { "index": index, "id": call.id, "type": "function", "function": function } ]);
+        events.push(delta(json!({ "tool_calls": named }), Value::Null));
+        let middle = call.arguments.char_indices().nth(call.arguments.chars().count() / 2);
+        let (first, second) = call.arguments.split_at(middle.map_or(0, |(at, _)| at));
+        for piece in [first, second] {
+            let more = json!([ { "index": index, "function": { "arguments": piece } } ]);
+            events.push(delta(json!({ "tool_calls": more }), Value::Null));
+        }
+    }
+    events.push(delta(json!({}), finish.into()));
+    if request.body["stream_options"]["include_usage"] == true {
+        let mut last = head(json!([]));
+        last["usage"] = usage();
+        events.push(last);
+    }
+    let mut lines: Vec<Vec<u8>> = events.iter().map(|event| format!("data: {event}\n\n").into_bytes()).collect();
+    lines.push(b"data: [DONE]\n\n".to_vec());
+    lines
+}
+
+type Answer = dyn Fn(&Request, usize) -> Reply + Send + Sync;
+
+enum Script {
+    /// These replies, in this order, each exactly once.
+    Replies(VecDeque<Reply>),
+    /// Whatever this says to a request and its number (from 0), as often as it is asked.
+    Answer(Arc<Answer>),
+}
+
+struct State {
+    script: Script,
+    requests: Vec<Request>,
+    /// Requests that came when the script was at its end.
+    surprises: usize,
+    /// How many replies have been held so far.
+    held: usize,
+    /// How many held replies may go on.
+    released: usize,
+    ending: bool,
+    open: Vec<TcpStream>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    /// A panic in one thread is that thread's; the state is sound all the same.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// The server. Dropped, it fails the test if the script was not followed to the letter.
+pub struct Model {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Model {
+    /// Gives these replies, in this order.
+    pub fn scripted(replies: impl IntoIterator<Item = Reply>) -> Self {
+        Self::start(Script::Replies(replies.into_iter().collect()))
+    }
+
+    /// A model that must not be asked.
+    pub fn never_asked() -> Self {
+        Self::scripted([])
+    }
+
+    /// Answers every request by `answer`, which also gets the request's number.
+    pub fn answering(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::start(Script::Answer(Arc::new(answer)))
+    }
+
+    /// Gives these replies at a port that is not its to choose.
+    pub fn at(port: u16, replies: impl IntoIterator<Item = Reply>) -> Self {
+        Self::start_at(port, Script::Replies(replies.into_iter().collect()))
+    }
+
+    fn start(script: Script) -> Self {
+        Self::start_at(0, script)
+    }
+
+    fn start_at(port: u16, script: Script) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (requests, open) = (Vec::new(), Vec::new());
+        let state = State { script, requests, surprises: 0, held: 0, released: 0, ending: false, open };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let serving = Arc::clone(&shared);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let mut state = serving.lock();
+                if state.ending {
+                    return;
+                }
+                state.open.extend(stream.try_clone());
+                let shared = Arc::clone(&serving);
+                // A client that goes away mid-sentence is what some tests are about.
+                thread::spawn(move || serve(&shared, stream).ok());
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// The `api_base` to configure.
+    pub fn base(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// A configuration that names this model `test`.
+    pub fn config(&self) -> Value {
+        config_for(&self.base())
+    }
+
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.lock().requests.clone()
+    }
+
+    /// The request of this number (from 0), which must have come.
+    #[track_caller]
+    pub fn request(&self, n: usize) -> Request {
+        let requests = self.requests();
+        let count = requests.len();
+        requests.into_iter().nth(n).unwrap_or_else(|| panic!("request {n} never came, only {count}"))
+    }
+
+    /// Waits until this many requests have come.
+    #[track_caller]
+    pub fn wait_for_requests(&self, count: usize) {
+        self.wait_for("requests", count, |state| state.requests.len());
+    }
+
+    /// Waits until this many replies have been sent as far as they may go without [`Self::release`].
+    #[track_caller]
+    pub fn wait_for_holds(&self, count: usize) {
+        self.wait_for("held replies", count, |state| state.held);
+    }
+
+    #[track_caller]
+    fn wait_for(&self, what: &str, count: usize, seen: impl Fn(&State) -> usize) {
+        let few = |state: &mut State| seen(state) < count;
+        let wait = Duration::from_secs(20);
+        let (state, _) = self.shared.changed.wait_timeout_while(self.shared.lock(), wait, few).unwrap();
+        let reached = seen(&state);
+        drop(state);
+        assert!(reached >= count, "waited for {count} {what}, only {reached} came");
+    }
+
+    /// Lets one held reply go on.
+    pub fn release(&self) {
+        self.shared.lock().released += 1;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.ending = true;
+        for stream in state.open.drain(..) {
+            stream.shutdown(std::net::Shutdown::Both).ok();
+        }
+        let unused = match &state.script {
+            Script::Replies(replies) => replies.len(),
+            Script::Answer(_) => 0,
+        };
+        let (surprises, requests) = (state.surprises, std::mem::take(&mut state.requests));
+        drop(state);
+        self.shared.changed.notify_all();
+        TcpStream::connect(self.address).ok(); // wakes the accepting thread, which then ends
+        let leaks = requests.iter().filter(|request| request.body.to_string().contains(CANARY)).count();
+        let wrong = unused + surprises + leaks > 0;
+        if thread::panicking() || wrong {
+            eprintln!("\n==== what the model was asked ====");
+            for (n, request) in requests.iter().enumerate() {
+                eprintln!("{n}: {} {}\n{:#}", request.method, request.path, request.body);
+            }
+        }
+        if !thread::panicking() {
+            assert_eq!(surprises, 0, "requests without a scripted reply");
+            assert_eq!(unused, 0, "scripted replies nobody asked for");
+            assert_eq!(leaks, 0, "requests with the API key in their body");
+        }
+    }
+}
+
+/// Serves one connection until one side has had enough.
+fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut writer = stream.try_clone()?;
+    let mut reader = BufReader::new(stream);
+    while let Some(request) = read_request(&mut reader, &mut writer)? {
+        let close = request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let reply = {
+            let mut state = shared.lock();
+            let number = state.requests.len();
+            state.requests.push(request.clone());
+            let reply = match &mut state.script {
+                Script::Answer(answer) => Ok(Arc::clone(answer)),
+                Script::Replies(replies) => Err(replies.pop_front()),
+            };
+            if matches!(reply, Err(None)) {
+                state.surprises += 1;
+            }
+            drop(state);
+            shared.changed.notify_all();
+            match reply {
+                Ok(answer) => answer(&request, number),
+                Err(Some(scripted)) => scripted,
+                Err(None) => Reply::error(400, "the test has no reply for this request"),
+            }
+        };
+        let whole = send(shared, &mut writer, &request, &reply)?;
+        if close || !whole {
+            writer.shutdown(std::net::Shutdown::Both)?;
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Sends a reply; false if it was cut short on purpose.
+fn send(shared: &Shared, writer: &mut TcpStream, request: &Request, reply: &Reply) -> std::io::Result<bool> {
+    let hold = |n: usize| {
+        if reply.hold_after == Some(n) {
+            let waits = |state: &mut State| state.released == 0 && !state.ending;
+            let mut state = shared.lock();
+            state.held += 1;
+            shared.changed.notify_all();
+            let mut state = shared.changed.wait_while(state, waits).unwrap();
+            state.released = state.released.saturating_sub(1);
+        }
+    };
+    let (kind, pieces) = reply.pieces(request);
+    hold(0);
+    if reply.cut_after == Some(0) {
+        return Ok(false);
+    }
+    let mut head = format!("HTTP/1.1 {} Scripted\r\nContent-Type: {kind}\r\n", reply.status);
+    for (name, value) in &reply.headers {
+        head.extend([name, ": ", value, "\r\n"]);
+    }
+    head += "Transfer-Encoding: chunked\r\n\r\n";
+    writer.write_all(head.as_bytes())?;
+    for (n, piece) in pieces.iter().enumerate() {
+        if !piece.is_empty() {
+            let mut chunk = format!("{:x}\r\n", piece.len()).into_bytes();
+            chunk.extend_from_slice(piece);
+            chunk.extend_from_slice(b"\r\n");
+            writer.write_all(&chunk)?;
+        }
+        hold(n + 1);
+        if reply.cut_after == Some(n + 1) {
+            return Ok(false);
+        }
+    }
+    writer.write_all(b"0\r\n\r\n")?;
+    Ok(true)
+}
+
+/// The next request of a connection; none when the client has closed it.
+fn read_request(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::Result<Option<Request>> {
+    let mut first = String::new();
+    if reader.read_line(&mut first)? == 0 {
+        return Ok(None);
+    }
+    let mut words = first.split_whitespace().map(str::to_owned);
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        match line.trim_end().split_once(':') {
+            Some((name, value)) => headers.push((name.to_owned(), value.trim().to_owned())),
+            None => break,
+        }
+    }
+    let mut request = Request { method, path, headers, body: Value::Null, at: Instant::now() };
+    if request.header("expect").is_some() {
+        writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    let length = request.header("content-length").map(|value| value.parse().unwrap());
+    let chunked = request.header("transfer-encoding").is_some_and(|value| value == "chunked");
+    let mut bytes = Vec::new();
+    if let Some(length) = length {
+        bytes.resize(length, 0);
+        reader.read_exact(&mut bytes)?;
+    } else if chunked {
+        while let Some(mut chunk) = read_chunk(reader)? {
+            bytes.append(&mut chunk);
+        }
+    }
+    request.body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    Ok(Some(request))
+}
+
+/// The next chunk of a chunked body; none after the last one.
+fn read_chunk(reader: &mut impl BufRead) -> std::io::Result<Option<Vec<u8>>> {
+    let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let length = usize::from_str_radix(line.trim(), 16).map_err(std::io::Error::other)?;
+    let mut chunk = vec![0; length + 2]; // with the line end behind it
+    reader.read_exact(&mut chunk)?;
+    chunk.truncate(length);
+    Ok((length > 0).then_some(chunk))
+}

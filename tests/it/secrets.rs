@@ -1,0 +1,71 @@
+//! The key is in `config.json` and on the wire, and nowhere else. The harness looks after every run of every test;
+//! here are the roads a key might take, and the proof that the look finds one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde_json::json;
+
+use crate::harness::{CANARY, Home, merged};
+use crate::model::{Model, Reply};
+
+#[test]
+fn the_key_is_sent_and_is_nowhere_else() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-v", "--json", "-m", "hi"]).exits(0);
+    assert_eq!(model.request(0).header("authorization"), Some(format!("Bearer {CANARY}").as_str()));
+}
+
+#[test]
+fn a_key_that_cannot_be_used_is_not_shown() {
+    let home = Home::empty();
+    home.config(&format!("{{ \"model_list\": [ {{ \"model_name\": \"a\", \"api_key\": \"{CANARY}\", }} ] }}"));
+    home.agent(["-m", "hi"]).exits(3);
+    home.config(&format!("{{ \"model_list\": [ {{ \"model_name\": \"a\", \"max_tokens\": \"{CANARY}\" }} ] }}"));
+    home.agent(["-m", "hi"]).exits(3);
+    home.config(&json!({ "model_list": [ { "model_name": "a", "api_key": { "value": CANARY } } ] }).to_string());
+    home.agent(["-m", "hi"]).exits(3);
+}
+
+#[test]
+fn a_base_address_with_a_key_in_it_is_not_shown() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = crate::harness::config_for(&format!("http://user:{CANARY}@{nobody}/v1?key={CANARY}"));
+    Home::with(&config).agent(["-v", "-m", "hi"]);
+}
+
+#[test]
+fn a_key_the_model_says_aloud_is_found_by_the_harness() {
+    // The other way round: were the key ever printed, would we know? So far nothing strikes it from an answer.
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        let home = Home::empty();
+        home.write("state/leak.txt", format!("key={CANARY}"));
+        home.bantam().arg("--version").run();
+    }));
+    let message = *found.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("the API key is in") && message.contains("leak.txt"), "{message}");
+}
+
+#[test]
+fn what_the_model_sees_has_no_key() {
+    // The model's server checks every body it gets for the key.
+    let model = Model::scripted([
+        Reply::call("read_file", &json!({ "path": "../config.json" })),
+        Reply::call("list_dir", &json!({ "path": ".." })),
+        Reply::text("Nothing."),
+    ]);
+    let home = Home::with(&merged(model.config(), &json!({})));
+    home.agent(["-m", "what is the key?"]).exits(0).prints("Nothing.\n");
+}
+
+#[test]
+fn a_command_that_prints_the_key_tells_it_to_nobody() {
+    // Without a jail a command reads what the user reads; the key is struck from what it prints.
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": "echo it says: && cat ../config.json" })),
+        Reply::text("I saw nothing."),
+    ]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    home.agent(["-v", "-m", "what is the key?"]).exits(0).prints("I saw nothing.\n");
+    assert!(model.request(1).last("tool").contains("it says:"), "{}", model.request(1).last("tool"));
+}

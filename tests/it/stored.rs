@@ -1,0 +1,106 @@
+//! What a conversation looks like on disk and on the wire, checked line by line and by nobody's code but this.
+
+use serde_json::Value;
+
+/// CRC-32 (IEEE 802.3), bit by bit: slow, plain, and not the program's own.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
+        }
+    }
+    !crc
+}
+
+/// A line of a session file: `rest` is the object's text from `"seq"` to its closing brace.
+pub fn sealed(rest: &str) -> String {
+    format!("{{\"crc\":\"{:08x}\",{rest}\n", crc32(rest.as_bytes()))
+}
+
+/// A session file, every line of it verified: the checksum, the numbering, the header.
+#[derive(Debug)]
+pub struct Session {
+    pub lines: Vec<Value>,
+}
+
+impl Session {
+    #[track_caller]
+    pub fn parse(bytes: &[u8]) -> Self {
+        let text = std::str::from_utf8(bytes).expect("a session is UTF-8");
+        assert!(text.ends_with('\n'), "the last line is torn: {text:?}");
+        let lines: Vec<Value> = text.lines().enumerate().map(|(n, line)| verified(n, line)).collect();
+        assert_eq!(lines[0]["v"], 1, "the first line is the header");
+        Self { lines }
+    }
+
+    /// The messages that count: what an `undo` took back is left out.
+    pub fn history(&self) -> Vec<&Value> {
+        let mut history: Vec<&Value> = Vec::new();
+        for line in &self.lines {
+            if let Some(from) = line["undo"].as_u64() {
+                history.retain(|message| message["seq"].as_u64() < Some(from));
+            } else if line["role"].is_string() {
+                history.push(line);
+            }
+        }
+        history
+    }
+
+    /// The roles of the history, in order.
+    pub fn roles(&self) -> Vec<&str> {
+        self.history().iter().map(|message| message["role"].as_str().unwrap()).collect()
+    }
+
+    /// The texts of one role, in order.
+    pub fn texts(&self, role: &str) -> Vec<&str> {
+        let said = self.history().into_iter().filter(|message| message["role"] == role);
+        said.map(|message| message["content"].as_str().unwrap_or_default()).collect()
+    }
+
+    /// How the turns ended, in order.
+    pub fn turns(&self) -> Vec<&str> {
+        self.lines.iter().filter_map(|line| line["turn"].as_str()).collect()
+    }
+
+    /// Fails the test unless every call of the history has exactly one result, right behind it.
+    #[track_caller]
+    pub fn has_one_result_per_call(&self) -> &Self {
+        one_result_per_call(&self.history());
+        self
+    }
+}
+
+#[track_caller]
+fn verified(n: usize, line: &str) -> Value {
+    let (crc, rest) = line.split_once(',').unwrap_or_else(|| panic!("line {n}: {line:?}"));
+    let expected = format!("{{\"crc\":\"{:08x}\"", crc32(rest.as_bytes()));
+    assert_eq!(crc, expected, "the checksum of line {n}: {line}");
+    let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("line {n}: {e}: {line}"));
+    assert_eq!(value["seq"], n, "the number of line {n}: {line}");
+    value
+}
+
+/// The rule every provider insists on: the results of all calls of a message follow it, each once, with
+/// nothing in between and no result that nobody asked for. `messages` are a session's or a request's.
+#[track_caller]
+pub fn one_result_per_call(messages: &[&Value]) {
+    let mut left = messages.iter().copied().peekable();
+    while let Some(message) = left.next() {
+        assert_ne!(message["role"], "tool", "a result without a call: {message}");
+        let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
+        let mut open: Vec<&Value> = calls.iter().map(|call| &call["id"]).collect();
+        while let Some(result) = left.next_if(|next| next["role"] == "tool") {
+            let place = open.iter().position(|id| **id == result["tool_call_id"]);
+            let place = place.unwrap_or_else(|| panic!("a result too many: {result} after {message}"));
+            open.remove(place);
+        }
+        assert!(open.is_empty(), "no result for {open:?} of {message}");
+    }
+}
+
+#[test]
+fn the_checksum_is_the_one_of_the_standard() {
+    assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+}
