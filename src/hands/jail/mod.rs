@@ -59,7 +59,7 @@ pub const PROXY_PORT: u16 = 3128;
 const ORDINARY: u32 = 1000;
 
 /// What the process inside needs to make its root, and gives up then.
-const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_CHROOT);
+const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_CHROOT).union(CapabilitySet::SETPCAP);
 
 /// Takes root's place: becomes the workspace's owner, who is its starter where that is an ordinary user. The working
 /// directory is the workspace afterwards.
@@ -184,6 +184,9 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
         host_network,
     };
     root::enter(&plan)?;
+    for capability in KEPT.iter() {
+        rustix::thread::remove_capability_from_bounding_set(capability).doing("giving up capabilities")?;
+    }
     give_up_capabilities()?;
     match sys::landlock_abi() {
         Ok(abi) if abi >= landlock::OLDEST => {
