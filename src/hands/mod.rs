@@ -6,6 +6,7 @@
 
 mod files;
 mod inside;
+pub mod proxy;
 mod run;
 pub mod wire;
 
