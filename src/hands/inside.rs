@@ -5,10 +5,12 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
+use super::files::{self, Trees};
+use super::run;
 use super::wire::{self, Header, Job, Reply, Setup};
-use super::{files, run};
 use crate::beneath::Dir;
 use crate::error::{Context, Error, Result};
 use crate::sys;
@@ -36,17 +38,24 @@ fn hands(setup: Option<&str>) -> Result<()> {
     let setup: Setup =
         serde_json::from_str(setup).map_err(|e| Error::failed(e.to_string())).doing("reading the setup")?;
     confine(&setup)?;
+    let trees = Trees::open(&setup)?;
     let workspace = Dir::open(&setup.workspace)?;
     let job = wire::receive_job(&mut io::stdin())?;
     let reply = match job {
-        Job::ListDir { path, depth } => files::list_dir(&workspace, &setup, &path, depth),
-        Job::ReadFile { path, offset, limit } => files::read_file(&workspace, &setup, &path, offset, limit),
+        Job::File(job) => files::perform(&trees, &job, &hung_up),
         Job::Exec { command, working_dir, timeout_secs, env } => {
             let order = run::Order { command: &command, working_dir: &working_dir, timeout_secs, env };
             run::exec(&workspace, &setup, order, io::stdin().as_fd())
         }
     };
     wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))
+}
+
+/// Whether the caller has closed its end. It sends nothing after the job.
+fn hung_up() -> bool {
+    let input = io::stdin();
+    let mut fds = [PollFd::new(&input, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
 /// Gives up what the job must not have, before the job is known.

@@ -4,8 +4,13 @@
 //! it started. It confines itself before it reads the job. The caller keeps the job pipe open: its end of file tells the
 //! hands that nobody waits any more.
 
-mod files;
+mod edit;
+mod encoding;
+pub mod files;
+mod grep;
 mod inside;
+mod look;
+mod replace;
 mod run;
 pub mod wire;
 

@@ -82,7 +82,7 @@ impl Tool for Exec {
         match header {
             Header::Exited { end, dropped } => Ok(describe(&body, end, dropped, timeout_secs)),
             Header::Refused { why } => Err(Error::failed(why)),
-            Header::Text => Err(Error::failed("the hands answered another question")),
+            Header::Text | Header::Image { .. } => Err(Error::failed("the hands answered another question")),
         }
     }
 }
@@ -108,7 +108,7 @@ fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOu
     } else if text.is_empty() {
         text.push_str("(no output)");
     }
-    ToolOutput { text, failed: note.is_some() }
+    ToolOutput { text, failed: note.is_some(), ..ToolOutput::default() }
 }
 
 #[cfg(test)]
