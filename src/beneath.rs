@@ -225,3 +225,161 @@ pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
     }
     Ok(Some(text))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    /// A tree with links of every kind in it, and a file beside it. Removed when the test is over.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("bantam-beneath-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(root.join("tree/dir/deep")).unwrap();
+            std::fs::write(root.join("outside"), "outside").unwrap();
+            std::fs::write(root.join("tree/file"), "file").unwrap();
+            std::fs::write(root.join("tree/dir/deep/file"), "deep").unwrap();
+            for (target, link) in [
+                ("file", "to-file"),
+                ("dir", "to-dir"),
+                ("to-dir/deep/../deep/file", "winding"),
+                ("../to-file", "dir/up"),
+                ("../outside", "out"),
+                ("..", "out-dir"),
+                ("/etc/passwd", "absolute"),
+                ("dir/../../outside", "out-by-a-detour"),
+                ("/proc/self/root", "magic"),
+                ("loop-2", "loop"),
+                ("loop", "loop-2"),
+                ("nowhere", "dangling"),
+            ] {
+                symlink(target, root.join("tree").join(link)).unwrap();
+            }
+            Self(root)
+        }
+
+        fn dir(&self) -> Dir {
+            Dir::open(&self.0.join("tree")).unwrap()
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    const DETOURS: usize = 50;
+
+    #[test]
+    fn the_kernel_and_the_walk_find_the_same_and_neither_leads_out() {
+        let tree = Tree::new("both");
+        let dir = tree.dir();
+        let read = OFlags::RDONLY | OFlags::NONBLOCK;
+        let far = format!("{}file", "dir/../".repeat(DETOURS));
+        for (path, links, comes_to) in [
+            ("file", Links::Refuse, Ok("file")),
+            ("./dir//deep/./file", Links::Refuse, Ok("deep")),
+            ("dir/deep/../deep/file", Links::Refuse, Ok("deep")),
+            (far.as_str(), Links::Refuse, Ok("file")),
+            ("to-file", Links::Follow, Ok("file")),
+            ("to-dir/deep/file", Links::Follow, Ok("deep")),
+            ("to-dir/../file", Links::Follow, Ok("file")),
+            ("winding", Links::Follow, Ok("deep")),
+            ("to-dir/up", Links::Follow, Ok("file")),
+            ("to-file", Links::Refuse, Err(Errno::LOOP)),
+            ("to-dir/deep/file", Links::Refuse, Err(Errno::LOOP)),
+            ("../outside", Links::Follow, Err(Errno::XDEV)),
+            ("../tree/file", Links::Follow, Err(Errno::XDEV)),
+            ("dir/../../outside", Links::Follow, Err(Errno::XDEV)),
+            ("..", Links::Follow, Err(Errno::XDEV)),
+            ("/etc/passwd", Links::Follow, Err(Errno::XDEV)),
+            ("/", Links::Refuse, Err(Errno::XDEV)),
+            ("out", Links::Follow, Err(Errno::XDEV)),
+            ("out-dir/outside", Links::Follow, Err(Errno::XDEV)),
+            ("absolute", Links::Follow, Err(Errno::XDEV)),
+            ("out-by-a-detour", Links::Follow, Err(Errno::XDEV)),
+            ("magic/etc/passwd", Links::Follow, Err(Errno::XDEV)),
+            ("loop", Links::Follow, Err(Errno::LOOP)),
+            ("dangling", Links::Follow, Err(Errno::NOENT)),
+            ("nowhere", Links::Follow, Err(Errno::NOENT)),
+            ("file/below", Links::Follow, Err(Errno::NOTDIR)),
+        ] {
+            let path = Path::new(path);
+            let text = |fd: OwnedFd| std::io::read_to_string(std::fs::File::from(fd)).unwrap();
+            let by_kernel = dir.open_at(path, read, Mode::empty(), links).map(text);
+            let by_walk = dir.walk(path, read, Mode::empty(), links).map(text);
+            assert_eq!(by_kernel.as_deref(), comes_to.as_ref().map(|text| *text), "{} by the kernel", path.display());
+            assert_eq!(by_walk.as_deref(), comes_to.as_ref().map(|text| *text), "{} by the walk", path.display());
+        }
+    }
+
+    #[test]
+    fn directories_are_found_by_either_way() {
+        let tree = Tree::new("dirs");
+        let dir = tree.dir();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        for (path, comes_to) in [
+            ("", Ok("tree")),
+            (".", Ok("tree")),
+            ("dir/..", Ok("tree")),
+            ("dir", Ok("dir")),
+            ("to-dir/deep/..", Ok("dir")),
+            ("file", Err(Errno::NOTDIR)),
+            ("to-file", Err(Errno::NOTDIR)),
+        ] {
+            let path = Path::new(path);
+            let which = |fd: OwnedFd| fstat(fd).unwrap().st_ino;
+            let wanted = comes_to.map(|name| {
+                let path = if name == "tree" { tree.0.join(name) } else { tree.0.join("tree").join(name) };
+                rustix::fs::stat(path).unwrap().st_ino
+            });
+            let by_kernel = dir.open_at(path, flags, Mode::empty(), Links::Follow).map(which);
+            let by_walk = dir.walk(path, flags, Mode::empty(), Links::Follow).map(which);
+            assert_eq!(by_kernel, wanted, "{} by the kernel", path.display());
+            assert_eq!(by_walk, wanted, "{} by the walk", path.display());
+        }
+    }
+
+    #[test]
+    fn the_place_of_a_file_is_behind_its_links_and_never_outside() {
+        let tree = Tree::new("place");
+        let dir = tree.dir();
+        for (path, comes_to) in [
+            ("file", Ok("file")),
+            ("new", Ok("new")),
+            ("to-file", Ok("file")),
+            ("to-dir/up", Ok("file")),
+            ("winding", Ok("file")),
+            ("dangling", Ok("nowhere")),
+            ("out", Err(Errno::XDEV)),
+            ("out-dir/new", Err(Errno::XDEV)),
+            ("absolute", Err(Errno::XDEV)),
+            ("nowhere/new", Err(Errno::NOENT)),
+            ("loop", Err(Errno::LOOP)),
+            ("..", Err(Errno::ISDIR)),
+            ("/", Err(Errno::ISDIR)),
+        ] {
+            let name = dir.place(Path::new(path)).map(|(_, name)| name);
+            assert_eq!(name, comes_to.map(OsString::from), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let tree = Tree::new("kinds");
+        let dir = tree.dir();
+        rustix::fs::mkfifoat(&dir, "pipe", Mode::RUSR | Mode::WUSR).unwrap();
+        for (path, says) in [("pipe", "not a regular file"), ("dir", "is a directory"), ("out", "leads out")] {
+            let error = dir.read(Path::new(path), Path::new("the path asked for"), Links::Follow).unwrap_err();
+            assert!(
+                error.message.starts_with("the path asked for") && error.message.contains(says),
+                "{}",
+                error.message
+            );
+        }
+    }
+}

@@ -3,50 +3,11 @@
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{CANARY, Home};
+use crate::desk::Desk;
+use crate::harness::Home;
 use crate::model::{Model, Reply};
-
-/// A home with a few files in its workspace, on a model that makes one call and is then told the result.
-struct Desk {
-    model: Model,
-    home: Home,
-}
-
-impl Desk {
-    fn calling(tool: &str, arguments: &Value) -> Self {
-        let model = Model::scripted([Reply::call(tool, arguments), Reply::text("Done.")]);
-        let home = Home::with(&model.config());
-        home.write("workspace/notes.txt", "first\nsecond\nthird\nfourth\n");
-        Self { model, home }
-    }
-
-    /// The result the model was told, and whether it was told as an error.
-    #[track_caller]
-    fn result(&self) -> (String, bool) {
-        self.home.agent(["-m", "do it"]).exits(0).prints("Done.\n");
-        let session = self.home.session("cli_default");
-        session.has_one_result_per_call();
-        (self.model.request(1).last("tool"), session.history()[2]["is_error"] == true)
-    }
-
-    #[track_caller]
-    fn is_told(&self, part: &str) {
-        let (result, failed) = self.result();
-        assert!(!failed && result.contains(part), "no {part:?}: {result}");
-    }
-
-    /// The call failed, and told nothing of what lies outside.
-    #[track_caller]
-    fn is_refused(&self) {
-        let (result, failed) = self.result();
-        assert!(failed, "not refused: {result}");
-        for outside in [CANARY, "api_key", "root:x:0"] {
-            assert!(!result.contains(outside), "{outside:?} of another file: {result}");
-        }
-    }
-}
 
 #[test]
 fn a_file_is_read_by_a_relative_and_by_an_absolute_path() {

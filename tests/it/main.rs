@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod desk;
 mod harness;
+mod lacking;
 mod marker;
 mod model;
 mod stored;
@@ -17,5 +19,6 @@ mod demo;
 mod exec;
 mod files;
 mod provider;
+mod race;
 mod secrets;
 mod session;
