@@ -16,6 +16,7 @@ mod cancel;
 mod config;
 mod crash;
 mod demo;
+mod edits;
 mod exec;
 mod files;
 mod provider;
