@@ -56,7 +56,7 @@ pub fn names(dir: &Dir) -> Result<Vec<CString>> {
             names.push(name);
         }
     }
-    names.sort();
+    names.sort_unstable();
     Ok(names)
 }
 

@@ -31,7 +31,7 @@ pub struct Setup {
 
 /// The one thing a hands process does.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case", tag = "do")]
+#[serde(rename_all = "snake_case")]
 pub enum Job {
     File(FileJob),
     Exec {
@@ -45,7 +45,7 @@ pub enum Job {
 
 /// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case", tag = "file")]
+#[serde(rename_all = "snake_case")]
 pub enum FileJob {
     ListDir {
         path: String,
@@ -96,7 +96,7 @@ impl Job {
 
 /// The header of a reply.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case", tag = "reply")]
+#[serde(rename_all = "snake_case")]
 pub enum Header {
     /// The body is the text asked for.
     Text,
@@ -254,7 +254,7 @@ mod tests {
         assert!(receive_reply(&mut huge.as_slice()).unwrap_err().message.contains("too long"));
         let not_json = [&2u32.to_be_bytes()[..], &0u32.to_be_bytes()[..], b"{]"].concat();
         assert!(receive_reply(&mut not_json.as_slice()).is_err());
-        let unknown = br#"{"reply":"grant"}"#;
+        let unknown = br#"{"grant":{}}"#;
         let len = u32::try_from(unknown.len()).unwrap().to_be_bytes();
         let bytes = [&len[..], &0u32.to_be_bytes()[..], &unknown[..]].concat();
         assert!(receive_reply(&mut bytes.as_slice()).is_err());

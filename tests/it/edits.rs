@@ -191,14 +191,32 @@ fn what_is_no_regular_file_is_not_changed_and_not_waited_for() {
 
 #[test]
 fn a_file_that_may_not_be_written_is_not_replaced() {
-    if rustix::process::geteuid().is_root() {
-        // Root may write everything; the jail's own tests run as somebody else.
-        return;
-    }
-    let desk = Desk::making(every_change("fixed"));
-    fs::set_permissions(desk.home.write("workspace/fixed", "first\n"), fs::Permissions::from_mode(0o444)).unwrap();
-    desk.is_refused_saying("permission denied");
-    assert_eq!(desk.bytes("fixed"), b"first\n");
+    lacking::privileges(|| {
+        let desk = Desk::making(every_change("fixed"));
+        fs::set_permissions(desk.home.write("workspace/fixed", "first\n"), fs::Permissions::from_mode(0o444)).unwrap();
+        desk.is_refused_saying("permission denied");
+        assert_eq!(desk.bytes("fixed"), b"first\n");
+    });
+}
+
+#[test]
+fn where_no_file_can_be_made_one_is_written_over_in_its_place() {
+    lacking::privileges(|| {
+        let mut calls = every_change("closed/file");
+        calls
+            .push(("edit_file", json!({ "path": "closed/file", "old_text": "changed\nchanged", "new_text": "short" })));
+        calls.push(("write_file", json!({ "path": "closed/new", "content": "" })));
+        let desk = Desk::making(calls);
+        let file = desk.home.write("workspace/closed/file", "first, and much longer than what comes\n");
+        let inode = fs::metadata(&file).unwrap().ino();
+        fs::set_permissions(desk.file("closed"), fs::Permissions::from_mode(0o555)).unwrap();
+        let results = desk.results();
+        fs::set_permissions(desk.file("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(desk.bytes("closed/file"), b"short\n", "{results:?}");
+        assert_eq!(fs::metadata(&file).unwrap().ino(), inode);
+        assert!(results[4].1 && results[4].0.contains("permission denied"), "{results:?}");
+        desk.has_no_leftovers();
+    });
 }
 
 #[test]
@@ -313,7 +331,7 @@ fn no_setting_opens_bantams_own_files_to_its_tools() {
 fn two_that_edit_one_file_at_the_same_time_lose_nothing() {
     const EDITS: usize = 40;
     let model = Model::answering(|request, _| {
-        let who = if request.texts("user").concat().contains("even") { 0 } else { 1 };
+        let who = usize::from(request.texts("user").concat().contains("odd"));
         if request.messages().last().unwrap()["role"] == "tool" {
             return Reply::text("Done.");
         }
@@ -326,7 +344,10 @@ fn two_that_edit_one_file_at_the_same_time_lose_nothing() {
         }))
     });
     let home = Home::with(&model.config());
-    let numbers = |open: &str, close: &str| (0..2 * EDITS).map(|n| format!("{open}{n}{close}\n")).collect::<String>();
+    let numbers = |open: &str, close: &str| {
+        let lines: Vec<String> = (0..2 * EDITS).map(|n| format!("{open}{n}{close}\n")).collect();
+        lines.concat()
+    };
     home.write("workspace/shared.txt", numbers("<", ">"));
     let runs = ["even", "odd"].map(|who| home.bantam().args(["agent", "-s", who, "-m", who]).spawn());
     for run in runs {

@@ -1,4 +1,5 @@
-//! Takes a system call away, as an old kernel or a container's filter does.
+//! Takes something away that the program would otherwise have: a system call, as an old kernel or a container's filter
+//! does, or the privileges of root.
 #![allow(unsafe_code)]
 
 use std::thread;
@@ -13,6 +14,19 @@ pub fn openat2<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         forbid(libc::SYS_openat2);
         let tried = rustix::fs::openat2(CWD, ".", OFlags::PATH, Mode::empty(), ResolveFlags::BENEATH);
         assert_eq!(tried.err(), Some(Errno::NOSYS), "the filter does not hold");
+        work()
+    };
+    thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Runs `work` on a thread whose children have no capabilities, so that root, too, is held by the modes of files.
+#[track_caller]
+pub fn privileges<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let run = || {
+        for capability in 0..64 {
+            // SAFETY: it takes integers. Who has nothing to lose is told EPERM, and of what does not exist EINVAL.
+            unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        }
         work()
     };
     thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -19,6 +19,7 @@ mod demo;
 mod edits;
 mod exec;
 mod files;
+mod grep;
 mod provider;
 mod race;
 mod secrets;
