@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::agent::context::Prompt;
-use crate::agent::{Agent, Limits};
+use crate::agent::{Agent, Builder, Limits};
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Choice, Config, Env, Model, keys};
@@ -23,9 +23,8 @@ use crate::provider::{Provider, Retry};
 use crate::secret::{Redactor, Secret};
 use crate::session::{Files, Memory};
 use crate::template;
-use crate::tool::edit::{AppendFile, EditFile, WriteFile};
 use crate::tool::exec::Exec;
-use crate::tool::files::{Grep, ListDir, ReadFile};
+use crate::tool::files::FileTool;
 
 /// Whether conversations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +77,6 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
-        .tool(ListDir::new(hands.clone()))
-        .tool(ReadFile::new(hands.clone()))
-        .tool(Grep::new(hands.clone()))
-        .tool(WriteFile::new(hands.clone()))
-        .tool(AppendFile::new(hands.clone()))
-        .tool(EditFile::new(hands.clone()))
         .prompt(Prompt::from_files(home.agent(), workspace))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
@@ -95,6 +88,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
+    builder = FileTool::all(&hands).fold(builder, Builder::tool);
     if exec.enabled {
         let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
         builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect(), exec.network));

@@ -97,18 +97,18 @@ impl Trees {
 /// In words for the model.
 pub fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     match job {
-        FileJob::ListDir { path, depth } => look::list_dir(trees.find(path, Access::Read)?, *depth),
+        FileJob::ListDir { path, depth } => look::list_dir(trees.find(path, Access::Read)?, depth.unwrap_or(1)),
         FileJob::ReadFile { path, offset, limit } => {
-            look::read_file(trees.find(path, Access::Read)?, *offset, *limit, hung_up)
+            look::read_file(trees.find(path, Access::Read)?, offset.unwrap_or(1), *limit, hung_up)
         }
         FileJob::Grep { pattern, path, glob, max } => {
-            let search = grep::Search::new(pattern, glob, *max)?;
-            search.run(trees.find(path, Access::Read)?, hung_up)
+            let search = grep::Search::new(pattern, glob.as_deref().unwrap_or_default(), *max)?;
+            search.run(trees.find(path.as_deref().unwrap_or("."), Access::Read)?, hung_up)
         }
         FileJob::WriteFile { path, content } => edit::write_file(trees.find(path, Access::Write)?, content, hung_up),
         FileJob::AppendFile { path, content } => edit::append_file(trees.find(path, Access::Write)?, content, hung_up),
         FileJob::EditFile { path, old_text, new_text, replace_all } => {
-            let change = replace::Change { old: old_text, new: new_text, all: *replace_all };
+            let change = replace::Change { old: old_text, new: new_text, all: replace_all.unwrap_or(false) };
             edit::edit_file(trees.find(path, Access::Write)?, &change, hung_up)
         }
     }

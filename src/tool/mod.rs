@@ -1,6 +1,5 @@
 //! Tools: the seam, the registry, and the one place where a call is dispatched and its outcome becomes text.
 
-pub mod edit;
 pub mod exec;
 pub mod files;
 

@@ -108,13 +108,13 @@ fn job(n: usize) -> FileJob {
         0 => FileJob::WriteFile { path, content },
         1 => {
             let (old_text, new_text) = if n % 20 == 1 { ("i", "I") } else { ("I", "i") };
-            FileJob::EditFile { path, old_text: old_text.into(), new_text: new_text.into(), replace_all: true }
+            FileJob::EditFile { path, old_text: old_text.into(), new_text: new_text.into(), replace_all: Some(true) }
         }
         2 => FileJob::AppendFile { path, content },
-        3 => FileJob::ListDir { path: "dir".into(), depth: 2 },
-        4 => FileJob::Grep { pattern: ".".into(), path: "dir".into(), glob: String::new(), max: 5 },
-        5 => FileJob::Grep { pattern: ".".into(), path: ".".into(), glob: "f*".into(), max: 5 },
-        _ => FileJob::ReadFile { path, offset: 1, limit: 5 },
+        3 => FileJob::ListDir { path: "dir".into(), depth: Some(2) },
+        4 => FileJob::Grep { pattern: ".".into(), path: Some("dir".into()), glob: None, max: None },
+        5 => FileJob::Grep { pattern: ".".into(), path: None, glob: Some("f*".into()), max: Some(5) },
+        _ => FileJob::ReadFile { path, offset: None, limit: Some(5) },
     }
 }
 
