@@ -18,7 +18,7 @@ const MOST_LINES: u64 = 2000;
 fn text(hands: &Hands, job: &Job, turn: &Turn) -> Result<ToolOutput> {
     let Reply { header, body } = hands.call(job, turn.cancel)?;
     match header {
-        Header::Text => Ok(ToolOutput { text: String::from_utf8_lossy(&body).into_owned(), failed: false }),
+        Header::Text => Ok(ToolOutput::text(String::from_utf8_lossy(&body))),
         Header::Refused { why } => Err(Error::failed(why)),
         Header::Exited { .. } | Header::Unavailable { .. } => Err(Error::failed("the hands answered another question")),
     }

@@ -14,6 +14,7 @@ mod cancel;
 mod config;
 mod crash;
 mod demo;
+mod discipline;
 mod exec;
 mod files;
 mod provider;
