@@ -25,6 +25,7 @@ use crate::session::{Files, Memory};
 use crate::template;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
+use crate::tool::think::Think;
 
 /// Whether conversations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,10 @@ pub struct Parts<'a> {
     pub configured: bool,
     pub keep: Keep,
     pub stream: bool,
+    /// The names of the tools to offer; `None`: all there are.
+    pub tools: Option<Vec<String>>,
+    /// For one turn.
+    pub budget_tokens: Option<u64>,
 }
 
 /// An agent, and what its user should know about it.
@@ -77,12 +82,14 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
+        .tool(Think::new())
         .prompt(Prompt::from_files(home.agent(), workspace))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,
             timeout: Duration::from_secs(defaults.timeout),
+            budget_tokens: parts.budget_tokens,
             retry: Retry {
                 max: defaults.max_retries,
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
@@ -92,6 +99,9 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     if exec.enabled {
         let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
         builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect(), exec.network));
+    }
+    if let Some(names) = &parts.tools {
+        builder = builder.only(names);
     }
     builder = match parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),

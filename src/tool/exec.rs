@@ -38,7 +38,7 @@ impl Exec {
                 "properties": {
                     "command": {"type": "string"},
                     "working_dir": {"type": "string", "description": "Relative to the workspace; default: the workspace"},
-                    "timeout": {"type": "integer", "description": format!("Seconds, at most {LONGEST}; default {timeout}")},
+                    "timeout": {"type": "integer", "minimum": 1, "description": format!("Seconds, at most {LONGEST}; default {timeout}")},
                 },
                 "required": ["command"],
             }),
@@ -81,7 +81,12 @@ impl Tool for Exec {
     }
 
     fn summary(&self, args: &Value) -> String {
-        one_line(args.get("command").and_then(Value::as_str).unwrap_or_default(), 80)
+        let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
+        let command = one_line(text("command"), 80);
+        match text("working_dir") {
+            "" | "." => command,
+            dir => format!("{command} (in {})", one_line(dir, 40)),
+        }
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
@@ -148,7 +153,7 @@ fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOu
     } else if text.is_empty() {
         text.push_str("(no output)");
     }
-    ToolOutput { text, failed: note.is_some(), ..ToolOutput::default() }
+    ToolOutput { failed: note.is_some(), ..ToolOutput::text(text) }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod cancel;
 mod config;
 mod crash;
 mod demo;
+mod discipline;
 mod edits;
 mod exec;
 mod files;
