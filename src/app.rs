@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Choice, Config, Env, Model, keys};
 use crate::error::{Context, Error, Result};
+use crate::guard::Guard;
 use crate::hands::wire::Setup;
 use crate::hands::{Hands, Way};
 use crate::http::{Client, Outgoing, Part, Settings};
@@ -77,7 +78,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         });
     let exec = &config.tools.exec;
     if exec.enabled {
-        builder = builder.tool(Exec::new(hands, exec.timeout, passed(config, env)));
+        builder = builder.tool(Exec::new(hands, exec.timeout, passed(config, env), exec.network));
     }
     builder = match parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
@@ -105,7 +106,7 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
         write_paths: config.tools.write_paths.clone(),
         memory_mb: exec.memory_mb,
     };
-    Ok(Hands::new(setup, exec.sandbox))
+    Ok(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)))
 }
 
 /// The variables of the user's that every command gets.
