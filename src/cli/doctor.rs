@@ -88,7 +88,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
     let made = if there { "" } else { ": was not there, and was made" };
     report.tell(&Check::well(WHAT, format!("{}{made}", hands.workspace().display())));
     let exec = &config.tools.exec;
-    let jail = match jail::jail(&hands, exec.sandbox, exec.enabled, &Facts::gather(env)) {
+    let jail = match jail::jail(&hands, exec, &Facts::gather(env)) {
         Ok(jail) => jail,
         Err(e) => return report.tell(&Check::of_error("jail", e)),
     };

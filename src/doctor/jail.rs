@@ -7,7 +7,8 @@ use rustix::process::geteuid;
 use super::Check;
 use super::kernel::{self, Facts};
 use crate::cancel::Cancel;
-use crate::child::Sandbox;
+use crate::child::{Network, Sandbox};
+use crate::config::Exec;
 use crate::error::{Error, Result};
 use crate::hands::wire::{Header, Job};
 use crate::hands::{Hands, Way};
@@ -26,13 +27,12 @@ pub fn user(home: &Path) -> Check {
     } else {
         "adduser -S -D -h /var/lib/bantam -s /sbin/nologin bantam"
     };
-    let from = home.to_string_lossy();
-    let from = shell_words::quote(&from);
+    let all = home.join(".");
+    let all = all.to_string_lossy();
+    let all = shell_words::quote(&all);
     Check::aside("user", "root; commands do not get root's rights, but bantam is better off without them, too")
         .fix(add)
-        .fix(format!(
-            "cp -a {from}/. /var/lib/bantam/ && chown -R bantam: /var/lib/bantam && chmod 700 /var/lib/bantam"
-        ))
+        .fix(format!("cp -a {all} /var/lib/bantam/ && chown -R bantam: /var/lib/bantam && chmod 700 /var/lib/bantam"))
 }
 
 /// What was found about the jail.
@@ -46,34 +46,31 @@ pub struct Jail {
 ///
 /// # Errors
 /// A hands process could not be started, or died.
-pub fn jail(hands: &Hands, sandbox: Sandbox, commands: bool, facts: &Facts) -> Result<Jail> {
+pub fn jail(hands: &Hands, exec: &Exec, facts: &Facts) -> Result<Jail> {
     let cancel = Cancel::new(None);
     let abi = kernel::landlock_abi();
     let namespaces = hands.attempt(Way::Namespaces, &cancel)?;
     let alone = hands.attempt(Way::Landlock, &cancel)?;
     let some = namespaces.is_ok() || alone.is_ok();
+    let wanted = exec.sandbox != Sandbox::Off && exec.enabled;
+    let tips = |lines: Vec<String>| if some || !wanted { lines } else { Vec::new() };
     let mut checks = vec![
         match &namespaces {
             Ok(layers) => Check::well("namespaces", line(layers, "namespaces")),
-            Err(why) => Check::aside("namespaces", format!("refused: {why}")).fixes(facts.open_namespaces()),
+            Err(why) => Check::aside("namespaces", format!("refused: {why}")).fixes(tips(facts.open_namespaces())),
         },
         match &alone {
-            Ok(_) => kernel::landlock(&abi),
-            // Where the other way stands open this one is an extra.
             Err(why) if abi.is_ok() => Check::aside("landlock", format!("of no use alone: {why}")),
-            Err(_) => kernel::landlock(&abi),
+            Ok(_) | Err(_) => kernel::landlock(&abi),
         },
     ];
-    if !some {
-        checks[1] = checks.remove(1).fixes(facts.open_landlock(&abi));
-    }
-    if sandbox == Sandbox::Off {
+    if exec.sandbox == Sandbox::Off {
         let found =
             "tools.exec.sandbox is \"off\": nothing holds a command; it can read, change and reach all that you can";
         checks.push(Check::aside(WHAT, found).fix("take \"sandbox\": \"off\" out of config.json"));
         return Ok(Jail { checks, holds: false });
     }
-    if !commands {
+    if !exec.enabled {
         let held =
             if some { "file tools work in it" } else { "there is none; file tools work through held directories" };
         checks.push(Check::aside(WHAT, format!("tools.exec.enabled is false: no commands run; {held}")));
@@ -88,6 +85,10 @@ pub fn jail(hands: &Hands, sandbox: Sandbox, commands: bool, facts: &Facts) -> R
     };
     let holds = check.verdict == super::Verdict::Well;
     checks.push(check);
+    let way = hands.settled().map(|settled| settled.way);
+    if exec.network == Network::Guarded && way == Some(Way::Landlock) {
+        checks.push(Check::aside("network", "\"guarded\" takes namespaces, so commands have no network at all"));
+    }
     Ok(Jail { checks, holds })
 }
 

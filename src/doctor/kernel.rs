@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert_eq!(
             lines[0],
-            r#"printf '%s\n' 'abi <abi/4.0>,' 'include <tunables/global>' 'profile bantam "/opt/my bots/b\[1\]" flags=(unconfined) {' '  userns,' '}' | sudo tee /etc/apparmor.d/bantam"#
+            r#"printf '%s\n' 'abi <abi/4.0>,' 'include <tunables/global>' 'profile bantam "/opt/my bots/b\[1\]" flags=(unconfined) {' '  userns,' } | sudo tee /etc/apparmor.d/bantam"#
         );
         assert_eq!(lines[1], "sudo apparmor_parser -r /etc/apparmor.d/bantam");
 

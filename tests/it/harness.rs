@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::stored::Session;
+use crate::system::{Withheld, withhold};
 
 /// The API key of every test, an obvious fake. Long enough and odd enough to be found anywhere.
 pub const CANARY: &str = "sk-test-canary-4f1d8a6be2c97035";
@@ -150,6 +151,7 @@ impl Home {
             stdin: Stdin::Null,
             stdout: Stdout::Caught,
             cwd: self.root.join("cwd"),
+            withheld: &[],
         }
     }
 
@@ -255,6 +257,7 @@ pub struct Bantam<'h> {
     stdin: Stdin,
     stdout: Stdout,
     cwd: PathBuf,
+    withheld: &'static [Withheld],
 }
 
 impl<'h> Bantam<'h> {
@@ -316,6 +319,12 @@ impl<'h> Bantam<'h> {
 
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
+        self
+    }
+
+    /// Has the kernel refuse some system calls to it and to all that it starts.
+    pub fn on_a_system_without(mut self, withheld: &'static [Withheld]) -> Self {
+        self.withheld = withheld;
         self
     }
 
@@ -400,6 +409,7 @@ impl<'h> Bantam<'h> {
             }
         });
         command.stderr(Stdio::piped());
+        withhold(&mut command, self.withheld);
         command
     }
 }

@@ -8,6 +8,7 @@ mod marker;
 mod model;
 mod network;
 mod stored;
+mod system;
 
 mod agent;
 mod aimock;
@@ -15,6 +16,7 @@ mod cancel;
 mod config;
 mod crash;
 mod demo;
+mod doctor;
 mod exec;
 mod files;
 mod provider;
