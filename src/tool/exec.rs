@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::child::Network;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hands::wire::{End, Header, Job, Reply};
 use crate::hands::{Hands, Way};
 use crate::text::one_line;
@@ -105,10 +105,7 @@ impl Tool for Exec {
                 }
                 Ok(output)
             }
-            Header::Refused { why } => Err(Error::failed(why)),
-            Header::Text | Header::Image { .. } | Header::Unavailable { .. } => {
-                Err(Error::failed("the hands answered another question"))
-            }
+            other => Err(other.refusal()),
         }
     }
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hands::Hands;
 use crate::hands::wire::{FileJob, Header, Job, Reply};
 use crate::message::Image;
@@ -145,10 +145,7 @@ impl Tool for FileTool {
                 let images = vec![Image { mime, base64: STANDARD.encode(&body) }];
                 Ok(ToolOutput { text, failed: false, images })
             }
-            Header::Refused { why } => Err(Error::failed(why)),
-            Header::Exited { .. } | Header::Unavailable { .. } => {
-                Err(Error::failed("the hands answered another question"))
-            }
+            other => Err(other.refusal()),
         }
     }
 }
