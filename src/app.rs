@@ -25,11 +25,12 @@ use crate::template;
 use crate::tool::exec::Exec;
 use crate::tool::files::{ListDir, ReadFile};
 
-/// Whether conversations are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where conversations are kept.
+#[derive(Clone)]
 pub enum Keep {
     OnDisk,
-    Nothing,
+    /// As long as this is there.
+    InMemory(Arc<Memory>),
 }
 
 /// What an agent is made from.
@@ -93,9 +94,9 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
         builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect()));
     }
-    builder = match parts.keep {
+    builder = match &parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
-        Keep::Nothing => builder.store(Memory::default()),
+        Keep::InMemory(memory) => builder.store(memory.clone()),
     };
     Ok(Ready { agent: builder.build()?, notices })
 }

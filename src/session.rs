@@ -4,7 +4,7 @@
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on are not history.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -80,6 +80,16 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// What the file system says; nothing is appended then.
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()>;
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
+        (**self).load(name, cancel)
+    }
+
+    fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
+        (**self).append(session, entries, durability, now)
+    }
 }
 
 /// Conversations as files below `$BANTAM_HOME/sessions`.

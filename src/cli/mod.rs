@@ -3,6 +3,10 @@
 mod agent;
 mod args;
 mod help;
+mod markdown;
+mod question;
+mod repl;
+mod screen;
 mod terminal;
 
 use std::ffi::OsString;
