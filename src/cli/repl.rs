@@ -24,8 +24,9 @@ const HELP: &str = "\
 /model [NAME]   which model answers, or let another one
 /usage          tokens so far
 /quit           end (/exit, exit, Ctrl-D)
-Ctrl-C stops an answer. A line that ends in \\ goes on in the next; lines that are pasted together are one message.
-A message that begins with / can be sent with a space before it.";
+Ctrl-C stops an answer. A line that ends in \\ goes on in the next one, and
+lines that are pasted together are one message. To send a line that looks like
+a command, put a space before it.";
 
 /// The commands, and what else they are called.
 const COMMANDS: [(&str, &[&str]); 5] = [
@@ -56,6 +57,8 @@ pub struct Talk {
     /// The names in `model_list`.
     pub models: Vec<String>,
     lines: Lines,
+    /// A turn was the last thing shown.
+    answered: bool,
     spent: Usage,
     turns: u32,
 }
@@ -63,7 +66,7 @@ pub struct Talk {
 impl Talk {
     pub fn new(screen: Screen, verbosity: Verbosity, signals: Signals, chat: String, models: Vec<String>) -> Self {
         let lines = Lines::default();
-        Self { screen, verbosity, signals, chat, models, lines, spent: Usage::default(), turns: 0 }
+        Self { screen, verbosity, signals, chat, models, lines, answered: false, spent: Usage::default(), turns: 0 }
     }
 }
 
@@ -167,7 +170,7 @@ impl Talk {
         self.signals.turn_ends();
         let response = view.done(*response);
         self.spent.add(response.usage);
-        self.turns += 1;
+        (self.turns, self.answered) = (self.turns + 1, true);
         match response.error {
             Some(e) if super::is_interrupt(&e) => self.screen.note("bantam: stopped"),
             Some(e) => self.fault(&e),
@@ -195,7 +198,8 @@ impl Talk {
     /// Asks for a message. What was typed before a Ctrl-C is thrown away.
     fn ask(&mut self) -> Typed {
         self.signals.interrupted_at_prompt();
-        self.screen.prompt(PROMPT);
+        // An answer stands by itself.
+        self.screen.prompt(if std::mem::take(&mut self.answered) { "\n> " } else { PROMPT });
         let mut message: Option<String> = None;
         loop {
             let line = self.lines.next();

@@ -186,10 +186,10 @@ impl State {
         }
     }
 
-    /// Takes the spinner off the line. Spaces, because they work without any escape sequence.
+    /// Takes the spinner off its line, and what was typed behind it. Spaces, because they work without any escape sequence.
     fn erase(&mut self) {
-        let columns = std::mem::take(&mut self.drawn);
-        if columns > 0 {
+        if std::mem::take(&mut self.drawn) > 0 {
+            let columns = width().saturating_sub(1);
             drop(write!(io::stderr().lock(), "\r{:columns$}\r", ""));
         }
     }
