@@ -17,5 +17,8 @@ mod demo;
 mod exec;
 mod files;
 mod provider;
+mod repl;
 mod secrets;
 mod session;
+mod templates;
+mod terminal;
