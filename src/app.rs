@@ -50,19 +50,25 @@ pub struct Ready {
     pub notices: Vec<String>,
 }
 
-/// Puts the agent together. The workspace is made from the template when it is missing.
+/// Makes the workspace from the template when it is missing.
 ///
 /// # Errors
-/// No model can be chosen, or the workspace cannot be made.
+/// It cannot be made.
+pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
+    let workspace = workspace(home, config, env)?;
+    if workspace.is_dir() { Ok(()) } else { template::write("workspace", &workspace).doing("making the workspace") }
+}
+
+/// Puts the agent together. Writes nothing.
+///
+/// # Errors
+/// No model can be chosen.
 pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
     let mut secrets = config.secrets(env);
     let provider = provider(parts, &mut notices, &mut secrets)?;
     let workspace = workspace(home, config, env)?;
-    if !workspace.is_dir() {
-        template::write("workspace", &workspace).doing("making the workspace")?;
-    }
     let exec = &config.tools.exec;
     let setup = Setup {
         way: Way::Bare,

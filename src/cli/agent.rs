@@ -11,10 +11,11 @@ use super::question::Question;
 use super::repl::{self, End, Repl, Talk, fresh_chat};
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Terminal, Verbosity, View};
-use super::{report, tell};
-use crate::agent::Agent;
+use super::{report, say, tell};
+use crate::agent::{Agent, Request};
 use crate::app::{self, Keep, Ready};
 use crate::bus::{Inbound, Kind, Origin};
+use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Origin as From, Override};
 use crate::error::{Context, Error, Result};
 use crate::gateway;
@@ -45,6 +46,7 @@ pub const COMMAND: Command = Command {
             "",
             "JSON Lines on standard output: what happens, as it happens; the last is --json's",
         ),
+        Flag::new(None, "dry-run", "", "print the request that would go out; send and store nothing"),
         Flag::new(None, "no-stream", "", "ask for the whole answer at once"),
         Flag::new(Some('q'), "quiet", "", "nothing but the answer and errors"),
         Flag::new(Some('v'), "verbose", "", "tool calls, retries and timings on standard error"),
@@ -108,6 +110,11 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
         for line in loaded.warnings.iter().chain(&ready.notices) {
             tell(&format!("bantam: {line}"));
         }
+    }
+    if let (Some(text), true) = (&text, given.has("dry-run")) {
+        let cancel = Cancel::new(None);
+        let request = Request { input: text.clone(), session, origin, cancel };
+        return say(&ready.agent.preview(&request)?);
     }
     let screen = Screen::new(env);
     // From here on a signal ends the turn, not the program. Threads come after this.
@@ -178,6 +185,9 @@ impl Start<'_> {
             keep: if given.has("no-session") { Keep::InMemory(memory.clone()) } else { Keep::OnDisk },
             stream: !given.has("no-stream"),
         })?;
+        if !given.has("dry-run") {
+            app::make_workspace(home, &loaded.config, env)?;
+        }
         Ok((loaded, ready))
     }
 }

@@ -28,7 +28,7 @@ pub fn seen(text: &str) -> String {
     let mut characters = text.chars();
     while let Some(c) = characters.next() {
         match c {
-            '\u{1b}' => drop(characters.find(|c| c.is_ascii_alphabetic())),
+            '\u{1b}' => drop(characters.find(char::is_ascii_alphabetic)),
             '\r' => {}
             c => out.push(c),
         }
