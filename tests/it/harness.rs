@@ -163,6 +163,7 @@ impl Home {
             unset: None,
             stdin: Stdin::Null,
             stdout: Stdout::Caught,
+            prelude: "",
             cwd: self.root.join("cwd"),
             columns: None,
         }
@@ -271,6 +272,7 @@ pub struct Bantam<'h> {
     unset: Option<&'static str>,
     stdin: Stdin,
     stdout: Stdout,
+    prelude: &'static str,
     cwd: PathBuf,
     columns: Option<u32>,
 }
@@ -344,6 +346,12 @@ impl<'h> Bantam<'h> {
         clever
     }
 
+    /// Has a shell do this first, to limit what bantam may use.
+    pub fn after(mut self, prelude: &'static str) -> Self {
+        self.prelude = prelude;
+        self
+    }
+
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
         self
@@ -401,13 +409,13 @@ impl<'h> Bantam<'h> {
             let line = self.columns.map_or(line.clone(), |columns| format!("stty cols {columns}; exec {line}"));
             typescript.args(["-qefc", &line, "/dev/null"]);
             typescript
-        } else if closing.is_empty() {
+        } else if closing.is_empty() && self.prelude.is_empty() {
             let mut direct = Command::new(program);
             direct.args(&self.args);
             direct
         } else {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", &format!("exec \"$0\" \"$@\" {closing}"), program]);
+            shell.args(["-c", &format!("{}\nexec \"$0\" \"$@\" {closing}", self.prelude), program]);
             shell.args(&self.args);
             shell
         };
