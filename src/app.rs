@@ -22,6 +22,7 @@ use crate::provider::{Provider, Retry};
 use crate::secret::{Redactor, Secret};
 use crate::session::{Files, Memory};
 use crate::template;
+use crate::tool::Tool;
 use crate::tool::exec::Exec;
 use crate::tool::files::{ListDir, ReadFile};
 
@@ -62,22 +63,10 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     if !workspace.is_dir() {
         template::write("workspace", &workspace).doing("making the workspace")?;
     }
-    let exec = &config.tools.exec;
-    let setup = Setup {
-        way: Way::Bare,
-        network: exec.network,
-        workspace: workspace.clone(),
-        agent_dir: Some(home.agent()),
-        read_paths: config.tools.read_paths.clone(),
-        write_paths: config.tools.write_paths.clone(),
-        memory_mb: exec.memory_mb,
-    };
-    let hands = Arc::new(Hands::new(setup, exec.sandbox));
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
-        .tool(ListDir::new(hands.clone()))
-        .tool(ReadFile::new(hands.clone()))
+        .tools(tools(home, config, env)?)
         .prompt(Prompt::from_files(home.agent(), workspace))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
@@ -89,15 +78,36 @@ pub fn build(parts: &Parts) -> Result<Ready> {
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
-    if exec.enabled {
-        let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
-        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect()));
-    }
     builder = match parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
         Keep::Nothing => builder.store(Memory::default()),
     };
     Ok(Ready { agent: builder.build()?, notices })
+}
+
+/// Every tool that the configuration allows. Needs no model and no key, and makes no files.
+///
+/// # Errors
+/// The workspace cannot be named.
+pub fn tools(home: &Home, config: &Config, env: &Env) -> Result<Vec<Box<dyn Tool>>> {
+    let exec = &config.tools.exec;
+    let setup = Setup {
+        way: Way::Bare,
+        network: exec.network,
+        workspace: workspace(home, config, env)?,
+        agent_dir: Some(home.agent()),
+        read_paths: config.tools.read_paths.clone(),
+        write_paths: config.tools.write_paths.clone(),
+        memory_mb: exec.memory_mb,
+    };
+    let hands = Arc::new(Hands::new(setup, exec.sandbox));
+    let mut tools: Vec<Box<dyn Tool>> =
+        vec![Box::new(ListDir::new(hands.clone())), Box::new(ReadFile::new(hands.clone()))];
+    if exec.enabled {
+        let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
+        tools.push(Box::new(Exec::new(hands, exec.timeout, passed.collect())));
+    }
+    Ok(tools)
 }
 
 fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
@@ -161,7 +171,10 @@ fn local_model() -> Option<String> {
 }
 
 /// Where the agent works, absolute.
-fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
+///
+/// # Errors
+/// The configuration names a relative path, and the current directory cannot be told.
+pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {
         return Ok(home.workspace());

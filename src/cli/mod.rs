@@ -3,19 +3,34 @@
 mod agent;
 mod args;
 mod help;
+mod import;
+mod onboard;
+mod sessions;
+mod status;
 mod terminal;
+mod tools;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
 use crate::config::Env;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::text::{nearest, one_line};
 use args::{Command, Parsed};
 
 /// Every command.
-const COMMANDS: &[&Command] = &[&agent::COMMAND, &help::COMMAND];
+const COMMANDS: &[&Command] = &[
+    &agent::COMMAND,
+    &onboard::COMMAND,
+    &status::COMMAND,
+    &tools::COMMAND,
+    &sessions::LIST,
+    &sessions::SHOW,
+    &sessions::RESET,
+    &sessions::ERASE,
+    &help::COMMAND,
+];
 
 /// Runs the program.
 #[must_use]
@@ -110,6 +125,20 @@ fn print(text: &str) -> Result<()> {
 /// Writes a line to standard error. When that is gone there is nobody left to tell.
 fn tell(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
+}
+
+/// Asks on the terminal.
+///
+/// # Errors
+/// The input ends: nobody is going to answer.
+fn ask(question: &str) -> Result<String> {
+    let mut err = io::stderr().lock();
+    drop(err.write_all(question.as_bytes()).and_then(|()| err.flush()));
+    let mut answer = String::new();
+    if io::stdin().lock().read_line(&mut answer).doing("reading the answer")? == 0 {
+        return Err(Error::new(Kind::Interrupted, "stopped: the question was not answered"));
+    }
+    Ok(answer.trim().to_owned())
 }
 
 /// The one printer of errors: what was being done and what went wrong, then the thing to type or change.
