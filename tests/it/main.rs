@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod desk;
 mod harness;
+mod lacking;
 mod marker;
 mod model;
+mod network;
 mod stored;
 
 mod agent;
@@ -14,11 +17,14 @@ mod cancel;
 mod config;
 mod crash;
 mod demo;
+mod edits;
 mod exec;
 mod files;
+mod grep;
 mod help;
 mod onboard;
 mod provider;
+mod race;
 mod secrets;
 mod session;
 mod sessions;
