@@ -264,6 +264,7 @@ impl Import<'_> {
                 tally.kept += 1;
                 Ok(())
             }
+            Copied::Blocked => self.leave(from, "a link or a file is in its way here"),
             Copied::TooLarge => self.leave(from, &too_large),
         }
     }

@@ -76,8 +76,12 @@ fn write(home: &Home, source: Option<&import::Source>, chosen: Option<&Chosen>) 
 }
 
 fn tell_of(copied: Copied, path: &str) -> Result<()> {
-    let word = if matches!(copied, Copied::Made(_)) { "made" } else { "kept" };
-    print(&format!("{word}  {}\n", one_line(path, 500)))
+    let path = one_line(path, 500);
+    print(&match copied {
+        Copied::Made(_) => format!("made  {path}\n"),
+        Copied::Kept | Copied::TooLarge => format!("kept  {path}\n"),
+        Copied::Blocked => format!("left  {path}: a link or a file is in its way\n"),
+    })
 }
 
 /// Looks at what stands there now, and says what to type next.

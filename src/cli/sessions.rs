@@ -20,7 +20,7 @@ const JSON: Flag = Flag::new(None, "json", "", "one JSON object");
 pub const LIST: Command = Command {
     name: "sessions list",
     words: "",
-    about: "every conversation, the newest first: key, messages, last time (UTC), size, how its last turn ended",
+    about: "every conversation, the newest first: messages, last time (UTC), size, how its last turn ended",
     flags: &[JSON],
     run: list,
 };

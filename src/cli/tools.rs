@@ -12,7 +12,7 @@ use crate::tool::Registry;
 pub const COMMAND: Command = Command {
     name: "tools",
     words: "",
-    about: "every tool: its name, what it may do (safe: only look), where it comes from, and what for",
+    about: "every tool: what it may do (safe: only look), where it comes from, what it is for",
     flags: &[],
     run,
 };

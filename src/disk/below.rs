@@ -18,6 +18,8 @@ pub enum Copied {
     Made(u64),
     /// There was something at that path, and it stays.
     Kept,
+    /// A symbolic link or a file stands where a directory should be on the way, and stays.
+    Blocked,
     /// There was more than allowed; no file was made.
     TooLarge,
 }
@@ -32,7 +34,7 @@ pub enum Runs {
 /// Makes the file `path` below `root` of what `from` gives, at most `most` bytes, with the directories that are missing.
 ///
 /// # Errors
-/// `path` leads through a symbolic link or out, or what the file system says; then no file is left behind.
+/// `path` is not one below `root`, or what the file system says; then no file is left behind.
 pub fn copy_new(root: &Path, path: &Path, from: &mut impl Read, runs: Runs, most: u64) -> Result<Copied> {
     make_dir(root)?;
     let whole = root.join(path);
@@ -54,10 +56,10 @@ pub fn copy_new(root: &Path, path: &Path, from: &mut impl Read, runs: Runs, most
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(Error::from(e).doing(doing())),
         }
-        dir = openat(&dir, *name, step | OFlags::NOFOLLOW, Mode::empty()).map_err(|e| match e {
-            Errno::NOTDIR | Errno::LOOP => Error::failed("a part of the path is not a directory").doing(doing()),
-            e => Error::from(e).doing(doing()),
-        })?;
+        dir = match openat(&dir, *name, step | OFlags::NOFOLLOW, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Copied::Blocked),
+            result => result.doing(doing())?,
+        };
     }
     // Looked at first, because a source that is too large or cannot be read is no fault where nothing is wanted.
     if statat(&dir, *last, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
@@ -125,7 +127,8 @@ mod tests {
 
         symlink("/tmp", root.join("out")).unwrap();
         symlink("nowhere", root.join("dangling")).unwrap();
-        assert!(copy("out/x", "x", 5).is_err());
+        assert_eq!(copy("out/x", "x", 5).unwrap(), Copied::Blocked);
+        assert_eq!(copy("a/b/c.txt/d", "x", 5).unwrap(), Copied::Blocked);
         assert_eq!(copy("dangling", "x", 5).unwrap(), Copied::Kept);
         assert!(copy("../x", "x", 5).is_err() && copy("", "x", 5).is_err());
         fs_err::remove_dir_all(&root).unwrap();
