@@ -106,7 +106,7 @@ pub fn sessions(home: &Home) -> Vec<Check> {
     for path in &paths {
         let (damage, torn) = match session::inspect(path) {
             Ok(found) => found,
-            Err(e) => (vec![e.message], 0),
+            Err(e) => (vec![e.message], None),
         };
         let more = damage.len().saturating_sub(SHOWN);
         let aside = quoted(path);
@@ -122,12 +122,8 @@ pub fn sessions(home: &Home) -> Vec<Check> {
             }
             checks.push(check);
         }
-        if torn > 0 {
-            let path = path.display();
-            checks.push(Check::aside(
-                WHAT,
-                format!("{path}: {torn} bytes at the end were cut short by a crash; the next turn mends that"),
-            ));
+        if let Some(torn) = torn {
+            checks.push(Check::aside(WHAT, format!("{torn}; the next turn mends that")));
         }
     }
     if checks.is_empty() {
