@@ -12,8 +12,8 @@ use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Choice, Config, Env, Model, keys};
 use crate::error::{Context, Error, Result};
-use crate::hands::Hands;
 use crate::hands::wire::Setup;
+use crate::hands::{Hands, Way};
 use crate::http::{Client, Outgoing, Part, Settings};
 use crate::paths::Home;
 use crate::provider::demo::Demo;
@@ -62,11 +62,17 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     if !workspace.is_dir() {
         template::write("workspace", &workspace).doing("making the workspace")?;
     }
-    let hands = Arc::new(Hands::new(Setup {
+    let exec = &config.tools.exec;
+    let setup = Setup {
+        way: Way::Bare,
+        network: exec.network,
         workspace: workspace.clone(),
+        agent_dir: Some(home.agent()),
         read_paths: config.tools.read_paths.clone(),
-        memory_mb: config.tools.exec.memory_mb,
-    }));
+        write_paths: config.tools.write_paths.clone(),
+        memory_mb: exec.memory_mb,
+    };
+    let hands = Arc::new(Hands::new(setup, exec.sandbox));
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
@@ -83,10 +89,9 @@ pub fn build(parts: &Parts) -> Result<Ready> {
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
-    if config.tools.exec.enabled {
-        let exec = &config.tools.exec;
+    if exec.enabled {
         let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
-        builder = builder.tool(Exec::new(hands, exec.sandbox, exec.timeout, passed.collect()));
+        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect()));
     }
     builder = match parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),

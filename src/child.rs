@@ -1,10 +1,13 @@
 //! The one constructor of child processes.
 //!
-//! Every child gets an environment built from nothing, so that what is not listed here cannot leak into it.
+//! Every child gets an environment built from nothing, so that what is not listed here cannot leak into it. The words for
+//! how it is to be confined are here too: the configuration says them and the hands do them.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
 
 /// Where programs are looked for. Fixed: the user's own PATH may lead into the workspace.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -30,4 +33,27 @@ pub fn again(role: impl AsRef<OsStr>) -> Command {
     let mut command = command(Path::new("/proc/self/exe"));
     command.arg(role);
     command
+}
+
+/// What has to stand between a command and the machine.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Sandbox {
+    /// The strongest jail that the kernel offers; without any, no commands, and files through held directories.
+    Auto,
+    /// The same, and without a jail no file tools either.
+    Require,
+    /// Commands run with all the user's rights.
+    Off,
+}
+
+/// What a command can reach.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    None,
+    /// What the address guard lets through, by a proxy.
+    Guarded,
+    /// All that the host can reach.
+    Full,
 }

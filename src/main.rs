@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
+use bantam::hands;
+
 fn main() -> ExitCode {
     bantam::sys::set_up();
     let mut args = std::env::args_os().skip(1);
     let first = args.next();
-    if first.as_deref().is_some_and(|role| role == bantam::hands::ROLE) {
-        return bantam::hands::main(args.next().as_deref().and_then(|setup| setup.to_str()));
+    if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(|role| role.to_str()) {
+        return hands::main(role, args.next().as_deref().and_then(|setup| setup.to_str()));
     }
     bantam::cli::main(first.into_iter().chain(args), &bantam::config::environment())
 }

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 pub use load::{Origin, Override};
 pub use models::{Choice, Model};
 
+use crate::child::{Network, Sandbox};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::secret::Secret;
@@ -80,6 +81,7 @@ pub struct Telegram {
 #[derive(Clone, Deserialize)]
 pub struct Tools {
     pub read_paths: Vec<PathBuf>,
+    pub write_paths: Vec<PathBuf>,
     pub exec: Exec,
     pub web: Web,
 }
@@ -90,20 +92,9 @@ pub struct Exec {
     /// Seconds.
     pub timeout: u64,
     pub sandbox: Sandbox,
+    pub network: Network,
     pub memory_mb: u64,
     pub pass_env: Vec<String>,
-}
-
-/// What stands between a command and the machine.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum Sandbox {
-    /// The strongest jail that the kernel offers, or no exec.
-    Auto,
-    /// As auto, and file tools are refused too without it.
-    Require,
-    /// Commands run with all the user's rights.
-    Off,
 }
 
 #[derive(Clone, Deserialize)]

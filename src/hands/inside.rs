@@ -2,28 +2,32 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
+use super::jail::{self, Way};
 use super::wire::{self, Header, Job, Reply, Setup};
-use super::{files, run};
+use super::{INNER_ROLE, ROLE, files, run};
 use crate::beneath::Dir;
+use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 
-/// Runs `bantam hands SETUP`. The exit code means little: the reply says what happened.
+/// Runs `bantam ROLE SETUP`. The exit code means little: the reply says what happened.
 #[must_use]
-pub fn main(setup: Option<&str>) -> ExitCode {
-    match hands(setup) {
+pub fn main(role: &str, setup: Option<&str>) -> ExitCode {
+    let result = match (start(role, setup), role) {
+        (Ok(setup), ROLE) if setup.way == Way::Namespaces => outer(&setup),
+        (Ok(setup), _) => work(&setup),
+        (Err(e), _) => Err(e),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            // Nobody may be listening any more; then there is nobody to tell either.
-            match wire::send_reply(&mut io::stdout(), &refused(&e)) {
-                Ok(()) | Err(_) => ExitCode::FAILURE,
-            }
-        }
+        // Nobody may be listening any more; then there is nobody to tell either.
+        Err(e) => match wire::send_reply(&mut io::stdout(), &refused(&e)) {
+            Ok(()) | Err(_) => ExitCode::FAILURE,
+        },
     }
 }
 
@@ -31,51 +35,104 @@ fn refused(e: &Error) -> Reply {
     Reply { header: Header::Refused { why: e.message.clone() }, body: Vec::new() }
 }
 
-fn hands(setup: Option<&str>) -> Result<()> {
+/// What comes first in every role: nothing is inherited, and nothing can be gained.
+fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
     let setup = setup.ok_or_else(|| Error::failed("the hands are not for calling by hand"))?;
     let setup: Setup =
         serde_json::from_str(setup).map_err(|e| Error::failed(e.to_string())).doing("reading the setup")?;
-    confine(&setup)?;
-    let workspace = Dir::open(&setup.workspace)?;
+    sys::close_inherited().doing("closing what was left open")?;
+    if role == ROLE {
+        // A session of its own: no controlling terminal to inject keys into. Started by hand it may lead a group already.
+        match rustix::process::setsid() {
+            Ok(_) | Err(rustix::io::Errno::PERM) => {}
+            Err(e) => return Err(Error::from(e).doing("starting a session")),
+        }
+    }
+    rustix::thread::set_no_new_privs(true).doing("giving up new privileges")?;
+    Ok(setup)
+}
+
+/// The first process of [`Way::Namespaces`]: makes them, starts the second one in them, and waits.
+fn outer(setup: &Setup) -> Result<()> {
+    let made = jail::become_owner(setup).and_then(|()| jail::make_namespaces(setup, io::stderr().as_fd()));
+    if let Err(e) = made {
+        return unavailable(&e);
+    }
+    let json = serde_json::to_string(setup).map_err(|e| Error::failed(e.to_string()))?;
+    child::again(INNER_ROLE)
+        .arg(json)
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::inherit())
+        .spawn()
+        .and_then(|mut inner| inner.wait())
+        .map(drop)
+        .doing("starting the process inside")
+}
+
+/// Tells the caller that this way is not to be had here.
+fn unavailable(e: &Error) -> Result<()> {
+    let header = Header::Unavailable { why: e.message.clone() };
+    wire::send_reply(&mut io::stdout(), &Reply { header, body: Vec::new() })
+}
+
+fn work(setup: &Setup) -> Result<()> {
+    prefer_for_the_oom_killer();
+    let processes = jail::processes_allowed(setup.way);
+    let held = match setup.way {
+        Way::Namespaces => jail::settle_in(setup),
+        Way::Landlock => jail::become_owner(setup).and_then(|()| jail::shut_in(setup)),
+        Way::Bare | Way::Off => std::env::set_current_dir(&setup.workspace)
+            .doing(format_args!("entering the workspace {}", setup.workspace.display())),
+    };
+    if let Err(e) = held {
+        return if setup.way.holds() { unavailable(&e) } else { Err(e) };
+    }
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")?;
+    // Whatever a command leaves behind becomes a child of this process, which ends it.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).doing("becoming the reaper")?;
+    limit_all(setup, processes)?;
+    let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
+
     let job = wire::receive_job(&mut io::stdin())?;
     let reply = match job {
-        Job::ListDir { path, depth } => files::list_dir(&workspace, &setup, &path, depth),
-        Job::ReadFile { path, offset, limit } => files::read_file(&workspace, &setup, &path, offset, limit),
+        Job::ListDir { path, depth } => files::list_dir(&workspace, setup, &path, depth),
+        Job::ReadFile { path, offset, limit } => files::read_file(&workspace, setup, &path, offset, limit),
+        Job::Exec { .. } if setup.way == Way::Bare => Err(Error::failed("there is no jail for commands here")),
         Job::Exec { command, working_dir, timeout_secs, env } => {
             let order = run::Order { command: &command, working_dir: &working_dir, timeout_secs, env };
-            run::exec(&workspace, &setup, order, io::stdin().as_fd())
+            run::exec(&workspace, setup, order, io::stdin().as_fd())
         }
+        Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
     };
     wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))
 }
 
-/// Gives up what the job must not have, before the job is known.
-fn confine(setup: &Setup) -> Result<()> {
-    sys::close_inherited().doing("closing what was left open")?;
-    // A session of its own: no controlling terminal to inject keys into. Started by hand it may lead a group already.
-    match rustix::process::setsid() {
-        Ok(_) | Err(rustix::io::Errno::PERM) => {}
-        Err(e) => return Err(Error::from(e).doing("starting a session")),
-    }
-    rustix::thread::set_no_new_privs(true).doing("giving up new privileges")?;
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")?;
-    // Whatever a command leaves behind becomes a child of this process, which ends it.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).doing("becoming the reaper")?;
+/// On a small board a greedy command should be ended before the program that serves its owner.
+fn prefer_for_the_oom_killer() {
+    // Without /proc the kernel chooses by size alone, which is nearly the same.
+    drop(std::fs::write("/proc/self/oom_score_adj", "500"));
+}
+
+/// The largest file that may be written, in bytes.
+const LARGEST_FILE: u64 = 256 << 20;
+/// The most files that a process may have open.
+const MOST_OPEN: u64 = 1024;
+
+fn limit_all(setup: &Setup, processes: Option<u64>) -> Result<()> {
     limit(Resource::Core, 0)?;
-    limit(Resource::Nofile, 1024)?;
+    limit(Resource::Nofile, MOST_OPEN)?;
     if setup.memory_mb > 0 {
         // The data segment, not the address space: node and java reserve far more address space than they use.
         limit(Resource::Data, setup.memory_mb.saturating_mul(1 << 20))?;
     }
-    std::env::set_current_dir(existing(&setup.workspace)?).doing("entering the workspace")
-}
-
-fn existing(dir: &Path) -> Result<&Path> {
-    if dir.is_dir() { Ok(dir) } else { Err(Error::failed(format!("the workspace {} is missing", dir.display()))) }
+    if setup.way.holds() {
+        limit(Resource::Fsize, LARGEST_FILE)?;
+    }
+    processes.map_or(Ok(()), |most| limit(Resource::Nproc, most))
 }
 
 /// Lowers a limit. A hard limit that is lower already stays.
-fn limit(resource: Resource, most: u64) -> Result<()> {
+pub(super) fn limit(resource: Resource, most: u64) -> Result<()> {
     let now = rustix::process::getrlimit(resource);
     let most = now.maximum.map_or(most, |hard| hard.min(most));
     rustix::process::setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })

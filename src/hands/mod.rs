@@ -6,12 +6,14 @@
 
 mod files;
 mod inside;
+mod jail;
 mod run;
 pub mod wire;
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,12 +23,15 @@ use rustix::pipe::{PipeFlags, pipe_with};
 pub use inside::main;
 
 use crate::cancel::{Cancel, Why};
-use crate::child;
+use crate::child::{self, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
-use wire::{Job, Reply, Setup};
+pub use jail::Way;
+use wire::{Header, Job, Reply, Setup};
 
 /// The argument that makes this program a hands process.
 pub const ROLE: &str = "hands";
+/// The argument that makes it the second process of a jail of namespaces.
+pub const INNER_ROLE: &str = "hands-inside";
 
 /// How long a hands process may take beyond its job's own time, and to clean up when it is told to stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -34,26 +39,74 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The means to have jobs done.
 pub struct Hands {
     setup: Setup,
+    sandbox: Sandbox,
+    /// Found out by the first call: what one hands process could do, the next one can.
+    settled: Mutex<Option<Settled>>,
+}
+
+/// How calls are held on this system, and why not in a better way.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    pub way: Way,
+    /// One sentence for each better way.
+    pub refusals: Vec<String>,
 }
 
 impl Hands {
+    /// `setup.way` is of no consequence: the sandbox and the system decide it.
     #[must_use]
-    pub fn new(setup: Setup) -> Self {
-        Self { setup }
-    }
-
-    #[must_use]
-    pub fn setup(&self) -> &Setup {
-        &self.setup
+    pub fn new(setup: Setup, sandbox: Sandbox) -> Self {
+        Self { setup, sandbox, settled: Mutex::default() }
     }
 
     /// Does one job in a process of its own and waits for its end.
     ///
     /// # Errors
-    /// The process could not be started, died, or did not answer in time; [`Kind::Interrupted`] when it was told to
-    /// stop and had nothing to say about it.
+    /// There is no jail and the job needs one; the process could not be started, died, or did not answer in time;
+    /// [`Kind::Interrupted`] when it was told to stop and had nothing to say about it.
     pub fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
-        let setup = serde_json::to_string(&self.setup).map_err(|e| Error::failed(e.to_string()))?;
+        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(settled) = settled {
+            if settled.way == Way::Bare && matches!(job, Job::Exec { .. }) {
+                return Err(no_jail("commands are", &settled.refusals));
+            }
+            let reply = self.once(settled.way, job, cancel)?;
+            return match reply.header {
+                // It was there a moment ago. Whoever is on the other side does not get to choose a weaker one.
+                Header::Unavailable { why } => Err(Error::failed(why).doing("entering the jail")),
+                _ => Ok(reply),
+            };
+        }
+        let ways: &[Way] = match self.sandbox {
+            Sandbox::Off => &[Way::Off],
+            Sandbox::Require => &[Way::Namespaces, Way::Landlock],
+            Sandbox::Auto if matches!(job, Job::Exec { .. }) => &[Way::Namespaces, Way::Landlock],
+            Sandbox::Auto => &[Way::Namespaces, Way::Landlock, Way::Bare],
+        };
+        let mut refusals = Vec::new();
+        for way in ways {
+            let reply = self.once(*way, job, cancel)?;
+            if let Header::Unavailable { why } = reply.header {
+                refusals.push(why);
+                continue;
+            }
+            let settled = Settled { way: *way, refusals };
+            *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(settled);
+            return Ok(reply);
+        }
+        let what = if self.sandbox == Sandbox::Require { "tools are" } else { "commands are" };
+        Err(no_jail(what, &refusals))
+    }
+
+    /// How calls are held, if one has been made.
+    #[must_use]
+    pub fn settled(&self) -> Option<Settled> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn once(&self, way: Way, job: &Job, cancel: &Cancel) -> Result<Reply> {
+        let setup = Setup { way, ..self.setup.clone() };
+        let setup = serde_json::to_string(&setup).map_err(|e| Error::failed(e.to_string()))?;
         let mut child = child::again(ROLE)
             .arg(setup)
             .stdin(Stdio::piped())
@@ -72,6 +125,14 @@ impl Hands {
     }
 }
 
+fn no_jail(what: &str, refusals: &[String]) -> Error {
+    Error::failed(format!(
+        "{what} refused: this system offers no jail ({}). `bantam doctor` tells what would help. To run commands with all \
+         the user's rights, the user can put \"tools\": {{\"exec\": {{\"sandbox\": \"off\"}}}} into config.json",
+        refusals.join("; ")
+    ))
+}
+
 fn converse(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(Error::failed("the hands process has no pipes"));
@@ -79,7 +140,11 @@ fn converse(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
     let (woken, wake) = pipe_with(PipeFlags::CLOEXEC)?;
     let _hook = cancel.on_stop(move || drop(wake));
     let until = Instant::now() + cancel.remaining(Duration::from_secs(job.seconds()) + GRACE);
-    wire::send_job(&mut input, job)?;
+    // One that will not read the job says why.
+    match wire::send_job(&mut input, job) {
+        Err(e) if e.kind != Kind::Failed => return Err(e),
+        Ok(()) | Err(_) => {}
+    }
     let mut listener = Listener { input: Some(input), output, woken: Some(woken), until };
     let result = wire::receive_reply(&mut listener);
     let told_to_stop = listener.woken.is_none();

@@ -1,7 +1,7 @@
 //! Running a command: its output, its time, and the end of everything it started.
 
 use std::io::{ErrorKind, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
@@ -11,13 +11,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, wait};
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions, getpid, kill_process, pidfd_open, wait};
 
+use super::inside::limit;
+use super::jail::{self, Way};
 use super::wire::{End, Header, MAX_BODY, Reply, Setup};
 use super::{files, timespec};
 use crate::beneath::{self, Dir, Links};
 use crate::child;
 use crate::error::{Context, Error, Result};
+use crate::sys;
 
 /// The kernel's limit on one argument is 128 KiB (`MAX_ARG_STRLEN`).
 const LONGEST_COMMAND: usize = 120 << 10;
@@ -55,10 +58,12 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) ->
     let dir = workspace
         .open_at(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow)
         .map_err(|e| beneath::explain(e, dir))?;
+    rustix::process::fchdir(&dir).doing("entering the working directory")?;
+    // Wall time is watched; this is for what spins while nobody watches.
+    limit(Resource::Cpu, timeout_secs + 1)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut child = child::command(Path::new("/bin/sh"))
         .args(["-c", command])
-        .current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()))
         .envs(env)
         .env("HOME", &setup.workspace)
         .env("TERM", "dumb")
@@ -69,8 +74,9 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) ->
         .spawn()
         .doing("starting /bin/sh")?;
     let mut collected = Collected::new(output)?;
-    let end = watch(&mut child, &mut collected, Duration::from_secs(timeout_secs), caller);
-    sweep(&mut child)?;
+    let mut guard = Guard::new(workspace, setup.way)?;
+    let end = watch(&mut child, &mut collected, Duration::from_secs(timeout_secs), caller, &mut guard);
+    sweep(&mut child, setup.way)?;
     // What was printed before the end is in the pipe; nobody is left to add to it.
     collected.drain()?;
     let end = match end? {
@@ -89,7 +95,13 @@ fn exit_of(status: ExitStatus) -> End {
 }
 
 /// Collects output until the command ends (`None`), its time is up, or the caller closes its end.
-fn watch(child: &mut Child, collected: &mut Collected, timeout: Duration, caller: BorrowedFd) -> Result<Option<End>> {
+fn watch(
+    child: &mut Child,
+    collected: &mut Collected,
+    timeout: Duration,
+    caller: BorrowedFd,
+    guard: &mut Guard,
+) -> Result<Option<End>> {
     let until = Instant::now().checked_add(timeout);
     // Without pidfd (before Linux 5.3) look for the end of the command now and then.
     let ended = pidfd_open(pid(child)?, PidfdFlags::empty()).ok();
@@ -105,6 +117,10 @@ fn watch(child: &mut Child, collected: &mut Collected, timeout: Duration, caller
             }
             left = left.min(Duration::from_millis(20));
         }
+        if let Some(end) = guard.look()? {
+            return Ok(Some(end));
+        }
+        left = left.min(guard.pause);
         let mut fds = vec![PollFd::from_borrowed_fd(caller, PollFlags::IN)];
         if let Some(ended) = &ended {
             fds.push(PollFd::new(ended, PollFlags::IN));
@@ -137,15 +153,17 @@ fn pid(child: &Child) -> Result<Pid> {
 ///
 /// This process is their reaper: an orphan becomes its child, so whoever is killed brings its own children into reach.
 /// The command itself is waited for by its owner, who wants its exit status.
-fn sweep(leader: &mut Child) -> Result<()> {
+fn sweep(leader: &mut Child, way: Way) -> Result<()> {
     let leader_pid = pid(leader)?;
     let until = Instant::now() + SWEEP;
     let mut leader_gone = leader.try_wait()?.is_some();
     loop {
-        for pid in children()? {
-            match kill_process(pid, Signal::KILL) {
-                Ok(()) | Err(Errno::SRCH) => {}
-                Err(e) => return Err(Error::from(e).doing("ending what the command started")),
+        if way == Way::Namespaces && getpid().is_init() {
+            // Process 1 of a namespace reaches everything in it with one call, and nothing outside.
+            sys::kill_everybody_else_inside().doing("ending what the command started")?;
+        } else {
+            for pid in children()? {
+                ignore_gone(kill_process(pid, Signal::KILL))?;
             }
         }
         if !leader_gone {
@@ -163,6 +181,13 @@ fn sweep(leader: &mut Child) -> Result<()> {
         if Instant::now() > until {
             return Err(Error::failed("the command started processes faster than they could be ended"));
         }
+    }
+}
+
+fn ignore_gone(killed: Result<(), Errno>) -> Result<()> {
+    match killed {
+        Ok(()) | Err(Errno::SRCH) => Ok(()),
+        Err(e) => Err(Error::from(e).doing("ending what the command started")),
     }
 }
 
@@ -185,6 +210,53 @@ fn children() -> Result<Vec<Pid>> {
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Looks now and then whether the command takes more of the machine than it may.
+struct Guard {
+    disk: OwnedFd,
+    /// Below this many free bytes or files the command is ended.
+    least_bytes: u64,
+    least_files: u64,
+    /// Root is not held to a number of processes by the kernel: they are counted.
+    counts_processes: bool,
+    pause: Duration,
+}
+
+/// A command may not leave less free than this, in bytes, or than half of what it found.
+const LEAST_FREE: u64 = 200 << 20;
+
+impl Guard {
+    fn new(workspace: &Dir, way: Way) -> Result<Self> {
+        let disk = workspace.as_fd().try_clone_to_owned()?;
+        let free = rustix::fs::fstatvfs(&disk).doing("asking for free space")?;
+        // Inside the namespaces it has an ordinary id even where it is root outside: who that is, the map tells.
+        let outside = fs_err::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let root_outside = outside.split_whitespace().nth(1) == Some("0");
+        let counts_processes = way == Way::Namespaces && root_outside;
+        Ok(Self {
+            disk,
+            least_bytes: LEAST_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2),
+            least_files: 1000.min(free.f_favail / 2),
+            counts_processes,
+            pause: Duration::from_millis(if counts_processes { 20 } else { 100 }),
+        })
+    }
+
+    fn look(&mut self) -> Result<Option<End>> {
+        let free = rustix::fs::fstatvfs(&self.disk)?;
+        if free.f_bavail.saturating_mul(free.f_frsize) < self.least_bytes || free.f_favail < self.least_files {
+            return Ok(Some(End::DiskFull));
+        }
+        if self.counts_processes {
+            let processes = fs_err::read_dir("/proc")?
+                .filter(|entry| entry.as_ref().is_ok_and(|e| e.file_name().as_encoded_bytes()[0].is_ascii_digit()));
+            if processes.count() as u64 > jail::MOST_PROCESSES {
+                return Ok(Some(End::TooManyProcesses));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// Output so far: the beginning is kept, the rest is counted.

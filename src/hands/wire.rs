@@ -5,10 +5,12 @@
 //! that may have run anything, so its lengths are checked before memory is set aside, and its header has a fixed schema.
 
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::jail::Way;
+use crate::child::Network;
 use crate::error::{Context, Error, Result};
 
 /// The most bytes of a reply, header and body together.
@@ -19,12 +21,26 @@ const MAX_JOB: usize = 64 << 20;
 /// What a hands process is before it knows its job.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Setup {
+    /// How it confines itself before it reads the job.
+    pub way: Way,
+    pub network: Network,
     /// The tree it works in; absolute.
     pub workspace: PathBuf,
+    /// The files that bantam obeys, which may be read; absolute.
+    pub agent_dir: Option<PathBuf>,
     /// Trees it may read besides; absolute.
     pub read_paths: Vec<PathBuf>,
+    /// Trees it may change besides; absolute.
+    pub write_paths: Vec<PathBuf>,
     /// The most data memory a process of it may have, in MiB; 0 for no limit.
     pub memory_mb: u64,
+}
+
+impl Setup {
+    /// The trees that may be read and not changed.
+    pub fn look(&self) -> impl Iterator<Item = &Path> {
+        self.read_paths.iter().chain(&self.agent_dir).map(PathBuf::as_path)
+    }
 }
 
 /// The one thing a hands process does.
@@ -50,6 +66,8 @@ pub enum Job {
         /// Variables of the user's that the command gets. Here and not in the setup, which others can see.
         env: Vec<(String, String)>,
     },
+    /// Tells how the process is held, a line for each layer.
+    Layers,
 }
 
 impl Job {
@@ -58,7 +76,7 @@ impl Job {
     pub fn seconds(&self) -> u64 {
         match self {
             Self::Exec { timeout_secs, .. } => *timeout_secs,
-            Self::ListDir { .. } | Self::ReadFile { .. } => 60,
+            Self::ListDir { .. } | Self::ReadFile { .. } | Self::Layers => 60,
         }
     }
 }
@@ -71,6 +89,8 @@ pub enum Header {
     Text,
     /// The job could not be done; the reason is for the model.
     Refused { why: String },
+    /// This way of confining itself is not to be had here. Sent in place of reading the job.
+    Unavailable { why: String },
     /// A command has ended; the body is what it printed.
     Exited {
         end: End,
@@ -86,6 +106,9 @@ pub enum End {
     Code(i32),
     Signal(i32),
     TimedOut,
+    /// It left too little free space.
+    DiskFull,
+    TooManyProcesses,
     /// The caller went away or asked to stop.
     Cancelled,
 }

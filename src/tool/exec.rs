@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
-use crate::config::Sandbox;
 use crate::error::{Error, Result};
 use crate::hands::Hands;
 use crate::hands::wire::{End, Header, Job, Reply};
@@ -18,7 +17,6 @@ const LONGEST: u64 = 600;
 pub struct Exec {
     spec: ToolSpec,
     hands: Arc<Hands>,
-    sandbox: Sandbox,
     /// Seconds, unless the call names others.
     timeout: u64,
     /// Variables that every command gets.
@@ -27,7 +25,7 @@ pub struct Exec {
 
 impl Exec {
     #[must_use]
-    pub fn new(hands: Arc<Hands>, sandbox: Sandbox, timeout: u64, env: Vec<(String, String)>) -> Self {
+    pub fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>) -> Self {
         let spec = ToolSpec {
             name: "exec".into(),
             description: "Run a shell command (/bin/sh) in the workspace and get what it prints. \
@@ -45,7 +43,7 @@ impl Exec {
             risk: Risk::Runs,
             source: "built in".into(),
         };
-        Self { spec, hands, sandbox, timeout, env }
+        Self { spec, hands, timeout, env }
     }
 }
 
@@ -67,12 +65,6 @@ impl Tool for Exec {
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let Args { command, working_dir, timeout } = arguments(args)?;
-        if self.sandbox != Sandbox::Off {
-            return Err(Error::failed(
-                "exec is refused: there is no jail for it on this machine. The user can allow commands with all their \
-                 rights by putting \"tools\": {\"exec\": {\"sandbox\": \"off\"}} into config.json",
-            ));
-        }
         let timeout_secs = timeout.unwrap_or(self.timeout).clamp(1, LONGEST);
         let working_dir = working_dir.unwrap_or_else(|| ".".to_owned());
         let Reply { header, body } = {
@@ -82,7 +74,7 @@ impl Tool for Exec {
         match header {
             Header::Exited { end, dropped } => Ok(describe(&body, end, dropped, timeout_secs)),
             Header::Refused { why } => Err(Error::failed(why)),
-            Header::Text => Err(Error::failed("the hands answered another question")),
+            Header::Text | Header::Unavailable { .. } => Err(Error::failed("the hands answered another question")),
         }
     }
 }
@@ -98,6 +90,8 @@ fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOu
         End::Code(code) => Some(format!("[exit code {code}]")),
         End::Signal(signal) => Some(format!("[ended by signal {signal}]")),
         End::TimedOut => Some(format!("[timed out: ended after {timeout_secs} s]")),
+        End::DiskFull => Some("[ended: the disk is nearly full]".to_owned()),
+        End::TooManyProcesses => Some("[ended: it started too many processes]".to_owned()),
         End::Cancelled => Some("[ended: the user stopped it]".to_owned()),
     };
     if let Some(note) = &note {

@@ -20,7 +20,7 @@ fn text(hands: &Hands, job: &Job, turn: &Turn) -> Result<ToolOutput> {
     match header {
         Header::Text => Ok(ToolOutput { text: String::from_utf8_lossy(&body).into_owned(), failed: false }),
         Header::Refused { why } => Err(Error::failed(why)),
-        Header::Exited { .. } => Err(Error::failed("the hands answered another question")),
+        Header::Exited { .. } | Header::Unavailable { .. } => Err(Error::failed("the hands answered another question")),
     }
 }
 

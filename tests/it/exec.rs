@@ -23,15 +23,20 @@ fn result_of(command: &str) -> String {
 }
 
 #[test]
-fn without_a_jail_exec_is_refused_and_the_line_that_allows_it_is_named() {
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": "touch ran" })), Reply::text("I may not.")]);
+fn commands_run_in_a_jail_unless_the_configuration_says_otherwise() {
+    let secret = "what only the user may read";
+    let outside = Home::empty();
+    outside.write("diary.txt", secret);
+    let diary = outside.path("diary.txt");
+    let command = format!("echo made > made.txt; id -u; cat {0}; echo defaced > {0}; cat made.txt", diary.display());
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
     let home = Home::with(&model.config());
-    home.agent(["-m", "run it"]).exits(0).prints("I may not.\n");
+    home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
     let result = model.request(1).last("tool");
-    assert!(result.contains(r#""sandbox": "off""#), "{result}");
-    assert!(!home.path("workspace/ran").exists(), "it ran all the same");
-    let session = home.session("cli_default");
-    assert_eq!(session.history()[2]["is_error"], true);
+    assert!(result.contains("made") && !result.contains(secret), "{result}");
+    assert_ne!(result.lines().next(), Some("0"), "it ran as root: {result}");
+    assert_eq!(std::fs::read_to_string(home.path("workspace/made.txt")).unwrap(), "made\n");
+    assert_eq!(std::fs::read_to_string(diary).unwrap(), secret);
 }
 
 #[test]

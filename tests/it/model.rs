@@ -17,6 +17,9 @@ use crate::harness::{CANARY, config_for};
 /// What the model counts for every reply.
 pub const USAGE: (u64, u64, u64) = (11, 7, 18);
 
+/// How many requests a failed test shows, the last ones.
+const SHOWN: usize = 6;
+
 /// One request as it came.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -424,7 +427,11 @@ impl Drop for Model {
         let wrong = unused + surprises + leaks > 0;
         if thread::panicking() || wrong {
             eprintln!("\n==== what the model was asked ====");
-            for (n, request) in requests.iter().enumerate() {
+            let skipped = requests.len().saturating_sub(SHOWN);
+            if skipped > 0 {
+                eprintln!("({skipped} earlier requests)");
+            }
+            for (n, request) in requests.iter().enumerate().skip(skipped) {
                 eprintln!("{n}: {} {}\n{:#}", request.method, request.path, request.body);
             }
         }

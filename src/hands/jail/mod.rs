@@ -1,0 +1,278 @@
+//! The jail: what the kernel holds a hands process to, whatever runs in it.
+//!
+//! Two ways, because neither is everywhere: Raspberry Pi OS has no Landlock, Ubuntu restricts user namespaces.
+//!
+//! - [`Way::Namespaces`]: a first process makes new namespaces and a second one in them, its process 1, makes a root from
+//!   nothing, drops every capability, and adds Landlock where there is one. Nothing outside exists for it.
+//! - [`Way::Landlock`]: one process; the outside exists, and Landlock and the filter of system calls keep it shut.
+//!
+//! Both end in the filter of system calls. The process enters the jail before it reads its job.
+
+mod landlock;
+mod root;
+mod seccomp;
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Uid;
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::process::{DumpableBehavior, Gid, Signal, getegid, geteuid};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+use serde::{Deserialize, Serialize};
+
+use super::wire::Setup;
+use crate::child::Network;
+use crate::error::{Context, Error, Result};
+use crate::sys;
+use landlock::Tcp;
+use seccomp::Beside;
+
+/// How a process is held.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    Namespaces,
+    Landlock,
+    /// By nothing but held directories: for file tools where the kernel offers no jail.
+    Bare,
+    /// By nothing, as the configuration says.
+    Off,
+}
+
+impl Way {
+    /// Whether a command may run.
+    #[must_use]
+    pub fn holds(self) -> bool {
+        matches!(self, Self::Namespaces | Self::Landlock)
+    }
+}
+
+/// The port of the proxy on the jail's own loopback.
+pub const PROXY_PORT: u16 = 3128;
+
+/// The id that the inside has where root owns the workspace: never 0.
+const ORDINARY: u32 = 1000;
+
+/// Takes root's place: becomes the workspace's owner, who is its starter where that is an ordinary user. The working
+/// directory is the workspace afterwards.
+///
+/// # Errors
+/// The workspace is missing, or the ids cannot be taken.
+pub fn become_owner(setup: &Setup) -> Result<()> {
+    std::env::set_current_dir(&setup.workspace)
+        .doing(format_args!("entering the workspace {}", setup.workspace.display()))?;
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let stat = rustix::fs::stat(".").doing("looking at the workspace")?;
+    rustix::thread::set_thread_groups(&[]).doing("giving up groups")?;
+    if stat.st_uid == 0 {
+        return Ok(());
+    }
+    let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    rustix::thread::set_thread_res_gid(gid, gid, gid).doing("becoming the workspace's owner")?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).doing("becoming the workspace's owner")?;
+    // A change of ids closes a process's own /proc to it, where the maps are to be written.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).doing("opening its own maps")
+}
+
+/// Makes the namespaces. What this process starts next is process 1 in them. `caller` is who gets the proxy's listener,
+/// where one is wanted.
+///
+/// # Errors
+/// The kernel or its policy forbids it: then there is another way to try, in another process.
+pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    let mut flags = UnshareFlags::NEWUSER
+        | UnshareFlags::NEWNS
+        | UnshareFlags::NEWPID
+        | UnshareFlags::NEWIPC
+        | UnshareFlags::NEWUTS
+        | UnshareFlags::NEWCGROUP;
+    if setup.network != Network::Full {
+        flags |= UnshareFlags::NEWNET;
+    }
+    sys::unshare(flags).doing("making namespaces")?;
+    let inner = |id: u32| if id == 0 { ORDINARY } else { id };
+    write_proc("setgroups", "deny")?;
+    write_proc("uid_map", &format!("{} {uid} 1", inner(uid)))?;
+    write_proc("gid_map", &format!("{} {gid} 1", inner(gid)))?;
+    // Where a policy takes the capabilities of a new namespace away (Ubuntu's does), this is the first to fail.
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).doing("parting the mounts")?;
+    rustix::system::sethostname(b"bantam").doing("naming the jail")?;
+    if setup.network != Network::Full {
+        let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        sys::raise_loopback(any.as_fd()).doing("raising the loopback")?;
+    }
+    if setup.network == Network::Guarded {
+        hand_over_listener(caller).doing("handing over the proxy's listener")?;
+    }
+    // An ordinary id loses its capabilities when it starts a program; an ambient one stays.
+    for n in 0..64 {
+        let capability = CapabilitySet::from_bits_retain(1 << n);
+        if capability != CapabilitySet::SYS_ADMIN {
+            match rustix::thread::remove_capability_from_bounding_set(capability) {
+                // Past the last one that this kernel knows.
+                Err(rustix::io::Errno::INVAL) => break,
+                result => result.doing("giving up capabilities")?,
+            }
+        }
+    }
+    let admin = CapabilitySet::SYS_ADMIN;
+    rustix::thread::set_capabilities(None, CapabilitySets { effective: admin, permitted: admin, inheritable: admin })
+        .doing("giving up capabilities")?;
+    rustix::thread::configure_capability_in_ambient_set(admin, true).doing("keeping one capability")?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")
+}
+
+fn write_proc(name: &str, text: &str) -> Result<()> {
+    std::fs::write(format!("/proc/self/{name}"), text).doing(format_args!("writing its {name}"))
+}
+
+/// A socket stays in the network it was made in, whoever holds it: the caller accepts from outside what connects inside.
+fn hand_over_listener(caller: BorrowedFd) -> Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let listener = TcpListener::bind(("127.0.0.1", PROXY_PORT))?;
+    let fds = [listener.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(Error::failed("no room for a descriptor"));
+    }
+    sendmsg(caller, &[io::IoSlice::new(b"l")], &mut ancillary, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Finishes the jail of [`make_namespaces`], as process 1 in it.
+///
+/// # Errors
+/// What could not be done; the process is of no use then.
+pub fn settle_in(setup: &Setup) -> Result<()> {
+    // The starter is one thread that only waits: its end is the end of the caller or of the call.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).doing("tying itself to its starter")?;
+    let uid = geteuid().as_raw();
+    let etc = vec![
+        (
+            "passwd",
+            format!(
+                "agent:x:{uid}:{}::{}:/bin/sh\nroot:x:0:0::/:/bin/sh\n",
+                getegid().as_raw(),
+                setup.workspace.display()
+            ),
+        ),
+        ("group", format!("agent:x:{}:\nroot:x:0:\n", getegid().as_raw())),
+        ("hosts", "127.0.0.1 localhost bantam\n::1 localhost\n".to_owned()),
+        ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()),
+        ("gitconfig", "[safe]\n\tdirectory = *\n".to_owned()),
+    ];
+    let host_network = setup.network == Network::Full;
+    let ours = |name: &&str| !host_network || !matches!(*name, "hosts" | "nsswitch.conf");
+    let plan = root::Plan {
+        workspace: &setup.workspace,
+        look: setup.look().collect(),
+        change: setup.write_paths.iter().map(PathBuf::as_path).collect(),
+        etc: etc.into_iter().filter(|(name, _)| ours(name)).collect(),
+        host_network,
+    };
+    root::enter(&plan)?;
+    give_up_capabilities()?;
+    match sys::landlock_abi() {
+        Ok(abi) if abi >= landlock::OLDEST => {
+            let all = [Path::new("/")];
+            let scratch = ["/tmp", "/dev"].map(Path::new);
+            let change: Vec<&Path> = plan.change.iter().copied().chain([plan.workspace]).chain(scratch).collect();
+            landlock::enter(&all, &change, Tcp::Open).doing("entering Landlock")?;
+        }
+        // There is none, or an old one: what hangs in the root is all there is.
+        Ok(_) | Err(_) => {}
+    }
+    let beside = if host_network { Beside::NamespacesAndHostNetwork } else { Beside::Namespaces };
+    seccomp::enter(beside).doing("entering the filter of system calls")
+}
+
+/// The other way: everything is there, and Landlock and the filter keep it shut.
+///
+/// # Errors
+/// There is no Landlock, or too old a one: then there is no jail on this system.
+pub fn shut_in(setup: &Setup) -> Result<()> {
+    let abi = sys::landlock_abi().doing("asking for Landlock")?;
+    if abi < landlock::OLDEST {
+        return Err(Error::failed(format!("Landlock is too old: version {abi}, and {} is needed", landlock::OLDEST)));
+    }
+    // Without a process namespace what a command leaves behind is found by this list alone, so it has to be there.
+    fs_err::metadata(CHILDREN).doing("asking for the list of its children")?;
+    give_up_capabilities()?;
+    let host_network = setup.network == Network::Full;
+    let names = if host_network { root::ETC_NETWORK } else { &[] };
+    let look: Vec<&Path> =
+        root::SYSTEM.iter().chain(root::ETC).chain(names).chain(&[TASKS]).map(Path::new).chain(setup.look()).collect();
+    let devices = root::DEVICES.iter().map(Path::new);
+    let change: Vec<&Path> =
+        setup.write_paths.iter().map(PathBuf::as_path).chain([setup.workspace.as_path()]).chain(devices).collect();
+    landlock::enter(&look, &change, if host_network { Tcp::Open } else { Tcp::Closed }).doing("entering Landlock")?;
+    let beside = if host_network { Beside::LandlockAndHostNetwork } else { Beside::Landlock };
+    seccomp::enter(beside).doing("entering the filter of system calls")
+}
+
+/// This process's threads, with the list of its children (in kernels with `CONFIG_PROC_CHILDREN`, as all big
+/// distributions build them). It tells nothing of other processes.
+const TASKS: &str = "/proc/self/task";
+const CHILDREN: &str = "/proc/thread-self/children";
+
+/// Every capability, in every set.
+fn give_up_capabilities() -> Result<()> {
+    let none = CapabilitySet::empty();
+    rustix::thread::clear_ambient_capability_set().doing("giving up capabilities")?;
+    rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        .doing("giving up capabilities")
+}
+
+/// Processes and threads that a call may have at once.
+pub const MOST_PROCESSES: u64 = 256;
+
+/// The limit on processes for this process's user. In namespaces only the jail's own count; outside them all of the
+/// user's do. `None` where the kernel does not hold this user to it: root, who is watched instead, and where commands run
+/// with all rights.
+///
+/// Asked before the jail is entered: inside, /proc tells nothing.
+#[must_use]
+pub fn processes_allowed(way: Way) -> Option<u64> {
+    match way {
+        Way::Namespaces => Some(MOST_PROCESSES),
+        Way::Landlock => Some(MOST_PROCESSES + tasks_of(geteuid())),
+        Way::Bare | Way::Off => None,
+    }
+}
+
+/// Processes and threads of a user, as /proc shows them.
+fn tasks_of(uid: Uid) -> u64 {
+    let Ok(entries) = fs_err::read_dir("/proc") else { return 0 };
+    let tasks = entries.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        path.file_name()?.to_str()?.parse::<u32>().ok()?;
+        let tasks = fs_err::metadata(path.join("task")).ok()?;
+        // Each thread is a directory in it, and so one more link to it.
+        (tasks.uid() == uid.as_raw()).then(|| tasks.nlink().saturating_sub(2))
+    });
+    tasks.sum()
+}
+
+/// How this process is held, a line for each layer, for people.
+#[must_use]
+pub fn layers(setup: &Setup) -> String {
+    let abi = sys::landlock_abi().map_or("none".to_owned(), |abi| format!("version {abi}"));
+    let uid = geteuid().as_raw();
+    match setup.way {
+        Way::Namespaces => format!(
+            "namespaces: user, mount, pid, ipc, uts, cgroup{}\nlandlock: {abi}\nseccomp: on\nuser: {uid}\n",
+            if setup.network == Network::Full { "" } else { ", net" }
+        ),
+        Way::Landlock => format!("namespaces: none\nlandlock: {abi}\nseccomp: on\nuser: {uid}\n"),
+        Way::Bare | Way::Off => format!("namespaces: none\nlandlock: not used\nseccomp: not used\nuser: {uid}\n"),
+    }
+}
