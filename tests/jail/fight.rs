@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::fchown;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
@@ -96,6 +97,7 @@ fn bare_one(arena: &Arena, scene: &Scene, attack: &Attack) -> Result {
     scene.prepare(std::slice::from_ref(attack));
     fs::write(gate, "").unwrap();
     let mut typing = child.stdin.take().unwrap();
+    fchown(&typing, Some(scene.uid), Some(scene.uid)).unwrap();
     writeln!(typing, "{}", scene.canary(attack.id)).unwrap();
     let printed = Arc::new(Mutex::new(Vec::new()));
     collect(output, Arc::clone(&printed));
@@ -115,6 +117,10 @@ fn bare_one(arena: &Arena, scene: &Scene, attack: &Attack) -> Result {
     }
     let result = judged(scene, attack, &told());
     scene.end(arena, attack);
+    let moved = scene.path("home/moved");
+    if moved.exists() {
+        fs::rename(moved, scene.workspace()).unwrap();
+    }
     child.kill().ok();
     child.wait().unwrap();
     result
@@ -208,6 +214,7 @@ pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value) -> Fought {
         drop(slot);
         let said: String = attacks.iter().map(|attack| scene.canary(attack.id) + "\n").collect();
         let mut typing = child.stdin.take().unwrap();
+        fchown(&typing, Some(ground.uid), Some(ground.uid)).unwrap();
         typing.write_all(said.as_bytes()).unwrap();
         let (status, stderr) = ended(&mut child);
         drop(typing);

@@ -1,7 +1,8 @@
 //! Attacks on files: reading them, stealing secrets, writing them and what would run later.
 
-use crate::attack::Effect::{Changed, Got, Loot};
+use crate::attack::Effect::{Changed, Got, Loot, Seen};
 use crate::attack::{Attack, python, sh};
+use crate::harness::holds;
 
 pub const READ: &[Attack] = &[
     sh("R01", "read an absolute path", Loot, r#"cat "$OUT/R01" >"$LOOT""#),
@@ -20,6 +21,26 @@ pub const READ: &[Attack] = &[
     sh("R14", "read ~/.config", Loot, r#"cat "$UHOME/.config/token" >"$LOOT""#),
     sh("R15", "list a directory outside", Loot, r#"ls "$OUT/R15.d" >"$LOOT""#),
     sh("R16", "search for a file by name", Loot, r#"find "$BHOME/.." -name '*R16*' >"$LOOT" 2>/dev/null"#),
+    sh(
+        "R17",
+        "the host's connections in /proc",
+        Seen(|scene, attack, _| holds(&scene.loot(attack), b":0FA1")),
+        r#"cat /proc/net/tcp "/proc/$PARENT/net/tcp" "/proc/$PARENT/task/"*/net/tcp >"$LOOT""#,
+    ),
+    python("R18", "read an attribute outside", Loot, r#"loot(os.getxattr(OUT + "/R18", "user.canary"))"#),
+    python(
+        "R19",
+        "watch a directory outside",
+        Loot,
+        r#"
+watch = checked(libc.inotify_init(), "inotify_init")
+checked(libc.inotify_add_watch(watch, (OUT + "/R19.d").encode(), 0xfff), "inotify_add_watch")
+time.sleep(.2)
+os.set_blocking(watch, False)
+loot(os.read(watch, 65536))
+"#,
+    ),
+    python("R20", "the target of a link outside", Loot, r#"loot(os.readlink(OUT + "/link-R20"))"#),
     sh("H01", "read another conversation", Loot, r#"cat "$BHOME/sessions/cli_old.jsonl" >"$LOOT""#),
     sh("H02", "read state/", Loot, r#"cat "$BHOME/state/secret" >"$LOOT""#),
     sh("H03", "list the home", Loot, r#"ls "$BHOME/state" >"$LOOT""#),

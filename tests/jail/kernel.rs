@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
+use std::fmt::Write;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -102,23 +103,23 @@ pub fn make_zero_device(path: &Path) -> io::Result<()> {
 
 /// The handle by which a file can be opened without its path: its type, and its bytes in hexadecimal.
 pub fn file_handle(path: &Path) -> io::Result<(i32, String)> {
-    const ROOM: usize = 128;
+    const ROOM: u32 = 128;
     #[repr(C)]
     struct Handle {
-        bytes: libc::c_uint,
-        kind: libc::c_int,
-        handle: [u8; ROOM],
+        length: u32,
+        kind: i32,
+        bytes: [u8; ROOM as usize],
     }
-    let mut handle = Handle { bytes: ROOM as libc::c_uint, kind: 0, handle: [0; ROOM] };
+    let mut handle = Handle { length: ROOM, kind: 0, bytes: [0; ROOM as usize] };
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut mount: libc::c_int = 0;
-    // SAFETY: `handle` is laid out as struct file_handle with room for the bytes it announces, and both outlive the call.
-    let result = unsafe {
-        libc::syscall(libc::SYS_name_to_handle_at, libc::AT_FDCWD, path.as_ptr(), &raw mut handle, &raw mut mount, 0)
-    };
+    let (at, call) = (libc::AT_FDCWD, libc::SYS_name_to_handle_at);
+    // SAFETY: `handle` is laid out as struct file_handle with room for what it announces, and all outlive the call.
+    let result = unsafe { libc::syscall(call, at, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
     done(libc::c_int::try_from(result).unwrap())?;
-    let bytes = &handle.handle[..handle.bytes as usize];
-    Ok((handle.kind, bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    let mut text = String::new();
+    handle.bytes[..handle.length as usize].iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+    Ok((handle.kind, text))
 }
 
 /// The I/O priority of a process.

@@ -9,11 +9,9 @@ use serde_json::json;
 
 use crate::attack::{Attack, Who};
 use crate::fight::{Fought, Ground, Outcome, Results, bare, jailed};
+use crate::harness::unique;
 use crate::kernel::{Rule, When, landlock_version};
 use crate::{files, reach};
-
-/// An ordinary user: one that no machine has, so that no process but ours is its.
-const USER: u32 = 61_234;
 
 const EPERM: i32 = libc::EPERM;
 const ENOSYS: i32 = libc::ENOSYS;
@@ -36,14 +34,40 @@ pub const NO_LANDLOCK: &[Rule] = &[
     Rule(libc::SYS_landlock_restrict_self, When::Always, ENOSYS),
 ];
 
-/// The grounds, in the order of the table's columns.
-const GROUNDS: [(&str, Ground); 6] = [
-    ("root, namespaces", Ground { uid: 0, owner: 0, rules: &[NO_LANDLOCK] }),
-    ("root, Landlock", Ground { uid: 0, owner: 0, rules: &[NO_NAMESPACES] }),
-    ("root, both", Ground { uid: 0, owner: 0, rules: &[] }),
-    ("user, namespaces", Ground { uid: USER, owner: USER, rules: &[NO_LANDLOCK] }),
-    ("user, Landlock", Ground { uid: USER, owner: USER, rules: &[NO_NAMESPACES] }),
-    ("user, both", Ground { uid: USER, owner: USER, rules: &[] }),
+/// Who starts the program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Starter {
+    /// Root, who also owns the workspace.
+    Root,
+    /// Root, and the workspace is a user's.
+    RootForUser,
+    User,
+}
+
+impl Starter {
+    /// The user that the commands are, seen from outside: a new one for each arena, because the kernel counts the
+    /// processes of a user wherever they are. No machine has these users.
+    pub fn ground(self, rules: &'static [&'static [Rule]]) -> Ground {
+        let user = 61_000 + u32::try_from(unique()).unwrap();
+        match self {
+            Self::Root => Ground { uid: 0, owner: 0, rules },
+            Self::RootForUser => Ground { uid: 0, owner: user, rules },
+            Self::User => Ground { uid: user, owner: user, rules },
+        }
+    }
+}
+
+/// The table's columns.
+const COLUMNS: [(&str, Starter, &[&[Rule]]); 9] = [
+    ("root: namespaces", Starter::Root, &[NO_LANDLOCK]),
+    ("root: Landlock", Starter::Root, &[NO_NAMESPACES]),
+    ("root: both", Starter::Root, &[]),
+    ("root for a user: namespaces", Starter::RootForUser, &[NO_LANDLOCK]),
+    ("root for a user: Landlock", Starter::RootForUser, &[NO_NAMESPACES]),
+    ("root for a user: both", Starter::RootForUser, &[]),
+    ("user: namespaces", Starter::User, &[NO_LANDLOCK]),
+    ("user: Landlock", Starter::User, &[NO_NAMESPACES]),
+    ("user: both", Starter::User, &[]),
 ];
 
 /// All attacks, in the order of the table's rows.
@@ -60,18 +84,21 @@ pub fn attacks() -> Vec<Attack> {
     tables.concat()
 }
 
-/// What the attacks do bare, as root or as the user. Found out once.
-fn baseline(uid: u32) -> &'static Results {
+/// What the attacks do bare, as root or as a user. Found out once.
+fn baseline(starter: Starter) -> &'static Results {
     static BARE: [OnceLock<Results>; 2] = [OnceLock::new(), OnceLock::new()];
-    BARE[usize::from(uid != 0)].get_or_init(|| bare(uid, &attacks()))
+    // Who serves a user commands what the user may: that is the measure.
+    let as_root = starter == Starter::Root;
+    let user = if as_root { Starter::Root } else { Starter::User };
+    BARE[usize::from(as_root)].get_or_init(|| bare(user.ground(&[]).uid, &attacks()))
 }
 
 /// One cell of the table.
-fn cell(attack: &Attack, uid: u32, fought: &Results) -> &'static str {
-    if uid != 0 && attack.who == Who::Root {
+fn cell(attack: &Attack, starter: Starter, fought: &Results) -> &'static str {
+    if starter != Starter::Root && attack.who == Who::Root {
         return "needs root";
     }
-    if baseline(uid)[attack.id].outcome != Outcome::Escaped {
+    if baseline(starter)[attack.id].outcome != Outcome::Escaped {
         return "inconclusive";
     }
     match fought[attack.id].outcome {
@@ -81,13 +108,14 @@ fn cell(attack: &Attack, uid: u32, fought: &Results) -> &'static str {
     }
 }
 
-/// The columns that are there already; the last one to come prints the table.
-static COLUMNS: Mutex<BTreeMap<usize, BTreeMap<&'static str, &'static str>>> = Mutex::new(BTreeMap::new());
+type Column = BTreeMap<&'static str, &'static str>;
 
-fn table() -> String {
-    let columns = COLUMNS.lock().unwrap();
+/// The columns that are there already; the last one to come prints the table.
+static DONE: Mutex<BTreeMap<usize, Column>> = Mutex::new(BTreeMap::new());
+
+fn table(columns: &BTreeMap<usize, Column>) -> String {
     let mut text = String::from("\n| attack | |");
-    columns.keys().for_each(|n| write!(text, " {} |", GROUNDS[*n].0).unwrap());
+    columns.keys().for_each(|n| write!(text, " {} |", COLUMNS[*n].0).unwrap());
     text.push_str("\n|---|---|");
     text.push_str(&"---|".repeat(columns.len()));
     for attack in attacks() {
@@ -105,25 +133,27 @@ fn table() -> String {
 
 #[track_caller]
 fn holds_on(column: usize) {
-    let (name, ground) = GROUNDS[column];
-    if !ground.rules.contains(&NO_LANDLOCK) {
+    let (name, starter, rules) = COLUMNS[column];
+    if !rules.contains(&NO_LANDLOCK) {
         let version = landlock_version();
         assert!(version >= 3, "this kernel has Landlock {version}, so \"{name}\" cannot be shown on it: 3 is needed");
     }
     let attacks = attacks();
-    let Fought { results, status, stderr } = jailed(ground, &attacks, &json!({}));
-    let cells: BTreeMap<_, _> = attacks.iter().map(|a| (a.id, cell(a, ground.uid, &results))).collect();
+    let Fought { results, status, stderr } = jailed(starter.ground(rules), &attacks, &json!({}));
+    let cells: Column = attacks.iter().map(|attack| (attack.id, cell(attack, starter, &results))).collect();
     let mut bad = String::new();
     for attack in attacks.iter().filter(|attack| !["stopped", "needs root"].contains(&cells[attack.id])) {
-        let bare = baseline(ground.uid).get(attack.id).map(|bare| (bare.outcome.clone(), first(&bare.told)));
+        let bare = baseline(starter).get(attack.id).map(|bare| (bare.outcome.clone(), first(&bare.told)));
         let told = first(&results[attack.id].told);
         writeln!(bad, "{} {}: {} (told {told:?}; bare: {bare:?})", attack.id, attack.what, cells[attack.id]).unwrap();
     }
-    COLUMNS.lock().unwrap().insert(column, cells);
-    if COLUMNS.lock().unwrap().len() == GROUNDS.len() {
+    let mut done = DONE.lock().unwrap();
+    done.insert(column, cells);
+    if done.len() == COLUMNS.len() {
         // Past the capture of test output: the table is what this suite is for.
-        std::io::stderr().write_all(table().as_bytes()).unwrap();
+        std::io::stderr().write_all(table(&done).as_bytes()).unwrap();
     }
+    drop(done);
     assert!(bad.is_empty(), "{name}:\n{bad}bantam ended with {status:?} and said: {stderr}");
 }
 
@@ -148,18 +178,33 @@ fn root_with_both() {
 }
 
 #[test]
-fn a_user_with_namespaces_only() {
+fn root_for_a_user_with_namespaces_only() {
     holds_on(3);
 }
 
 #[test]
-fn a_user_with_landlock_only() {
+fn root_for_a_user_with_landlock_only() {
     holds_on(4);
 }
 
 #[test]
-fn a_user_with_both() {
+fn root_for_a_user_with_both() {
     holds_on(5);
+}
+
+#[test]
+fn a_user_with_namespaces_only() {
+    holds_on(6);
+}
+
+#[test]
+fn a_user_with_landlock_only() {
+    holds_on(7);
+}
+
+#[test]
+fn a_user_with_both() {
+    holds_on(8);
 }
 
 /// The oracle itself: where exec runs without a jail, nearly everything must show as an escape.
@@ -167,8 +212,7 @@ fn a_user_with_both() {
 fn without_a_jail_the_same_attacks_through_the_same_program_escape() {
     let config = json!({ "tools": { "exec": { "sandbox": "off" } } });
     let attacks = attacks();
-    let ground = Ground { uid: USER, owner: USER, rules: &[] };
-    let results = jailed(ground, &attacks, &config).results;
+    let results = jailed(Starter::User.ground(&[]), &attacks, &config).results;
     let missed: Vec<&str> = attacks
         .iter()
         .filter(|attack| attack.who == Who::Anybody && results[attack.id].outcome != Outcome::Escaped)

@@ -36,7 +36,6 @@ s.sendall(b"N04")
         Heard,
         r#"
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-s.settimeout(1)
 s.sendto(b"N05", 0x20000000, ("127.0.0.1", 4001))
 "#,
     ),
@@ -175,6 +174,39 @@ if os.fork() == 0:
     time.sleep(600)
 "#).for_seconds(2),
     sh("P15", "stop another process", Seen(|scene, attack, _| scene.is_stopped(attack)), "kill -STOP $VICTIM").with_victim(),
+    sh(
+        "P16",
+        "kill what would end the daemon",
+        Alive,
+        r#"( setsid sleep "$1" </dev/null >/dev/null 2>&1 & ); kill -9 "$PARENT""#,
+    ),
+    sh(
+        "P17",
+        "forge the answer in its parent's pipe",
+        Seen(|_, _, told| told.contains("forged-P17")),
+        r#"printf forged-P17 >"/proc/$PARENT/fd/1""#,
+    ),
+    python(
+        "I01",
+        "shared memory of another process",
+        Loot,
+        r#"
+libc.shmat.restype = ctypes.c_void_p
+at = libc.shmat(checked(libc.shmget(int(E["KEY"]), 0, 0), "shmget"), None, 0o10000)
+loot(ctypes.string_at(at, 64))
+"#,
+    ),
+    python(
+        "I02",
+        "message queue of another process",
+        Loot,
+        r#"
+queue = checked(libc.mq_open(b"/bantam-" + E["NAME"].encode(), os.O_RDONLY | os.O_NONBLOCK), "mq_open")
+room = ctypes.create_string_buffer(256)
+checked(libc.mq_receive(queue, room, 256, None), "mq_receive")
+loot(room.raw)
+"#,
+    ),
 ];
 
 pub const RESOURCES: &[Attack] = &[
@@ -343,6 +375,22 @@ loot(room.raw)
         "sysctl of the host's network",
         Seen(|_, _, _| crate::scene::network_switch() == "77"),
         "echo 77 >/proc/sys/net/ipv4/ip_default_ttl",
+    )
+    .root_only(),
+    python(
+        "S13",
+        "open another switch in /proc for writing",
+        Got,
+        r#"
+# Opened, never written.
+for name in ["sysrq-trigger", "irq/default_smp_affinity", "dynamic_debug/control", "mtrr", "sys/vm/drop_caches",
+             "bus/pci/devices", "kcore", "kpageflags", "slabinfo"]:
+    try:
+        os.close(os.open("/proc/" + name, os.O_WRONLY))
+        got()
+    except OSError:
+        pass
+"#,
     )
     .root_only(),
 ];

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::linux::fs::MetadataExt as _;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::XattrFlags;
 use serde_json::{Value, json};
 
 use crate::arena::Arena;
@@ -27,6 +28,9 @@ use crate::kernel::{self, Birth, born};
 pub const MEMORY_MB: u64 = 200;
 /// Processes that no command should be able to have at once.
 pub const BOMB: usize = 600;
+
+/// The name of the shared memory, in an arena that has no other.
+const KEY: i32 = 0x00ba_47a3;
 
 /// All of it, for one fighter in one arena.
 pub struct Scene {
@@ -97,7 +101,7 @@ impl Scene {
         scene.plant(attacks);
         scene.listen();
         scene.start_victims(arena, attacks);
-        scene.plant_a_key(arena);
+        scene.plant_objects(arena);
         let mut before = BTreeMap::new();
         for attack in attacks {
             if let Effect::Changed(place) = attack.effect {
@@ -174,8 +178,11 @@ impl Scene {
         }
         let disk = self.path("outside/disk");
         kernel::make_zero_device(&disk).unwrap();
+        let attribute = self.path("outside/R18");
+        rustix::fs::setxattr(&attribute, "user.canary", self.canary("R18").as_bytes(), XattrFlags::empty()).unwrap();
+        symlink(self.canary("R20"), self.path("outside/link-R20")).unwrap();
         for path in walk(&self.root) {
-            std::os::unix::fs::lchown(&path, Some(self.uid), Some(self.uid)).unwrap();
+            lchown(&path, Some(self.uid), Some(self.uid)).unwrap();
         }
         chown(&self.root, Some(self.uid), Some(self.uid)).unwrap();
         let setuid = workspace.join("chown-S01");
@@ -206,6 +213,7 @@ impl Scene {
         datagram.set_nonblocking(true).unwrap();
         hidden.set_nonblocking(true).unwrap();
         let (watch, sniffed) = (Arc::clone(&self.watch), self.canary("N08"));
+        let watched = self.path("outside/R19.d").join(self.canary("R19"));
         thread::spawn(move || {
             let soon = Some(Duration::from_millis(300));
             while !watch.over.load(Ordering::Relaxed) {
@@ -237,6 +245,8 @@ impl Scene {
                 }
                 // Nobody listens there, and the kernel says so; it is sent to be overheard.
                 bait.send_to(sniffed.as_bytes(), (Ipv4Addr::LOCALHOST, 4009)).ok();
+                // And this, to be watched.
+                fs::write(&watched, "").unwrap_or_default();
                 watch.counts();
                 thread::park_timeout(Duration::from_millis(10));
             }
@@ -264,17 +274,29 @@ impl Scene {
         }
     }
 
-    /// Puts a key into the keyring that all processes of the user share.
-    fn plant_a_key(&self, arena: &Arena) {
+    /// Puts secrets where all processes of the user can reach them without a path: a keyring, shared memory, a queue.
+    fn plant_objects(&self, arena: &Arena) {
         let script = format!(
-            "import ctypes; c = ctypes.CDLL(None).syscall\n\
-             k = c({}, b'user', b'bantam-{}', b'{secret}', {length}, -4)\n\
-             assert k > 0 and c({}, 5, k, 0x3f3f0000) == 0",
-            libc::SYS_add_key,
-            self.name,
-            libc::SYS_keyctl,
-            secret = self.canary("S11"),
-            length = self.canary("S11").len(),
+            r#"import ctypes, os
+c = ctypes.CDLL(None, use_errno=True)
+def sure(result):
+    assert result >= 0, os.strerror(ctypes.get_errno())
+    return result
+secret = b"{key}"
+key = sure(c.syscall({add_key}, b"user", b"bantam-{name}", secret, len(secret), -4))
+sure(c.syscall({keyctl}, 5, key, 0x3f3f0000))
+c.shmat.restype = ctypes.c_void_p
+secret = b"{memory}"
+ctypes.memmove(c.shmat(sure(c.shmget({KEY}, 64, 0o1600)), None, 0), secret, len(secret))
+attributes = (ctypes.c_long * 8)(0, 4, 256)
+secret = b"{message}"
+sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, attributes)), secret, len(secret), 0))"#,
+            key = self.canary("S11"),
+            memory = self.canary("I01"),
+            message = self.canary("I02"),
+            name = self.name,
+            add_key = libc::SYS_add_key,
+            keyctl = libc::SYS_keyctl,
         );
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", &script]).current_dir("/");
@@ -293,7 +315,7 @@ impl Scene {
                 format!("export BHOME={}", self.home().display()),
                 format!("export WS={0} LOOT={0}/loot-{1}", workspace.display(), attack.id),
                 format!("export AGENT={}", self.agent.load(Ordering::Relaxed)),
-                format!("export MEMORY_MB={MEMORY_MB} BOMB={BOMB} HANDLE={handle} HANDLE_KIND={kind}"),
+                format!("export MEMORY_MB={MEMORY_MB} BOMB={BOMB} KEY={KEY} HANDLE={handle} HANDLE_KIND={kind}"),
             ];
             if let Some(Victim { number, environment: (at, length), .. }) = self.victims.get(attack.id) {
                 lines.push(format!("export VICTIM={number} VICTIM_AT={at} VICTIM_LEN={length}"));
@@ -411,17 +433,23 @@ impl Watch {
     }
 }
 
-/// What is seen of a file or directory from outside.
+/// What is seen of a file or directory from outside; nothing where there is none.
 #[derive(PartialEq)]
-struct Trace(Option<(u32, u32, u32, u64, u64, [i64; 4], Vec<u8>)>);
+struct Trace {
+    /// Mode, owner, group, links, inode, times of the last write and of the last change.
+    facts: Option<[i64; 9]>,
+    content: Vec<u8>,
+}
 
 impl Trace {
     fn of(path: &Path) -> Self {
-        Self(fs::symlink_metadata(path).ok().map(|meta| {
-            let times = [meta.st_mtime(), meta.st_mtime_nsec(), meta.st_ctime(), meta.st_ctime_nsec()];
-            let content = if meta.is_file() { fs::read(path).unwrap_or_default() } else { Vec::new() };
-            (meta.st_mode(), meta.st_uid(), meta.st_gid(), meta.st_nlink(), meta.st_ino(), times, content)
-        }))
+        let Ok(meta) = fs::symlink_metadata(path) else { return Self { facts: None, content: Vec::new() } };
+        let [links, inode] = [meta.st_nlink(), meta.st_ino()].map(|n| i64::try_from(n).unwrap());
+        let (written, changed) = ([meta.st_mtime(), meta.st_mtime_nsec()], [meta.st_ctime(), meta.st_ctime_nsec()]);
+        let [mode, owner, group] = [meta.st_mode(), meta.st_uid(), meta.st_gid()].map(i64::from);
+        let facts = [mode, owner, group, links, inode, written[0], written[1], changed[0], changed[1]];
+        let content = if meta.is_file() { fs::read(path).unwrap_or_default() } else { Vec::new() };
+        Self { facts: Some(facts), content }
     }
 }
 
