@@ -91,7 +91,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         });
     if exec.enabled {
         let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
-        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect()));
+        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect(), exec.network));
     }
     builder = match parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),

@@ -4,6 +4,7 @@
 //! it started. It confines itself before it reads the job. The caller keeps the job pipe open: its end of file tells the
 //! hands that nobody waits any more.
 
+mod crowd;
 mod files;
 mod inside;
 mod jail;
@@ -26,7 +27,7 @@ use crate::cancel::{Cancel, Why};
 use crate::child::{self, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
 pub use jail::Way;
-use wire::{Header, Job, Reply, Setup};
+use wire::{End, Header, Job, Reply, Setup};
 
 /// The argument that makes this program a hands process.
 pub const ROLE: &str = "hands";
@@ -113,7 +114,8 @@ impl Hands {
             .stdout(Stdio::piped())
             .spawn()
             .doing("starting the hands process")?;
-        let result = converse(&mut child, job, cancel);
+        let counted = way == Way::Landlock && rustix::process::geteuid().is_root() && matches!(job, Job::Exec { .. });
+        let result = converse(&mut child, job, cancel, counted);
         // By now it has ended, or it has had its grace.
         let killed = child.kill().and_then(|()| child.wait());
         match (result, killed) {
@@ -133,7 +135,8 @@ fn no_jail(what: &str, refusals: &[String]) -> Error {
     ))
 }
 
-fn converse(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
+/// `counted`: whether somebody has to count the process's descendants.
+fn converse(child: &mut Child, job: &Job, cancel: &Cancel, counted: bool) -> Result<Reply> {
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(Error::failed("the hands process has no pipes"));
     };
@@ -145,11 +148,16 @@ fn converse(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
         Err(e) if e.kind != Kind::Failed => return Err(e),
         Ok(()) | Err(_) => {}
     }
-    let mut listener = Listener { input: Some(input), output, woken: Some(woken), until };
+    let crowd = counted.then(|| child.id());
+    let mut listener = Listener { input: Some(input), output, woken: Some(woken), until, crowd, crowded: false };
     let result = wire::receive_reply(&mut listener);
+    let crowded = listener.crowded;
     let told_to_stop = listener.woken.is_none();
     listener.finish();
     match (result, cancel.why()) {
+        (Ok(Reply { header: Header::Exited { dropped, .. }, body }), _) if crowded => {
+            Ok(Reply { header: Header::Exited { end: End::TooManyProcesses, dropped }, body })
+        }
         (Ok(reply), _) => Ok(reply),
         (Err(_), Some(Why::Deadline)) => Err(Error::new(Kind::Limit, "the turn's time was up")),
         (Err(_), Some(Why::Stopped)) if told_to_stop => Err(Error::new(Kind::Interrupted, "stopped")),
@@ -164,7 +172,14 @@ struct Listener {
     /// Reads end of file when the turn is stopped; `None` once the process has been told.
     woken: Option<OwnedFd>,
     until: Instant,
+    /// Whose descendants are counted.
+    crowd: Option<u32>,
+    /// There were too many of them.
+    crowded: bool,
 }
+
+/// How often descendants are counted.
+const COUNT_EVERY: Duration = Duration::from_millis(50);
 
 impl Listener {
     fn tell_to_stop(&mut self) {
@@ -192,12 +207,21 @@ impl Read for Listener {
                 self.tell_to_stop();
                 continue;
             }
+            let mut wait = left;
+            if let (Some(root), Some(_)) = (self.crowd, &self.input) {
+                if crowd::count(root) as u64 > jail::MOST_PROCESSES {
+                    self.crowded = true;
+                    self.tell_to_stop();
+                    continue;
+                }
+                wait = wait.min(COUNT_EVERY);
+            }
             let output_ready = {
                 let mut fds = vec![PollFd::new(&self.output, PollFlags::IN)];
                 if let Some(woken) = &self.woken {
                     fds.push(PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN));
                 }
-                match poll(&mut fds, Some(&timespec(left))) {
+                match poll(&mut fds, Some(&timespec(wait))) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(e) => return Err(e.into()),
                 }

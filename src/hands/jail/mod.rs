@@ -58,6 +58,9 @@ pub const PROXY_PORT: u16 = 3128;
 /// The id that the inside has where root owns the workspace: never 0.
 const ORDINARY: u32 = 1000;
 
+/// What the process inside needs to make its root, and gives up then.
+const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_CHROOT).union(CapabilitySet::SETPCAP);
+
 /// Takes root's place: becomes the workspace's owner, who is its starter where that is an ordinary user. The working
 /// directory is the workspace afterwards.
 ///
@@ -115,7 +118,7 @@ pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
     // An ordinary id loses its capabilities when it starts a program; an ambient one stays.
     for n in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << n);
-        if capability != CapabilitySet::SYS_ADMIN {
+        if !KEPT.contains(capability) {
             match rustix::thread::remove_capability_from_bounding_set(capability) {
                 // Past the last one that this kernel knows.
                 Err(rustix::io::Errno::INVAL) => break,
@@ -123,10 +126,11 @@ pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
             }
         }
     }
-    let admin = CapabilitySet::SYS_ADMIN;
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: admin, permitted: admin, inheritable: admin })
+    rustix::thread::set_capabilities(None, CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: KEPT })
         .doing("giving up capabilities")?;
-    rustix::thread::configure_capability_in_ambient_set(admin, true).doing("keeping one capability")?;
+    for capability in KEPT.iter() {
+        rustix::thread::configure_capability_in_ambient_set(capability, true).doing("keeping a capability")?;
+    }
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")
 }
 
@@ -180,6 +184,9 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
         host_network,
     };
     root::enter(&plan)?;
+    for capability in KEPT.iter() {
+        rustix::thread::remove_capability_from_bounding_set(capability).doing("giving up capabilities")?;
+    }
     give_up_capabilities()?;
     match sys::landlock_abi() {
         Ok(abi) if abi >= landlock::OLDEST => {

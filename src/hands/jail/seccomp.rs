@@ -7,8 +7,8 @@
 use std::io;
 
 use libc::{
-    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
-    SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+    SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
 };
 
 use crate::sys;
@@ -279,7 +279,7 @@ fn program(rules: &[Rule]) -> Vec<sock_filter> {
     ];
     // x32 calls come with the architecture of x86-64 and numbers of their own.
     #[cfg(target_arch = "x86_64")]
-    out.extend([jump(BPF_JMP | BPF_JGE | BPF_K, 0x4000_0000, 0, 1), refusal(libc::ENOSYS)]);
+    out.extend([jump(BPF_JMP | libc::BPF_JGE | BPF_K, 0x4000_0000, 0, 1), refusal(libc::ENOSYS)]);
     for rule in rules {
         let block = block(rule);
         let skip = u8::try_from(block.len()).unwrap_or(u8::MAX);
@@ -344,7 +344,7 @@ mod tests {
                 a &= i.k;
             } else if code == BPF_JMP | BPF_JEQ | BPF_K {
                 pc += branch(a == i.k);
-            } else if code == BPF_JMP | BPF_JGE | BPF_K {
+            } else if code == BPF_JMP | libc::BPF_JGE | BPF_K {
                 pc += branch(a >= i.k);
             } else if code == BPF_JMP | libc::BPF_JA {
                 pc += i.k as usize;
