@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Choice, Config, Env, Model, keys};
 use crate::error::{Context, Error, Result};
+use crate::guard::Guard;
 use crate::hands::wire::Setup;
 use crate::hands::{Hands, Way};
 use crate::http::{Client, Outgoing, Part, Settings};
@@ -72,7 +73,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         write_paths: config.tools.write_paths.clone(),
         memory_mb: exec.memory_mb,
     };
-    let hands = Arc::new(Hands::new(setup, exec.sandbox));
+    let hands = Arc::new(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)));
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)

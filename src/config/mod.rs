@@ -100,6 +100,12 @@ pub struct Exec {
 #[derive(Clone, Deserialize)]
 pub struct Web {
     pub search: Search,
+    pub fetch: Fetch,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Fetch {
+    pub allow_private: bool,
 }
 
 #[derive(Clone, Deserialize)]

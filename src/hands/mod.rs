@@ -8,6 +8,8 @@ mod crowd;
 mod files;
 mod inside;
 mod jail;
+mod link;
+pub mod proxy;
 mod run;
 pub mod wire;
 
@@ -24,8 +26,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 pub use inside::main;
 
 use crate::cancel::{Cancel, Why};
-use crate::child::{self, Sandbox};
+use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
+use crate::guard::Guard;
 pub use jail::Way;
 use wire::{End, Header, Job, Reply, Setup};
 
@@ -41,6 +44,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Hands {
     setup: Setup,
     sandbox: Sandbox,
+    /// What a guarded network lets through.
+    guard: Guard,
     /// Found out by the first call: what one hands process could do, the next one can.
     settled: Mutex<Option<Settled>>,
 }
@@ -56,8 +61,8 @@ pub struct Settled {
 impl Hands {
     /// `setup.way` is of no consequence: the sandbox and the system decide it.
     #[must_use]
-    pub fn new(setup: Setup, sandbox: Sandbox) -> Self {
-        Self { setup, sandbox, settled: Mutex::default() }
+    pub fn new(setup: Setup, sandbox: Sandbox, guard: Guard) -> Self {
+        Self { setup, sandbox, guard, settled: Mutex::default() }
     }
 
     /// Does one job in a process of its own and waits for its end.
@@ -108,16 +113,30 @@ impl Hands {
     fn once(&self, way: Way, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let setup = Setup { way, ..self.setup.clone() };
         let setup = serde_json::to_string(&setup).map_err(|e| Error::failed(e.to_string()))?;
+        let guarded = way == Way::Namespaces && self.setup.network == Network::Guarded;
+        let (link, errors) = if guarded {
+            let (ours, theirs) = link::pair()?;
+            (Some(ours), Stdio::from(theirs))
+        } else {
+            (None, Stdio::null())
+        };
         let mut child = child::again(ROLE)
             .arg(setup)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(errors)
             .spawn()
             .doing("starting the hands process")?;
+        // Lives as long as the call.
+        let proxy = link.map(|link| link.serve(&self.guard)).transpose();
         let counted = way == Way::Landlock && rustix::process::geteuid().is_root() && matches!(job, Job::Exec { .. });
         let result = converse(&mut child, job, cancel, counted);
         // By now it has ended, or it has had its grace.
         let killed = child.kill().and_then(|()| child.wait());
+        let result = proxy.and_then(|proxy| {
+            drop(proxy);
+            result
+        });
         match (result, killed) {
             (Ok(reply), Ok(_)) => Ok(reply),
             (Err(e), Ok(status)) if e.kind == Kind::Failed => Err(e.doing(format_args!("hands process ({status})"))),

@@ -16,9 +16,9 @@ use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions, getpid, ki
 use super::inside::limit;
 use super::jail::{self, Way};
 use super::wire::{End, Header, MAX_BODY, Reply, Setup};
-use super::{crowd, files, timespec};
+use super::{crowd, files, link, timespec};
 use crate::beneath::{self, Dir, Links};
-use crate::child;
+use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::sys;
 
@@ -62,8 +62,11 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) ->
     // Wall time is watched; this is for what spins while nobody watches.
     limit(Resource::Cpu, timeout_secs + 1)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    let guarded = setup.way == Way::Namespaces && setup.network == Network::Guarded;
+    let proxy = if guarded { link::variables() } else { Vec::new() };
     let mut child = child::command(Path::new("/bin/sh"))
         .args(["-c", command])
+        .envs(proxy)
         .envs(env)
         .env("HOME", &setup.workspace)
         .env("TERM", "dumb")

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::child::Network;
 use crate::error::{Error, Result};
-use crate::hands::Hands;
 use crate::hands::wire::{End, Header, Job, Reply};
+use crate::hands::{Hands, Way};
 use crate::text::one_line;
 
 /// No command may take longer than this, whatever the call asks for, in seconds.
@@ -47,6 +47,25 @@ impl Exec {
         };
         Self { spec, hands, timeout, env, network }
     }
+
+    /// What to tell the model when a command could not reach what it wanted.
+    fn why_no_network(&self) -> &'static str {
+        let way = self.hands.settled().map(|settled| settled.way);
+        match (self.network, way) {
+            (_, Some(Way::Off | Way::Bare) | None) | (Network::Full, _) => "",
+            (Network::None, _) => {
+                "\n[commands have no network here: tools.exec.network is \"none\". The user can set it to \"guarded\" or \
+                 \"full\" in config.json]"
+            }
+            (Network::Guarded, Some(Way::Namespaces)) => {
+                "\n[commands reach the network here through the proxy in http_proxy alone: this program seems not to use it]"
+            }
+            (Network::Guarded, Some(Way::Landlock)) => {
+                "\n[commands have no network here: tools.exec.network is \"guarded\", which needs namespaces, and this system \
+                 offers none]"
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -76,8 +95,8 @@ impl Tool for Exec {
         match header {
             Header::Exited { end, dropped } => {
                 let mut output = describe(&body, end, dropped, timeout_secs);
-                if output.failed && self.network == Network::None && wanted_network(&output.text) {
-                    output.text.push_str(NO_NETWORK);
+                if output.failed && wanted_network(&output.text) {
+                    output.text.push_str(self.why_no_network());
                 }
                 Ok(output)
             }
@@ -98,9 +117,6 @@ const WANTED_NETWORK: [&str; 8] = [
     "getaddrinfo",
     "bad address",
 ];
-
-const NO_NETWORK: &str = "\n[commands have no network here: tools.exec.network is \"none\". The user can set it to \
-     \"guarded\" or \"full\" in config.json]";
 
 fn wanted_network(printed: &str) -> bool {
     let printed = printed.to_lowercase();

@@ -6,6 +6,7 @@
 mod harness;
 mod marker;
 mod model;
+mod network;
 mod stored;
 
 mod agent;

@@ -12,8 +12,6 @@ mod landlock;
 mod root;
 mod seccomp;
 
-use std::io;
-use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +23,7 @@ use rustix::process::{DumpableBehavior, Gid, Signal, getegid, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
+use super::link;
 use super::wire::Setup;
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
@@ -51,9 +50,6 @@ impl Way {
         matches!(self, Self::Namespaces | Self::Landlock)
     }
 }
-
-/// The port of the proxy on the jail's own loopback.
-pub const PROXY_PORT: u16 = 3128;
 
 /// The id that the inside has where root owns the workspace: never 0.
 const ORDINARY: u32 = 1000;
@@ -113,7 +109,7 @@ pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
         sys::raise_loopback(any.as_fd()).doing("raising the loopback")?;
     }
     if setup.network == Network::Guarded {
-        hand_over_listener(caller).doing("handing over the proxy's listener")?;
+        link::hand_over(caller).doing("handing over the proxy's listener")?;
     }
     // An ordinary id loses its capabilities when it starts a program; an ambient one stays.
     for n in 0..64 {
@@ -136,20 +132,6 @@ pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
 
 fn write_proc(name: &str, text: &str) -> Result<()> {
     std::fs::write(format!("/proc/self/{name}"), text).doing(format_args!("writing its {name}"))
-}
-
-/// A socket stays in the network it was made in, whoever holds it: the caller accepts from outside what connects inside.
-fn hand_over_listener(caller: BorrowedFd) -> Result<()> {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    let listener = TcpListener::bind(("127.0.0.1", PROXY_PORT))?;
-    let fds = [listener.as_fd()];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(Error::failed("no room for a descriptor"));
-    }
-    sendmsg(caller, &[io::IoSlice::new(b"l")], &mut ancillary, SendFlags::empty())?;
-    Ok(())
 }
 
 /// Finishes the jail of [`make_namespaces`], as process 1 in it.
