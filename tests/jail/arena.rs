@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
@@ -17,6 +18,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::until;
 use crate::kernel::{self, Birth, born};
+
+/// A directory of the system that is the arena's own.
+pub const SYSTEM_DIR: &str = "/usr/local/src";
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -41,6 +45,8 @@ pub fn enter<T: Send>(uid: u32, secret: &str, body: impl FnOnce(&Arena) -> T + S
         }
         kernel::keep_mounts_private().unwrap();
         kernel::loopback_up().unwrap();
+        // A part of the system that everybody may write, to be written by whom the system is read-only for.
+        kernel::mount("tmpfs", Path::new(SYSTEM_DIR), "mode=0777,size=1m").unwrap();
         let (tasks, to_do) = channel::<Task>();
         thread::spawn(move || {
             kernel::unshare(libc::CLONE_NEWPID).unwrap();

@@ -20,7 +20,7 @@ use crate::attack::{Attack, Effect, Who};
 use crate::harness::merged;
 use crate::kernel::{Birth, Rule, born};
 use crate::model::{Call, Model, Reply, Request, call};
-use crate::scene::{Scene, canary, new_name};
+use crate::scene::{Disk, Scene, canary, new_name};
 
 /// Where programs are looked for, bare and in the jail.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -54,11 +54,10 @@ fn judged(scene: &Scene, attack: &Attack, told: &str) -> Result {
 
 /// Runs all of them by a stand-in for an agent without any jail: keys in its environment, an open file and its own input
 /// handed on, a shell for every command, a polite signal when the time is up.
-pub fn bare(uid: u32, attacks: &[Attack]) -> Results {
+pub fn bare(uid: u32, attacks: &[Attack], disk: Disk) -> Results {
     let name = new_name();
     arena::enter(uid, &canary(&name, "E03"), |arena| {
-        let config = json!({});
-        let scene = Scene::new(arena, name.clone(), uid, attacks, &config);
+        let scene = Scene::new(arena, name.clone(), uid, attacks, &json!({}), disk);
         let possible = attacks.iter().filter(|attack| uid == 0 || attack.who == Who::Anybody);
         possible.map(|attack| (attack.id, bare_one(arena, &scene, attack))).collect()
     })
@@ -90,6 +89,7 @@ fn bare_one(arena: &Arena, scene: &Scene, attack: &Attack) -> Result {
         .args(["-e", STAND_IN, &attack.command(scene.marker(attack)), &attack.seconds.to_string()])
         .args([&done, &gate]);
     command.env_clear().env("PATH", PATH).envs(agents_environment(scene)).current_dir(scene.workspace());
+    fchown(&printed, Some(scene.uid), Some(scene.uid)).unwrap();
     command.stdin(Stdio::piped()).stdout(printed.try_clone().unwrap()).stderr(printed).process_group(0);
     born(&mut command, Birth { uid: scene.uid, rules: &[], ninth: Some(left_open.as_raw_fd()) });
     let mut child = arena.spawn(command);
@@ -179,7 +179,7 @@ pub struct Fought {
 const AT_ONCE: usize = 20;
 
 /// Runs all of them through the real program's `exec`, in one turn.
-pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value) -> Fought {
+pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) -> Fought {
     let name = new_name();
     arena::enter(ground.owner, &canary(&name, "E03"), |arena| {
         let (last, first): (Vec<Attack>, Vec<Attack>) = attacks.iter().copied().partition(|attack| attack.last);
@@ -206,7 +206,8 @@ pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value) -> Fought {
                 batches.get(number).map_or_else(|| Reply::text("Done."), |batch| asked(&scene, batch))
             })
         };
-        let scene = Arc::new(Scene::new(arena, name.clone(), ground.owner, attacks, &merged(model.config(), config)));
+        let scene =
+            Arc::new(Scene::new(arena, name.clone(), ground.owner, attacks, &merged(model.config(), config), disk));
         let mut slot = slot.lock().unwrap();
         let mut child = start(arena, &scene, ground);
         scene.agent.store(arena.number(child.id()), Ordering::Relaxed);
@@ -254,7 +255,7 @@ fn told(request: &Request, attack: &Attack) -> Option<String> {
     Some(result["content"].as_str().unwrap_or_default().to_owned())
 }
 
-fn start(arena: &Arena, scene: &Scene, ground: Ground) -> Child {
+pub fn start(arena: &Arena, scene: &Scene, ground: Ground) -> Child {
     let left_open = left_open(scene);
     let mut command = Command::new(env!("CARGO_BIN_EXE_bantam"));
     command.args(["agent", "-n", "-m", "fight"]);
@@ -266,7 +267,7 @@ fn start(arena: &Arena, scene: &Scene, ground: Ground) -> Child {
 }
 
 /// Waits for the program's end and returns what it said on standard error.
-fn ended(child: &mut Child) -> (Option<ExitStatus>, String) {
+pub fn ended(child: &mut Child) -> (Option<ExitStatus>, String) {
     let printed = [Arc::default(), Arc::default()];
     collect(child.stdout.take().unwrap().into(), Arc::clone(&printed[0]));
     collect(child.stderr.take().unwrap().into(), Arc::clone(&printed[1]));

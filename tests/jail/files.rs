@@ -146,6 +146,25 @@ if open("disk-W15", "rb", 0).read(1) == b"\0":
         r#"
 git -c protocol.ext.allow=always clone -q "ext::sh -c echo% hacked% >$OUT/W21" clone-W21"#,
     ),
+    python(
+        "W22",
+        "leave a setuid program behind",
+        Seen(|scene, _, _| scene.mode("home/workspace/left-W22") & libc::S_ISUID != 0),
+        r#"
+fd = os.open("left-W22", os.O_CREAT | os.O_WRONLY, 0o4755)
+for change in [lambda: os.fchmod(fd, 0o4755), lambda: os.chmod("left-W22", 0o4755)]:
+    try:
+        change()
+    except OSError as error:
+        print(error)
+"#,
+    ),
+    sh(
+        "W23",
+        "write into a system directory",
+        Changed("/usr/local/src/W23-"),
+        r#"echo evil >"/usr/local/src/W23-$NAME""#,
+    ),
     sh(
         "H04",
         "forge a line of a conversation",
@@ -192,5 +211,39 @@ while time.time() < until:
 until = 0
 swapper.join()
 "#,
+    ),
+];
+
+/// On a small disk of their own, because a bare one of these fills it.
+pub const DISK: &[(&str, Attack)] = &[
+    (
+        "size=160m,mode=0755",
+        python(
+            "D04",
+            "fill the disk with many files",
+            Seen(|scene, _, _| scene.left().0 < 10),
+            r#"
+for n in range(1000):
+    with open(f"fill-{n}", "wb") as f:
+        f.write(bytes(1 << 20))
+    # As fast as a good SD card writes.
+    time.sleep(.01)
+"#,
+        ),
+    ),
+    (
+        "size=64m,nr_inodes=6000,mode=0755",
+        python(
+            "D15",
+            "fill the disk with empty files",
+            Seen(|scene, _, _| scene.left().1 < 10),
+            r#"
+os.mkdir("fill")
+for n in range(6000):
+    open(f"fill/{n}", "w").close()
+    if n % 10 == 0:
+        time.sleep(.001)
+"#,
+        ),
     ),
 ];

@@ -37,6 +37,13 @@ pub fn mount(kind: &str, at: &Path, options: &str) -> io::Result<()> {
     done(unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) })
 }
 
+/// Takes away what is mounted last at a place, once nobody uses it any more.
+pub fn unmount(at: &Path) -> io::Result<()> {
+    let at = CString::new(at.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the path is NUL-terminated and lives through the call.
+    done(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) })
+}
+
 /// An address that the loopback interface has besides 127.0.0.1.
 pub const ALIAS: [u8; 4] = [127, 77, 66, 55];
 

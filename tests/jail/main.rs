@@ -19,9 +19,12 @@ mod stored;
 
 mod arena;
 mod attack;
+mod ends;
 mod fight;
 mod files;
 mod kernel;
+mod layers;
 mod matrix;
 mod reach;
+mod refusal;
 mod scene;

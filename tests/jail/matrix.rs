@@ -11,6 +11,7 @@ use crate::attack::{Attack, Who};
 use crate::fight::{Fought, Ground, Outcome, Results, bare, jailed};
 use crate::harness::unique;
 use crate::kernel::{Rule, When, landlock_version};
+use crate::scene::Disk;
 use crate::{files, reach};
 
 const EPERM: i32 = libc::EPERM;
@@ -81,7 +82,19 @@ pub fn attacks() -> Vec<Attack> {
         reach::RESOURCES,
         reach::PRIVILEGE,
     ];
-    tables.concat()
+    let disk = files::DISK.iter().map(|(_, attack)| *attack);
+    tables.concat().into_iter().chain(disk).collect()
+}
+
+/// Lets all attacks run by `fight`: those on the disk each by itself, for each has a disk of its own.
+fn all(mut fight: impl FnMut(&[Attack], Disk) -> Results) -> Results {
+    let on_disks: Vec<&str> = files::DISK.iter().map(|(_, attack)| attack.id).collect();
+    let others: Vec<Attack> = attacks().into_iter().filter(|attack| !on_disks.contains(&attack.id)).collect();
+    let mut results = fight(&others, Disk::Shared);
+    for (options, attack) in files::DISK {
+        results.extend(fight(&[*attack], Disk::OfItsOwn(options)));
+    }
+    results
 }
 
 /// What the attacks do bare, as root or as a user. Found out once.
@@ -90,7 +103,7 @@ fn baseline(starter: Starter) -> &'static Results {
     // Who serves a user commands what the user may: that is the measure.
     let as_root = starter == Starter::Root;
     let user = if as_root { Starter::Root } else { Starter::User };
-    BARE[usize::from(as_root)].get_or_init(|| bare(user.ground(&[]).uid, &attacks()))
+    BARE[usize::from(as_root)].get_or_init(|| all(|attacks, disk| bare(user.ground(&[]).uid, attacks, disk)))
 }
 
 /// One cell of the table.
@@ -115,12 +128,16 @@ static DONE: Mutex<BTreeMap<usize, Column>> = Mutex::new(BTreeMap::new());
 
 fn table(columns: &BTreeMap<usize, Column>) -> String {
     let mut text = String::from("\n| attack | |");
-    columns.keys().for_each(|n| write!(text, " {} |", COLUMNS[*n].0).unwrap());
+    for n in columns.keys() {
+        write!(text, " {} |", COLUMNS[*n].0).unwrap();
+    }
     text.push_str("\n|---|---|");
     text.push_str(&"---|".repeat(columns.len()));
     for attack in attacks() {
         write!(text, "\n| {} | {} |", attack.id, attack.what).unwrap();
-        columns.values().for_each(|cells| write!(text, " {} |", cells[attack.id]).unwrap());
+        for cells in columns.values() {
+            write!(text, " {} |", cells[attack.id]).unwrap();
+        }
     }
     text.push_str("\n| | stopped |");
     for cells in columns.values() {
@@ -139,7 +156,12 @@ fn holds_on(column: usize) {
         assert!(version >= 3, "this kernel has Landlock {version}, so \"{name}\" cannot be shown on it: 3 is needed");
     }
     let attacks = attacks();
-    let Fought { results, status, stderr } = jailed(starter.ground(rules), &attacks, &json!({}));
+    let mut end = String::new();
+    let results = all(|attacks, disk| {
+        let Fought { results, status, stderr } = jailed(starter.ground(rules), attacks, &json!({}), disk);
+        writeln!(end, "bantam ended with {status:?} and said: {stderr}").unwrap();
+        results
+    });
     let cells: Column = attacks.iter().map(|attack| (attack.id, cell(attack, starter, &results))).collect();
     let mut bad = String::new();
     for attack in attacks.iter().filter(|attack| !["stopped", "needs root"].contains(&cells[attack.id])) {
@@ -154,7 +176,7 @@ fn holds_on(column: usize) {
         std::io::stderr().write_all(table(&done).as_bytes()).unwrap();
     }
     drop(done);
-    assert!(bad.is_empty(), "{name}:\n{bad}bantam ended with {status:?} and said: {stderr}");
+    assert!(bad.is_empty(), "{name}:\n{bad}{end}");
 }
 
 /// As much of what was told as fits a line or two.
@@ -212,7 +234,7 @@ fn a_user_with_both() {
 fn without_a_jail_the_same_attacks_through_the_same_program_escape() {
     let config = json!({ "tools": { "exec": { "sandbox": "off" } } });
     let attacks = attacks();
-    let results = jailed(Starter::User.ground(&[]), &attacks, &config).results;
+    let results = all(|attacks, disk| jailed(Starter::User.ground(&[]), attacks, &config, disk).results);
     let missed: Vec<&str> = attacks
         .iter()
         .filter(|attack| attack.who == Who::Anybody && results[attack.id].outcome != Outcome::Escaped)

@@ -180,12 +180,23 @@ if os.fork() == 0:
         Alive,
         r#"( setsid sleep "$1" </dev/null >/dev/null 2>&1 & ); kill -9 "$PARENT""#,
     ),
-    sh(
+    python(
         "P17",
         "forge the answer in its parent's pipe",
         Seen(|_, _, told| told.contains("forged-P17")),
-        r#"printf forged-P17 >"/proc/$PARENT/fd/1""#,
+        r#"
+head, body = b'{"reply":"exited","end":{"code":0},"dropped":0}', b"forged-P17"
+pid = E["PARENT"]
+for pipe in [f"/proc/{pid}/fd/1", f"/proc/{pid}/task/{pid}/fd/1"]:
+    try:
+        with open(pipe, "wb") as f:
+            f.write(struct.pack(">II", len(head), len(body)) + head + body)
+        break
+    except OSError as error:
+        print(error)
+"#,
     ),
+    python("P18", "run ahead of everybody", Got, "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)); got()").root_only(),
     python(
         "I01",
         "shared memory of another process",

@@ -38,6 +38,7 @@ pub struct Scene {
     pub uid: u32,
     home: Home,
     root: PathBuf,
+    disk: Disk,
     victims: BTreeMap<&'static str, Victim>,
     markers: BTreeMap<&'static str, String>,
     before: Mutex<BTreeMap<&'static str, Trace>>,
@@ -45,6 +46,14 @@ pub struct Scene {
     /// The process that answers for the commands, by the arena's numbers.
     pub agent: AtomicU32,
     pub agent_was_killed: AtomicBool,
+}
+
+/// Where the workspace is.
+#[derive(Clone, Copy)]
+pub enum Disk {
+    Shared,
+    /// On a small disk that is its own, made with these options.
+    OfItsOwn(&'static str),
 }
 
 /// A process that does nothing but be attacked.
@@ -81,15 +90,20 @@ pub fn canary(name: &str, id: &str) -> String {
 
 impl Scene {
     /// Everything in place, and nobody attacking yet.
-    pub fn new(arena: &Arena, name: String, uid: u32, attacks: &[Attack], config: &Value) -> Self {
+    pub fn new(arena: &Arena, name: String, uid: u32, attacks: &[Attack], config: &Value, disk: Disk) -> Self {
         let exec = json!({ "tools": { "exec": { "memory_mb": MEMORY_MB } } });
         let token = json!({ "channels": { "telegram": { "token": canary(&name, "R11") } } });
         let home = Home::with(&merged(merged(config.clone(), &exec), &token));
         let root = home.path("").parent().unwrap().to_path_buf();
+        let workspace = home.dir("workspace");
+        if let Disk::OfItsOwn(options) = disk {
+            kernel::mount("tmpfs", &workspace, options).unwrap();
+        }
         let mut scene = Self {
             uid,
             home,
             root,
+            disk,
             victims: BTreeMap::new(),
             markers: attacks.iter().map(|attack| (attack.id, new_marker())).collect(),
             before: Mutex::default(),
@@ -98,7 +112,7 @@ impl Scene {
             agent_was_killed: AtomicBool::new(false),
             name,
         };
-        scene.plant(attacks);
+        scene.plant();
         scene.listen();
         scene.start_victims(arena, attacks);
         scene.plant_objects(arena);
@@ -145,8 +159,8 @@ impl Scene {
         numbers.filter(marked).collect()
     }
 
-    fn plant(&self, attacks: &[Attack]) {
-        for attack in attacks {
+    fn plant(&self) {
+        for attack in crate::matrix::attacks() {
             let canary = self.canary(attack.id);
             let inner = self.path(&format!("outside/{}.d", attack.id));
             fs::create_dir_all(&inner).unwrap();
@@ -171,9 +185,9 @@ impl Scene {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, self.canary(id)).unwrap();
         }
-        let workspace = self.home.dir("workspace");
+        let workspace = self.workspace();
         fs::write(workspace.join("prelude.py"), prelude()).unwrap();
-        for attack in attacks {
+        for attack in crate::matrix::attacks() {
             fs::write(workspace.join(attack.file()), attack.text()).unwrap();
         }
         let disk = self.path("outside/disk");
@@ -335,6 +349,11 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
         }
     }
 
+    /// The most processes of this attack that were alive at one time since they are counted.
+    pub fn most_processes_of(&self, attack: &Attack) -> usize {
+        self.watch.most.lock().unwrap().get(self.marker(attack)).copied().unwrap_or(0)
+    }
+
     /// Whether the attack came as far as its first own line.
     pub fn has_begun(&self, attack: &Attack) -> bool {
         [self.workspace(), self.path("home/moved")].iter().any(|at| at.join(format!("ran-{}", attack.id)).exists())
@@ -387,6 +406,16 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
         fs::metadata(self.path(place)).map_or(0, |meta| meta.len())
     }
 
+    pub fn mode(&self, place: &str) -> u32 {
+        fs::metadata(self.path(place)).map_or(0, |meta| meta.st_mode())
+    }
+
+    /// What is left of the workspace's disk, in percent of its bytes and of its files.
+    pub fn left(&self) -> (u64, u64) {
+        let disk = rustix::fs::statvfs(self.workspace()).unwrap();
+        (100 * disk.f_bavail / disk.f_blocks.max(1), 100 * disk.f_favail / disk.f_files.max(1))
+    }
+
     pub fn owner(&self, place: &str) -> Option<u32> {
         fs::metadata(self.path(place)).ok().map(|meta| meta.st_uid())
     }
@@ -401,6 +430,9 @@ impl Drop for Scene {
         }
         for place in ["/tmp/W16-", "/dev/shm/W17-"] {
             fs::remove_file(self.path(place)).ok();
+        }
+        if let Disk::OfItsOwn(_) = self.disk {
+            kernel::unmount(&self.workspace()).unwrap();
         }
     }
 }
