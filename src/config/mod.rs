@@ -80,8 +80,8 @@ pub struct Telegram {
 
 #[derive(Clone, Deserialize)]
 pub struct Tools {
-    pub read_paths: Vec<PathBuf>,
-    pub write_paths: Vec<PathBuf>,
+    pub read_paths: Vec<String>,
+    pub write_paths: Vec<String>,
     pub exec: Exec,
     pub web: Web,
 }

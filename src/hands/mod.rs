@@ -5,11 +5,16 @@
 //! hands that nobody waits any more.
 
 mod crowd;
-mod files;
+mod edit;
+mod encoding;
+pub mod files;
+mod grep;
 mod inside;
 mod jail;
 mod link;
+mod look;
 pub mod proxy;
+mod replace;
 mod run;
 pub mod wire;
 

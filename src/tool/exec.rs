@@ -101,7 +101,9 @@ impl Tool for Exec {
                 Ok(output)
             }
             Header::Refused { why } => Err(Error::failed(why)),
-            Header::Text | Header::Unavailable { .. } => Err(Error::failed("the hands answered another question")),
+            Header::Text | Header::Image { .. } | Header::Unavailable { .. } => {
+                Err(Error::failed("the hands answered another question"))
+            }
         }
     }
 }
@@ -146,7 +148,7 @@ fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOu
     } else if text.is_empty() {
         text.push_str("(no output)");
     }
-    ToolOutput { text, failed: note.is_some() }
+    ToolOutput { text, failed: note.is_some(), ..ToolOutput::default() }
 }
 
 #[cfg(test)]

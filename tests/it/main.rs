@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod desk;
 mod harness;
+mod lacking;
 mod marker;
 mod model;
 mod network;
@@ -15,8 +17,11 @@ mod cancel;
 mod config;
 mod crash;
 mod demo;
+mod edits;
 mod exec;
 mod files;
+mod grep;
 mod provider;
+mod race;
 mod secrets;
 mod session;

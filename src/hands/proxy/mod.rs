@@ -313,11 +313,13 @@ fn reach(place: &Arc<Place>, host: &str, port: u16) -> Result<TcpStream, End> {
         drop(tx.send(found));
         drop(doing);
     };
-    thread::Builder::new().name("proxy-connect".to_owned()).spawn(work).map_err(|e| no_means(e.into()))?;
+    let worker = thread::Builder::new().name("proxy-connect".to_owned()).spawn(work).map_err(|e| no_means(e.into()))?;
     match wait(&place.0.stopped, &[(done.as_fd(), PollFlags::IN)], Instant::now().checked_add(limit)) {
         Err(Over::Late) => return Err(Failure::gateway(format!("no connection to {host} in time"))),
         other => other?,
     }
+    // It has done its work, so this is quick, and no thread is left behind that need not be.
+    drop(worker.join());
     match rx.try_recv() {
         Ok(Ok(remote)) => {
             prepare(&remote).map_err(|e| Failure::gateway(format!("{host}: {e}")))?;
