@@ -85,7 +85,7 @@ impl Arena {
     /// Starts a process of `uid` here and waits for its end. It must succeed; what it printed is returned.
     pub fn output(&self, uid: u32, mut command: Command) -> String {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        born(&mut command, Birth { uid, rules: &[], ninth: None });
+        born(&mut command, Birth::of(uid));
         let shown = format!("{command:?}");
         let output = self.spawn(command).wait_with_output().unwrap();
         assert!(output.status.success(), "{shown}: {}", output.status);

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::arena::{self, Arena};
 use crate::attack::{Attack, Effect, Who};
 use crate::harness::merged;
-use crate::kernel::{Birth, Rule, born};
+use crate::kernel::{Birth, Questions, Rule, born};
 use crate::model::{Call, Model, Reply, Request, call};
 use crate::scene::{Disk, Scene, canary, new_name};
 
@@ -91,7 +91,7 @@ fn bare_one(arena: &Arena, scene: &Scene, attack: &Attack) -> Result {
     command.env_clear().env("PATH", PATH).envs(agents_environment(scene)).current_dir(scene.workspace());
     fchown(&printed, Some(scene.uid), Some(scene.uid)).unwrap();
     command.stdin(Stdio::piped()).stdout(printed.try_clone().unwrap()).stderr(printed).process_group(0);
-    born(&mut command, Birth { uid: scene.uid, rules: &[], ninth: Some(left_open.as_raw_fd()) });
+    born(&mut command, Birth { ninth: Some(left_open.as_raw_fd()), ..Birth::of(scene.uid) });
     let mut child = arena.spawn(command);
     scene.agent.store(arena.number(child.id()), Ordering::Relaxed);
     scene.prepare(std::slice::from_ref(attack));
@@ -166,6 +166,8 @@ pub struct Ground {
     /// Who owns the home and the workspace.
     pub owner: u32,
     pub rules: &'static [&'static [Rule]],
+    /// The version of Landlock that it is told, where not the kernel's.
+    pub landlock: Option<i64>,
 }
 
 /// What is left of a run of the program.
@@ -262,8 +264,14 @@ pub fn start(arena: &Arena, scene: &Scene, ground: Ground) -> Child {
     command.env_clear().env("PATH", PATH).env("BANTAM_HOME", scene.home()).envs(agents_environment(scene));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.current_dir("/").process_group(0);
-    born(&mut command, Birth { uid: ground.uid, rules: ground.rules, ninth: Some(left_open.as_raw_fd()) });
-    arena.spawn(command)
+    let (uid, rules, ninth) = (ground.uid, ground.rules, Some(left_open.as_raw_fd()));
+    born(&mut command, Birth { uid, rules, ninth, asks_for_landlock: ground.landlock.is_some() });
+    let child = arena.spawn(command);
+    if let Some(version) = ground.landlock {
+        let questions = Questions::of(&child);
+        thread::spawn(move || questions.answer(version));
+    }
+    child
 }
 
 /// Waits for the program's end and returns what it said on standard error.

@@ -221,7 +221,7 @@ pub const DISK: &[(&str, Attack)] = &[
         python(
             "D04",
             "fill the disk with many files",
-            Seen(|scene, _, _| scene.left().0 < 10),
+            Seen(|scene, _, _| scene.left().0 < 5),
             r#"
 for n in range(1000):
     with open(f"fill-{n}", "wb") as f:
@@ -236,13 +236,13 @@ for n in range(1000):
         python(
             "D15",
             "fill the disk with empty files",
-            Seen(|scene, _, _| scene.left().1 < 10),
+            Seen(|scene, _, _| scene.left().1 < 5),
             r#"
 os.mkdir("fill")
 for n in range(6000):
     open(f"fill/{n}", "w").close()
     if n % 10 == 0:
-        time.sleep(.001)
+        time.sleep(.005)
 "#,
         ),
     ),

@@ -10,7 +10,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags};
 
 fn done(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -142,6 +145,9 @@ pub fn landlock_version() -> i64 {
     version.max(0)
 }
 
+/// What a filter says to the question for the version of Landlock, where somebody else answers it.
+const ASK_OUTSIDE: u32 = libc::SECCOMP_RET_USER_NOTIF;
+
 /// When a rule counts: always, when an argument is a value, or when it has any bit of a mask.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -162,7 +168,7 @@ const ARCH: u32 = 0xc000_00b7;
 const ARCH: u32 = 0x4000_0028;
 
 /// The rules as a program for the kernel.
-fn compiled(rules: &[Rule]) -> Vec<libc::sock_filter> {
+fn compiled(rules: &[Rule], ask_for_landlock: bool) -> Vec<libc::sock_filter> {
     let op = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
     let load = |offset: u32| op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
     let jump = |kind: u32, value: u32, jt: u8, jf: u8| op(libc::BPF_JMP | kind | libc::BPF_K, value, jt, jf);
@@ -170,6 +176,12 @@ fn compiled(rules: &[Rule]) -> Vec<libc::sock_filter> {
     // The low half of argument n: arguments are 64 bits wide and begin at byte 16.
     let argument = |n: u32| load(16 + 8 * n);
     let mut program = vec![load(4), jump(libc::BPF_JEQ, ARCH, 1, 0), say(libc::SECCOMP_RET_ALLOW)];
+    if ask_for_landlock {
+        // Flag 1 in the third argument asks for the version.
+        let call = u32::try_from(libc::SYS_landlock_create_ruleset).unwrap();
+        program.extend([load(0), jump(libc::BPF_JEQ, call, 0, 3), argument(2), jump(libc::BPF_JEQ, 1, 0, 1)]);
+        program.push(say(ASK_OUTSIDE));
+    }
     for Rule(call, when, errno) in rules {
         let call = u32::try_from(*call).unwrap();
         let answer = say(libc::SECCOMP_RET_ERRNO | u32::try_from(*errno).unwrap());
@@ -196,12 +208,21 @@ pub struct Birth {
     pub rules: &'static [&'static [Rule]],
     /// A descriptor that it finds open as number 9.
     pub ninth: Option<i32>,
+    /// Whether [`Questions`] are asked for the version of Landlock.
+    pub asks_for_landlock: bool,
+}
+
+impl Birth {
+    /// A process of `uid` from which nothing is withheld.
+    pub fn of(uid: u32) -> Self {
+        Self { uid, rules: &[], ninth: None, asks_for_landlock: false }
+    }
 }
 
 /// Has `command` start as `birth` says.
 pub fn born(command: &mut Command, birth: Birth) {
     let rules: Vec<Rule> = birth.rules.iter().copied().flatten().copied().collect();
-    let program = compiled(&rules);
+    let program = compiled(&rules, birth.asks_for_landlock);
     let length = u16::try_from(program.len()).unwrap();
     let start = move || {
         let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
@@ -214,7 +235,11 @@ pub fn born(command: &mut Command, birth: Birth) {
                     return Err(io::Error::last_os_error());
                 }
             }
-            done(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program))?;
+            let flags = if birth.asks_for_landlock { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
+            let listener = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
+            if listener < 0 || birth.asks_for_landlock && libc::dup2(listener as i32, LISTENER) < 0 {
+                return Err(io::Error::last_os_error());
+            }
             if birth.uid != 0 {
                 done(libc::setgroups(0, std::ptr::null()))?;
                 done(libc::setresgid(birth.uid, birth.uid, birth.uid))?;
@@ -225,4 +250,47 @@ pub fn born(command: &mut Command, birth: Birth) {
     };
     // SAFETY: the closure does nothing that is not allowed between fork and exec.
     unsafe { command.pre_exec(start) };
+}
+
+/// The number under which a process born with questions holds their other end, until [`Questions::of`] has taken it.
+const LISTENER: i32 = 10;
+
+/// The questions of a process, and of those it starts, for the version of Landlock.
+pub struct Questions(OwnedFd);
+
+impl Questions {
+    pub fn of(child: &Child) -> Self {
+        let child = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
+        // SAFETY: the call takes integers and gives a descriptor that nobody else owns.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, child.as_raw_fd(), LISTENER, 0) };
+        assert!(fd >= 0, "taking the questions: {}", io::Error::last_os_error());
+        // SAFETY: as above.
+        Self(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) })
+    }
+
+    /// Answers with this version until nobody is left to ask.
+    pub fn answer(&self, version: i64) {
+        const RECEIVE: libc::c_ulong = 0xc050_2100;
+        const SEND: libc::c_ulong = 0xc018_2101;
+        loop {
+            let mut ready = [PollFd::new(&self.0, PollFlags::IN)];
+            match poll(&mut ready, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                result => result.unwrap(),
+            };
+            if !ready[0].revents().contains(PollFlags::IN) {
+                return;
+            }
+            // SAFETY: both structs are the kernel's, zeroed as it asks and alive through the calls. A question whose
+            // asker has died meanwhile is an error, and is not answered.
+            unsafe {
+                let mut question: libc::seccomp_notif = mem::zeroed();
+                if libc::ioctl(self.0.as_raw_fd(), RECEIVE as _, &raw mut question) == 0 {
+                    let mut answer: libc::seccomp_notif_resp = mem::zeroed();
+                    (answer.id, answer.val) = (question.id, version);
+                    libc::ioctl(self.0.as_raw_fd(), SEND as _, &raw mut answer);
+                }
+            }
+        }
+    }
 }

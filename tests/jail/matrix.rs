@@ -51,24 +51,27 @@ impl Starter {
     pub fn ground(self, rules: &'static [&'static [Rule]]) -> Ground {
         let user = 61_000 + u32::try_from(unique()).unwrap();
         match self {
-            Self::Root => Ground { uid: 0, owner: 0, rules },
-            Self::RootForUser => Ground { uid: 0, owner: user, rules },
-            Self::User => Ground { uid: user, owner: user, rules },
+            Self::Root => Ground { uid: 0, owner: 0, rules, landlock: None },
+            Self::RootForUser => Ground { uid: 0, owner: user, rules, landlock: None },
+            Self::User => Ground { uid: user, owner: user, rules, landlock: None },
         }
     }
 }
 
 /// The table's columns.
-const COLUMNS: [(&str, Starter, &[&[Rule]]); 9] = [
-    ("root: namespaces", Starter::Root, &[NO_LANDLOCK]),
-    ("root: Landlock", Starter::Root, &[NO_NAMESPACES]),
-    ("root: both", Starter::Root, &[]),
-    ("root for a user: namespaces", Starter::RootForUser, &[NO_LANDLOCK]),
-    ("root for a user: Landlock", Starter::RootForUser, &[NO_NAMESPACES]),
-    ("root for a user: both", Starter::RootForUser, &[]),
-    ("user: namespaces", Starter::User, &[NO_LANDLOCK]),
-    ("user: Landlock", Starter::User, &[NO_NAMESPACES]),
-    ("user: both", Starter::User, &[]),
+const COLUMNS: [(&str, Starter, &[&[Rule]], Option<i64>); 11] = [
+    ("root: namespaces", Starter::Root, &[NO_LANDLOCK], None),
+    ("root: Landlock", Starter::Root, &[NO_NAMESPACES], None),
+    ("root: both", Starter::Root, &[], None),
+    ("root for a user: namespaces", Starter::RootForUser, &[NO_LANDLOCK], None),
+    ("root for a user: Landlock", Starter::RootForUser, &[NO_NAMESPACES], None),
+    ("root for a user: both", Starter::RootForUser, &[], None),
+    ("user: namespaces", Starter::User, &[NO_LANDLOCK], None),
+    ("user: Landlock", Starter::User, &[NO_NAMESPACES], None),
+    ("user: both", Starter::User, &[], None),
+    // Ubuntu 24.04, which restricts user namespaces, has version 4; 3 is the oldest that bantam takes.
+    ("user: Landlock 4", Starter::User, &[NO_NAMESPACES], Some(4)),
+    ("user: Landlock 3", Starter::User, &[NO_NAMESPACES], Some(3)),
 ];
 
 /// All attacks, in the order of the table's rows.
@@ -150,7 +153,7 @@ fn table(columns: &BTreeMap<usize, Column>) -> String {
 
 #[track_caller]
 fn holds_on(column: usize) {
-    let (name, starter, rules) = COLUMNS[column];
+    let (name, starter, rules, landlock) = COLUMNS[column];
     if !rules.contains(&NO_LANDLOCK) {
         let version = landlock_version();
         assert!(version >= 3, "this kernel has Landlock {version}, so \"{name}\" cannot be shown on it: 3 is needed");
@@ -158,7 +161,8 @@ fn holds_on(column: usize) {
     let attacks = attacks();
     let mut end = String::new();
     let results = all(|attacks, disk| {
-        let Fought { results, status, stderr } = jailed(starter.ground(rules), attacks, &json!({}), disk);
+        let ground = Ground { landlock, ..starter.ground(rules) };
+        let Fought { results, status, stderr } = jailed(ground, attacks, &json!({}), disk);
         writeln!(end, "bantam ended with {status:?} and said: {stderr}").unwrap();
         results
     });
@@ -227,6 +231,16 @@ fn a_user_with_landlock_only() {
 #[test]
 fn a_user_with_both() {
     holds_on(8);
+}
+
+#[test]
+fn a_user_with_an_older_landlock_only() {
+    holds_on(9);
+}
+
+#[test]
+fn a_user_with_the_oldest_landlock_only() {
+    holds_on(10);
 }
 
 /// The oracle itself: where exec runs without a jail, nearly everything must show as an escape.

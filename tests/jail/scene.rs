@@ -275,7 +275,7 @@ impl Scene {
             let mut command = Command::new("perl");
             command.args(["-e", PROGRAM, self.marker(attack), &self.canary(attack.id)]).arg(&hit);
             command.env_clear().env("SECRET", self.canary(attack.id)).current_dir("/");
-            born(&mut command, Birth { uid: self.uid, rules: &[], ninth: None });
+            born(&mut command, Birth::of(self.uid));
             let child = arena.spawn(command);
             until("the victim is up", || hit.with_extension("up").exists());
             let number = arena.number(child.id());
