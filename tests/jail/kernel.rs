@@ -237,8 +237,14 @@ pub fn born(command: &mut Command, birth: Birth) {
             }
             let flags = if birth.asks_for_landlock { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
             let listener = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
-            if listener < 0 || birth.asks_for_landlock && libc::dup2(listener as i32, LISTENER) < 0 {
+            if listener < 0 {
                 return Err(io::Error::last_os_error());
+            }
+            if birth.asks_for_landlock {
+                let listener = i32::try_from(listener).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+                if libc::dup2(listener, LISTENER) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
             }
             if birth.uid != 0 {
                 done(libc::setgroups(0, std::ptr::null()))?;

@@ -28,3 +28,4 @@ mod matrix;
 mod reach;
 mod refusal;
 mod scene;
+mod terminal;

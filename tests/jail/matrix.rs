@@ -58,8 +58,11 @@ impl Starter {
     }
 }
 
+/// A name, who starts the program, what the kernel lacks, and the version of Landlock that it tells.
+type Conditions = (&'static str, Starter, &'static [&'static [Rule]], Option<i64>);
+
 /// The table's columns.
-const COLUMNS: [(&str, Starter, &[&[Rule]], Option<i64>); 11] = [
+const COLUMNS: [Conditions; 11] = [
     ("root: namespaces", Starter::Root, &[NO_LANDLOCK], None),
     ("root: Landlock", Starter::Root, &[NO_NAMESPACES], None),
     ("root: both", Starter::Root, &[], None),
@@ -148,8 +151,29 @@ fn table(columns: &BTreeMap<usize, Column>) -> String {
         let counted = cells.values().filter(|cell| **cell != "needs root").count();
         write!(text, " {stopped} of {counted} |").unwrap();
     }
-    text + "\n"
+    text.push_str("\n\nNot in the table:\n");
+    for (what, why) in LEFT_OUT {
+        writeln!(text, "- {what}: {why}").unwrap();
+    }
+    text
 }
+
+/// Attacks that have no row, and why.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("S07, running a program that was dropped into the workspace", "by design: it runs in the jail like any other"),
+    ("W13, the hook itself", "by design it can be written; the row shows that it reaches nothing when it runs"),
+    (
+        "setting the clock (half of S03), kill -9 -1 (P02)",
+        "a bare run would hurt the machine; P02 sends a signal that is ignored",
+    ),
+    ("writing to a disk, sysrq and core_pattern (S05, S06)", "opened or read one byte of, never written"),
+    ("systemd-run, at, crontab", "need a running service; they speak to it by a socket (N06) or a file (W05)"),
+    (
+        "passing a descriptor over a socket",
+        "takes a helper outside who hands it out; a socket outside is not reached (N06)",
+    ),
+    ("running a program from memory", "crosses no boundary: it runs in the jail like any other"),
+];
 
 #[track_caller]
 fn holds_on(column: usize) {
@@ -243,16 +267,24 @@ fn a_user_with_the_oldest_landlock_only() {
     holds_on(10);
 }
 
-/// The oracle itself: where exec runs without a jail, nearly everything must show as an escape.
+/// What is not stopped by a jail but by how a command is started and ended, and so by `"sandbox": "off"` as well: a clean
+/// environment, no descriptors, nothing on standard input, limits, output cut and cleaned, everything ended, no new
+/// privileges; and killing the agent, which does not come to its turn once the workspace is moved away.
+const WITHOUT_A_JAIL: &[&str] = &[
+    "E01", "E05", "P01", "P05", "P06", "P07", "P11", "P12", "P13", "P17", "D02", "D04", "D05", "D06", "D07", "D08",
+    "D09", "D10", "D13", "D14", "D15", "S01",
+];
+
+/// The oracle itself: where exec runs without a jail, the same attacks through the same program show as escapes.
 #[test]
 fn without_a_jail_the_same_attacks_through_the_same_program_escape() {
     let config = json!({ "tools": { "exec": { "sandbox": "off" } } });
-    let attacks = attacks();
     let results = all(|attacks, disk| jailed(Starter::User.ground(&[]), attacks, &config, disk).results);
-    let missed: Vec<&str> = attacks
+    let missed: Vec<&str> = attacks()
         .iter()
-        .filter(|attack| attack.who == Who::Anybody && results[attack.id].outcome != Outcome::Escaped)
+        .filter(|attack| attack.who == Who::Anybody && !WITHOUT_A_JAIL.contains(&attack.id))
+        .filter(|attack| results[attack.id].outcome != Outcome::Escaped)
         .map(|attack| attack.id)
         .collect();
-    eprintln!("{missed:?}");
+    assert!(missed.is_empty(), "not seen to escape, though nothing holds them: {missed:?}");
 }
