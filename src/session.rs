@@ -4,6 +4,7 @@
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on are not history.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -122,7 +123,7 @@ impl Store for Files {
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
             return Ok(session);
         };
-        if let Some(v) = opened.lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION) {
+        if let Some(v) = newer(&opened.lines) {
             return Err(Error::config(format!(
                 "{} has format {v}, newer than this bantam's {VERSION}",
                 path.display()
@@ -162,6 +163,24 @@ impl Store for Files {
         session.next = held.journal.as_ref().map_or(session.next, Journal::next);
         Ok(())
     }
+}
+
+/// What is wrong with a session file, by line, and how many bytes at its end a crash cut short. Looks only: what there is
+/// to mend, the next turn mends.
+///
+/// # Errors
+/// It cannot be read.
+pub fn inspect(path: &Path) -> Result<(Vec<String>, usize)> {
+    let (lines, mut damage, torn) = Journal::inspect(path).doing("reading the session")?;
+    if let Some(v) = newer(&lines) {
+        damage.push(format!("{}:1: format {v}, newer than this bantam's {VERSION}", path.display()));
+    }
+    Ok((damage, torn))
+}
+
+/// The version of the format, where it is one that this program does not know.
+fn newer(lines: &[disk::Line]) -> Option<u64> {
+    lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {
