@@ -16,6 +16,9 @@ mod model;
 #[allow(dead_code)]
 #[path = "../it/stored.rs"]
 mod stored;
+#[allow(dead_code)]
+#[path = "../it/system.rs"]
+mod system;
 
 mod arena;
 mod attack;

@@ -183,17 +183,18 @@ if os.fork() == 0:
     python(
         "P17",
         "forge the answer in its parent's pipe",
-        Seen(|_, _, told| told.contains("forged-P17")),
+        // Whatever comes of it: what it said itself no longer arrives, or more than that.
+        Seen(|_, _, told| told.contains("forged-P17") || !told.contains("honest-P17")),
         r#"
-head, body = b'{"reply":"exited","end":{"code":0},"dropped":0}', b"forged-P17"
 pid = E["PARENT"]
 for pipe in [f"/proc/{pid}/fd/1", f"/proc/{pid}/task/{pid}/fd/1"]:
     try:
         with open(pipe, "wb") as f:
-            f.write(struct.pack(">II", len(head), len(body)) + head + body)
+            f.write(b"forged-P17")
         break
     except OSError as error:
         print(error)
+print("honest-P17")
 "#,
     ),
     python("P18", "run ahead of everybody", Got, "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)); got()").root_only(),
@@ -230,10 +231,10 @@ for n in range(int(E['BOMB'])):
     if os.fork() == 0:
         time.sleep(60)
         os._exit(0)
-time.sleep(60)
+time.sleep(1)
 ",
     )
-    .for_seconds(3),
+    .for_seconds(20),
     python(
         "D02",
         "memory bomb",
