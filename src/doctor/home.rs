@@ -44,6 +44,12 @@ pub fn directory(home: &Home) -> Check {
     } else if meta.uid() != me.as_raw() && !me.is_root() {
         Check::fails(WHAT, format!("{shown} belongs to user {}, not to you", meta.uid()))
             .fix(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
+    } else if meta.uid() != me.as_raw() {
+        Check::aside(
+            WHAT,
+            format!("{shown} belongs to user {}, and this is root: what root makes there is root's", meta.uid()),
+        )
+        .fix(format!("sudo -u '#{}' bantam doctor", meta.uid()))
     } else if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
         Check::fails(WHAT, format!("{shown} cannot be written: {}", std::io::Error::from(e)))
             .fix(format!("chmod 700 {quoted}"))
