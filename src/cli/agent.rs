@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use serde_json::Value;
 
 use super::args::{Command, Flag, Given};
-use super::question::Question;
+use super::question::{Message, Question};
 use super::repl::{self, End, Repl, Talk, fresh_chat};
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Terminal, Verbosity, View};
@@ -39,6 +39,7 @@ pub const COMMAND: Command = Command {
             "ask what agent/prompts/NAME.md says; {{input}} in it is the question",
         ),
         Flag::new(Some('p'), "param", "key=value", "what {{key}} in the template stands for (repeatable)"),
+        Flag::new(Some('a'), "attach", "FILE", "a text file or an image to go with the question (repeatable)"),
         Flag::new(None, "json", "", "one JSON object on standard output, on success and on failure"),
         Flag::new(
             None,
@@ -102,7 +103,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     let session = session_name(&origin.channel, &origin.chat)?;
     let question = Question::read(given, verbosity)?;
     let home = config::home(env)?;
-    let text = question.map(|question| question.message(given, &home)).transpose()?;
+    let message = question.map(|question| question.message(given, &home)).transpose()?;
     let file = config::read(&home)?;
     let start = Start { given, env, home, file, memory: Arc::default() };
     let (loaded, ready) = start.agent(None)?;
@@ -111,21 +112,21 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
             tell(&format!("bantam: {line}"));
         }
     }
-    if let (Some(text), true) = (&text, given.has("dry-run")) {
-        let cancel = Cancel::new(None);
-        let request = Request { input: text.clone(), session, origin, cancel };
+    if let (Some(Message { text, images }), true) = (&message, given.has("dry-run")) {
+        let (input, images, cancel) = (text.clone(), images.clone(), Cancel::new(None));
+        let request = Request { input, images, session, origin, cancel };
         return say(&ready.agent.preview(&request)?);
     }
     let screen = Screen::new(env);
     // From here on a signal ends the turn, not the program. Threads come after this.
-    let signals = Signals::watch(screen.clone(), text.is_none().then_some(repl::warn));
+    let signals = Signals::watch(screen.clone(), message.is_none().then_some(repl::warn));
     if verbosity != Verbosity::Quiet {
         screen.spin();
     }
     if verbosity == Verbosity::Verbose {
         screen.note(&format!("bantam: session {}", origin.chat));
     }
-    let Some(text) = text else {
+    let Some(Message { text, images: attachments }) = message else {
         let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
         let talk = Talk::new(screen, verbosity, signals, origin.chat, models);
         return converse(&start, talk, ready.agent);
@@ -136,7 +137,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
         (_, true) => Show::Events,
         _ => Show::Text,
     };
-    let inbound = Inbound { origin, session, text, kind: Kind::Message };
+    let inbound = Inbound { origin, session, text, attachments, kind: Kind::Message };
     let view = View::new(show, verbosity, screen);
     gateway::serve(&Arc::new(ready.agent), Terminal { inbound, view, signals, result })?;
     let response = finished.recv().map_err(|_| Error::failed("the turn ended without a word"))?;

@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod attach;
 mod help;
 mod markdown;
 mod question;

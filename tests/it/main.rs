@@ -13,6 +13,7 @@ mod stored;
 
 mod agent;
 mod aimock;
+mod attach;
 mod cancel;
 mod config;
 mod crash;
@@ -20,6 +21,7 @@ mod demo;
 mod edits;
 mod exec;
 mod files;
+mod flags;
 mod grep;
 mod provider;
 mod race;
