@@ -25,6 +25,7 @@ use crate::session::{Files, Memory};
 use crate::template;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
+use crate::tool::think::Think;
 
 /// Where conversations are kept.
 #[derive(Clone)]
@@ -43,6 +44,10 @@ pub struct Parts<'a> {
     pub configured: bool,
     pub keep: Keep,
     pub stream: bool,
+    /// The names of the tools to offer; `None`: all there are.
+    pub tools: Option<Vec<String>>,
+    /// For one turn.
+    pub budget_tokens: Option<u64>,
 }
 
 /// An agent, and what its user should know about it.
@@ -69,36 +74,30 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let mut notices = Vec::new();
     let mut secrets = config.secrets(env);
     let provider = provider(parts, &mut notices, &mut secrets)?;
-    let workspace = workspace(home, config, env)?;
-    let exec = &config.tools.exec;
-    let setup = Setup {
-        way: Way::Bare,
-        network: exec.network,
-        workspace: workspace.clone(),
-        agent_dir: Some(home.agent()),
-        read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
-        write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
-        memory_mb: exec.memory_mb,
-    };
-    let hands = Arc::new(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)));
+    let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
-        .prompt(Prompt::from_files(home.agent(), workspace))
+        .tool(Think::new())
+        .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,
             timeout: Duration::from_secs(defaults.timeout),
+            budget_tokens: parts.budget_tokens,
             retry: Retry {
                 max: defaults.max_retries,
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
     builder = FileTool::all(&hands).fold(builder, Builder::tool);
+    let exec = &config.tools.exec;
     if exec.enabled {
-        let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
-        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect(), exec.network));
+        builder = builder.tool(Exec::new(hands, exec.timeout, passed(config, env), exec.network));
+    }
+    if let Some(names) = &parts.tools {
+        builder = builder.only(names);
     }
     builder = match &parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
@@ -107,7 +106,38 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     Ok(Ready { agent: builder.build()?, notices })
 }
 
-fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
+/// The hands that every tool call goes through.
+///
+/// # Errors
+/// A path of the configuration cannot be used.
+pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
+    let workspace = workspace(home, config, env)?;
+    let exec = &config.tools.exec;
+    let setup = Setup {
+        way: Way::Bare,
+        network: exec.network,
+        workspace,
+        agent_dir: Some(home.agent()),
+        read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
+        write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
+        memory_mb: exec.memory_mb,
+    };
+    Ok(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)))
+}
+
+/// The variables of the user's that every command gets.
+#[must_use]
+pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
+    let names = config.tools.exec.pass_env.iter();
+    names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
+}
+
+/// The model that answers. `notices` gets what its user should know about the choice, `secrets` the key, so that it can be
+/// struck wherever it turns up.
+///
+/// # Errors
+/// No model can be chosen, or its key cannot be had.
+pub fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
     let chosen = match parts.config.choose_model(parts.env)? {
         Choice::Model(model) => Some(*model),
         Choice::Nothing if parts.configured => {
@@ -168,7 +198,10 @@ fn local_model() -> Option<String> {
 }
 
 /// Where the agent works, absolute.
-fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
+///
+/// # Errors
+/// The current directory is needed to tell, and is gone.
+pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {
         return Ok(home.workspace());

@@ -189,13 +189,31 @@ impl Store for Files {
 }
 
 fn refuse_newer(lines: &[disk::Line], path: &Path) -> Result<()> {
-    match lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION) {
+    match newer(lines) {
         Some(v) => {
             let newer = format!("{} has format {v}, newer than this bantam's {VERSION}", path.display());
             Err(Error::config(newer).hint("use the newer bantam that wrote it, or another --session"))
         }
         None => Ok(()),
     }
+}
+
+/// What is wrong with a session file, by line, and how many bytes at its end a crash cut short. Looks only: what there is
+/// to mend, the next turn mends.
+///
+/// # Errors
+/// It cannot be read.
+pub fn inspect(path: &Path) -> Result<(Vec<String>, usize)> {
+    let (lines, mut damage, torn) = Journal::inspect(path).doing("reading the session")?;
+    if let Some(v) = newer(&lines) {
+        damage.push(format!("{}:1: format {v}, newer than this bantam's {VERSION}", path.display()));
+    }
+    Ok((damage, torn))
+}
+
+/// The version of the format, where it is one that this program does not know.
+fn newer(lines: &[disk::Line]) -> Option<u64> {
+    lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {

@@ -54,6 +54,9 @@ pub const COMMAND: Command = Command {
         Flag::new(None, "max-steps", "N", "requests to the model in this turn; the last is asked without tools"),
         Flag::new(None, "timeout", "SECS", "for the whole turn"),
         Flag::new(None, "max-tokens", "N", "of one reply"),
+        Flag::new(None, "budget-tokens", "N", "of all requests and replies of the turn together"),
+        Flag::new(None, "tools", "a,b", "offer the model these tools and no others"),
+        Flag::new(None, "no-tools", "", "offer it none"),
         Flag::new(Some('n'), "no-stdin", "", "do not read standard input"),
         Flag::new(None, "workspace", "DIR", "work there instead"),
     ],
@@ -83,7 +86,9 @@ struct Start<'a> {
 }
 
 fn ask(given: &Given, env: &Env) -> Result<u8> {
-    for (one, other) in [("quiet", "verbose"), ("json", "events"), ("new", "session"), ("new", "no-session")] {
+    for (one, other) in
+        [("quiet", "verbose"), ("json", "events"), ("new", "session"), ("new", "no-session"), ("tools", "no-tools")]
+    {
         if given.has(one) && given.has(other) {
             return Err(Error::usage(format!("--{one} and --{other} contradict each other")).hint("leave one out"));
         }
@@ -95,6 +100,8 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     };
     // What is wrong with the flags is told before anything is read.
     overrides(given, None)?;
+    tools(given)?;
+    given.number("budget-tokens")?;
     let chat = match given.value("session") {
         None if given.has("new") => fresh_chat(),
         key => key.unwrap_or("default").to_owned(),
@@ -185,12 +192,30 @@ impl Start<'_> {
             configured: file.is_some(),
             keep: if given.has("no-session") { Keep::InMemory(memory.clone()) } else { Keep::OnDisk },
             stream: !given.has("no-stream"),
+            tools: tools(given)?,
+            budget_tokens: given.number("budget-tokens")?,
         })?;
         if !given.has("dry-run") {
             app::make_workspace(home, &loaded.config, env)?;
         }
         Ok((loaded, ready))
     }
+}
+
+/// The tools that were chosen, if any were.
+fn tools(given: &Given) -> Result<Option<Vec<String>>> {
+    if given.has("no-tools") {
+        return Ok(Some(Vec::new()));
+    }
+    if !given.has("tools") {
+        return Ok(None);
+    }
+    let names = given.values("tools").flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    if names.is_empty() {
+        return Err(Error::usage("--tools names no tool").hint("--tools read_file,list_dir, or --no-tools"));
+    }
+    Ok(Some(names))
 }
 
 /// The flags that are settings, as the layer above the environment.

@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod attach;
+mod doctor;
 mod help;
 mod markdown;
 mod question;
@@ -19,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use args::{Command, Parsed};
 
 /// Every command.
-const COMMANDS: &[&Command] = &[&agent::COMMAND, &help::COMMAND];
+const COMMANDS: &[&Command] = &[&agent::COMMAND, &doctor::COMMAND, &help::COMMAND];
 
 /// Runs the program.
 #[must_use]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged};
-use crate::model::{Model, Reply};
+use crate::model::{Model, Reply, USAGE};
 
 /// An obvious fake of a well-known shape, which nobody told bantam about.
 const OTHER_KEY: &str = "sk-proj-0123456789fakefakefakefake";
@@ -57,4 +57,26 @@ fn what_a_dry_run_shows_is_what_is_sent() {
         *content = content.as_str().unwrap().split_once('\n').unwrap().1.into();
     }
     assert_eq!(shown, sent);
+}
+#[test]
+fn only_the_tools_that_were_chosen_are_offered() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("None.")]);
+    let home = Home::with(&model.config());
+    home.agent(["--tools", "read_file, list_dir", "-m", "hi"]).exits(0);
+    home.agent(["--no-tools", "-m", "hi"]).exits(0);
+    let offered = model.request(0);
+    assert!(offered.tools().contains(&"read_file") && !offered.tools().contains(&"exec"), "{:?}", offered.tools());
+    assert_eq!(model.request(1).body.get("tools"), None);
+    home.agent(["--tools", "raed_file", "-m", "hi"]).exits(2).fails_with_a_hint().says("read_file");
+    home.agent(["--tools", ",", "-m", "hi"]).exits(2).fails_with_a_hint();
+    home.agent(["--tools", "exec", "--no-tools", "-m", "hi"]).exits(2).fails_with_a_hint();
+}
+
+#[test]
+fn a_turn_that_has_spent_its_budget_asks_no_more_and_exits_6() {
+    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." }))]);
+    let home = Home::with(&model.config());
+    let budget = USAGE.2.to_string();
+    home.agent(["--budget-tokens", &budget, "-m", "look"]).exits(6).fails_with_a_hint().says("--budget-tokens");
+    home.agent(["--budget-tokens", "none", "-m", "look"]).exits(2).fails_with_a_hint();
 }

@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::stored::Session;
+use crate::system::{Withheld, withhold};
 
 /// What a person sees of what a terminal was sent: without escape sequences and carriage returns.
 pub fn seen(text: &str) -> String {
@@ -166,6 +167,7 @@ impl Home {
             prelude: "",
             cwd: self.root.join("cwd"),
             columns: None,
+            withheld: &[],
         }
     }
 
@@ -275,6 +277,7 @@ pub struct Bantam<'h> {
     prelude: &'static str,
     cwd: PathBuf,
     columns: Option<u32>,
+    withheld: &'static [Withheld],
 }
 
 impl<'h> Bantam<'h> {
@@ -354,6 +357,12 @@ impl<'h> Bantam<'h> {
 
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
+        self
+    }
+
+    /// Has the kernel refuse some system calls to it and to all that it starts.
+    pub fn on_a_system_without(mut self, withheld: &'static [Withheld]) -> Self {
+        self.withheld = withheld;
         self
     }
 
@@ -440,6 +449,7 @@ impl<'h> Bantam<'h> {
             }
         });
         command.stderr(Stdio::piped());
+        withhold(&mut command, self.withheld);
         command
     }
 }
