@@ -7,11 +7,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::agent::context::Prompt;
-use crate::agent::{Agent, Limits};
+use crate::agent::{Agent, Builder, Limits};
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Choice, Config, Env, Model, keys};
 use crate::error::{Context, Error, Result};
+use crate::guard::Guard;
 use crate::hands::wire::Setup;
 use crate::hands::{Hands, Way};
 use crate::http::{Client, Outgoing, Part, Settings};
@@ -23,7 +24,7 @@ use crate::secret::{Redactor, Secret};
 use crate::session::{Files, Memory};
 use crate::template;
 use crate::tool::exec::Exec;
-use crate::tool::files::{ListDir, ReadFile};
+use crate::tool::files::FileTool;
 use crate::tool::think::Think;
 
 /// Whether conversations are kept.
@@ -63,28 +64,12 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let mut notices = Vec::new();
     let mut secrets = config.secrets(env);
     let provider = provider(parts, &mut notices, &mut secrets)?;
-    let workspace = workspace(home, config, env)?;
-    if !workspace.is_dir() {
-        template::write("workspace", &workspace).doing("making the workspace")?;
-    }
-    let exec = &config.tools.exec;
-    let setup = Setup {
-        way: Way::Bare,
-        network: exec.network,
-        workspace: workspace.clone(),
-        agent_dir: Some(home.agent()),
-        read_paths: config.tools.read_paths.clone(),
-        write_paths: config.tools.write_paths.clone(),
-        memory_mb: exec.memory_mb,
-    };
-    let hands = Arc::new(Hands::new(setup, exec.sandbox));
+    let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
-        .tool(ListDir::new(hands.clone()))
-        .tool(ReadFile::new(hands.clone()))
         .tool(Think::new())
-        .prompt(Prompt::from_files(home.agent(), workspace))
+        .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
         .limits(Limits {
@@ -96,9 +81,10 @@ pub fn build(parts: &Parts) -> Result<Ready> {
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
+    builder = FileTool::all(&hands).fold(builder, Builder::tool);
+    let exec = &config.tools.exec;
     if exec.enabled {
-        let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
-        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect()));
+        builder = builder.tool(Exec::new(hands, exec.timeout, passed(config, env), exec.network));
     }
     if let Some(names) = &parts.tools {
         builder = builder.only(names);
@@ -110,7 +96,41 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     Ok(Ready { agent: builder.build()?, notices })
 }
 
-fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
+/// The hands that every tool call goes through. The workspace is made from the template when it is missing.
+///
+/// # Errors
+/// The workspace cannot be made.
+pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
+    let workspace = workspace(home, config, env)?;
+    if !workspace.is_dir() {
+        template::write("workspace", &workspace).doing("making the workspace")?;
+    }
+    let exec = &config.tools.exec;
+    let setup = Setup {
+        way: Way::Bare,
+        network: exec.network,
+        workspace,
+        agent_dir: Some(home.agent()),
+        read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
+        write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
+        memory_mb: exec.memory_mb,
+    };
+    Ok(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)))
+}
+
+/// The variables of the user's that every command gets.
+#[must_use]
+pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
+    let names = config.tools.exec.pass_env.iter();
+    names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
+}
+
+/// The model that answers. `notices` gets what its user should know about the choice, `secrets` the key, so that it can be
+/// struck wherever it turns up.
+///
+/// # Errors
+/// No model can be chosen, or its key cannot be had.
+pub fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
     let chosen = match parts.config.choose_model(parts.env)? {
         Choice::Model(model) => Some(*model),
         Choice::Nothing if parts.configured => {
@@ -171,14 +191,48 @@ fn local_model() -> Option<String> {
 }
 
 /// Where the agent works, absolute.
-fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
+///
+/// # Errors
+/// The current directory is needed to tell, and is gone.
+pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {
         return Ok(home.workspace());
     }
-    let path = match (written.strip_prefix("~/"), env.get("HOME")) {
-        (Some(rest), Some(user)) => Path::new(user).join(rest),
+    let workspace = absolute(written, env).doing("finding the workspace")?;
+    apart(home, &workspace, "agents.defaults.workspace")?;
+    Ok(workspace)
+}
+
+/// The trees that a setting opens to the tools.
+fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
+    let mut trees = Vec::new();
+    for path in written.iter().filter(|path| !path.is_empty()) {
+        let tree = absolute(path, env).doing(setting)?;
+        apart(home, &tree, setting)?;
+        trees.push(tree);
+    }
+    Ok(trees)
+}
+
+fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
+    std::path::absolute(match (written.strip_prefix('~'), env.get("HOME")) {
+        (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => PathBuf::from(format!("{user}{rest}")),
         _ => PathBuf::from(written),
-    };
-    std::path::absolute(path).doing("finding the workspace")
+    })
+}
+
+/// Keeps tools away from the keys, the conversations and what the agent obeys: no tree of theirs may hold the home, nor
+/// lie in it, but for the workspace there.
+fn apart(home: &Home, tree: &Path, setting: &str) -> Result<()> {
+    // By what links lead to, as far as it is there; a tree that is not there yet has none.
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (root, tree) = (real(home.root()), real(tree));
+    let within = tree.strip_prefix(&root).is_ok_and(|below| !below.starts_with("workspace"));
+    if within || root.starts_with(&tree) {
+        let (tree, root) = (tree.display(), root.display());
+        return Err(Error::config(format!("{setting}: {tree} would open bantam's own files in {root} to its tools"))
+            .hint("name a directory that neither holds nor lies in that one, or move it with BANTAM_HOME"));
+    }
+    Ok(())
 }

@@ -52,6 +52,18 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
+/// Removes a file, or a directory with all that is in it. What is not there is removed already.
+///
+/// # Errors
+/// What the file system says.
+pub fn remove(path: &Path) -> Result<()> {
+    let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    match if is_dir { fs_err::remove_dir_all(path) } else { fs_err::remove_file(path) } {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        result => Ok(result?),
+    }
+}
+
 /// Makes what was created or renamed in `dir` survive a power cut.
 fn sync_dir(dir: &Path) -> Result<()> {
     Ok(File::open(dir)?.sync_all()?)
@@ -190,6 +202,20 @@ impl Journal {
         let len = whole as u64;
         let journal = Self { file, path: path.to_owned(), len, synced: len, next, suspect: false };
         Ok(Some(Opened { journal, lines, damage }))
+    }
+
+    /// Reads a journal without touching it: its good lines, one sentence for each line that is not as it should be, and
+    /// how many bytes at its end [`Journal::open`] would mend away.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn inspect(path: &Path) -> Result<(Vec<Line>, Vec<String>, usize)> {
+        let mut bytes = Vec::new();
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path)?.read_to_end(&mut bytes)?;
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let mut damage = Vec::new();
+        let (lines, _) = parse(&bytes[..whole], path, &mut damage);
+        Ok((lines, damage, bytes.len() - whole))
     }
 
     /// The `seq` that the next line will have.

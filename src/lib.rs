@@ -10,6 +10,7 @@
 //! | 5 | [`app`] | the one place that names concrete types and wires them together |
 //! | 4 | [`gateway`] | the dispatcher, one worker for each conversation |
 //! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), the builder |
+//! | 3 | [`doctor`] | is everything well (`home`, `model`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: retry (`mod`), the OpenAI API (`openai`, `replies`, `stream`, `errors`), the `demo` |
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings, its four layers, vendors and the choice of a model |
@@ -18,6 +19,7 @@
 //! | 1 | [`session`] | conversations on disk |
 //! | 1 | [`template`] | the files a new home starts with |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
+//! | 0 | [`guard`] | the hosts that a model may make this program connect to |
 //! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`] | one resource each |
 //!
 //! # Where a new thing goes
@@ -39,8 +41,10 @@ pub mod child;
 pub mod cli;
 pub mod config;
 pub mod disk;
+pub mod doctor;
 pub mod error;
 pub mod gateway;
+pub mod guard;
 pub mod hands;
 pub mod http;
 pub mod message;

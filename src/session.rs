@@ -4,6 +4,7 @@
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on are not history.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -122,7 +123,7 @@ impl Store for Files {
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
             return Ok(session);
         };
-        if let Some(v) = opened.lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION) {
+        if let Some(v) = newer(&opened.lines) {
             return Err(Error::config(format!(
                 "{} has format {v}, newer than this bantam's {VERSION}",
                 path.display()
@@ -162,6 +163,24 @@ impl Store for Files {
         session.next = held.journal.as_ref().map_or(session.next, Journal::next);
         Ok(())
     }
+}
+
+/// What is wrong with a session file, by line, and how many bytes at its end a crash cut short. Looks only: what there is
+/// to mend, the next turn mends.
+///
+/// # Errors
+/// It cannot be read.
+pub fn inspect(path: &Path) -> Result<(Vec<String>, usize)> {
+    let (lines, mut damage, torn) = Journal::inspect(path).doing("reading the session")?;
+    if let Some(v) = newer(&lines) {
+        damage.push(format!("{}:1: format {v}, newer than this bantam's {VERSION}", path.display()));
+    }
+    Ok((damage, torn))
+}
+
+/// The version of the format, where it is one that this program does not know.
+fn newer(lines: &[disk::Line]) -> Option<u64> {
+    lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {
@@ -217,7 +236,8 @@ fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
                 for call_id in calls {
                     let found = results.iter().position(|r| r.call_id == call_id).map(|at| results.swap_remove(at));
                     let result = found.unwrap_or_else(|| {
-                        let lost = ToolResult { call_id, content: INTERRUPTED.to_owned(), is_error: true };
+                        let content = INTERRUPTED.to_owned();
+                        let lost = ToolResult { call_id, content, is_error: true, images: Vec::new() };
                         added.push(Message::ToolResult(lost.clone()));
                         lost
                     });
@@ -275,11 +295,12 @@ mod tests {
     }
 
     fn answers(id: &str, content: &str) -> Message {
-        Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), is_error: false })
+        Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), ..ToolResult::default() })
     }
 
     fn lost(id: &str) -> Message {
-        Message::ToolResult(ToolResult { call_id: id.into(), content: INTERRUPTED.into(), is_error: true })
+        let content = INTERRUPTED.into();
+        Message::ToolResult(ToolResult { call_id: id.into(), content, is_error: true, images: Vec::new() })
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod doctor;
 mod help;
 mod terminal;
 
@@ -14,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use args::{Command, Parsed};
 
 /// Every command.
-const COMMANDS: &[&Command] = &[&agent::COMMAND, &help::COMMAND];
+const COMMANDS: &[&Command] = &[&agent::COMMAND, &doctor::COMMAND, &help::COMMAND];
 
 /// Runs the program.
 #[must_use]

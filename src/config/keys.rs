@@ -41,6 +41,27 @@ pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
     }
 }
 
+/// Where [`resolve`] would look, for people.
+#[must_use]
+pub fn source(written: &Secret) -> String {
+    let text = written.reveal().trim();
+    if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
+        format!("the variable {name}")
+    } else if let Some(path) = text.strip_prefix("file:") {
+        format!("the file {}", path.trim())
+    } else if is_command(written) {
+        "a command".to_owned()
+    } else {
+        "written out".to_owned()
+    }
+}
+
+/// Whether [`resolve`] would run a program.
+#[must_use]
+pub fn is_command(written: &Secret) -> bool {
+    written.reveal().trim().starts_with("cmd:")
+}
+
 /// A relative path is looked for where systemd puts credentials.
 fn from_file(path: &str, env: &Env) -> Result<String> {
     let path = match (path.strip_prefix("~/"), env.get("HOME"), env.get("CREDENTIALS_DIRECTORY")) {

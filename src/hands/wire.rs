@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::jail::Way;
 use crate::child::Network;
@@ -30,7 +31,7 @@ pub struct Setup {
     pub agent_dir: Option<PathBuf>,
     /// Trees it may read besides; absolute.
     pub read_paths: Vec<PathBuf>,
-    /// Trees it may change besides; absolute.
+    /// Trees it may read and change besides; absolute.
     pub write_paths: Vec<PathBuf>,
     /// The most data memory a process of it may have, in MiB; 0 for no limit.
     pub memory_mb: u64,
@@ -45,20 +46,9 @@ impl Setup {
 
 /// The one thing a hands process does.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case", tag = "do")]
+#[serde(rename_all = "snake_case")]
 pub enum Job {
-    ListDir {
-        path: String,
-        /// Levels to go down; 1 is the directory alone.
-        depth: u32,
-    },
-    ReadFile {
-        path: String,
-        /// The first line to give, from 1.
-        offset: u64,
-        /// Lines to give.
-        limit: u64,
-    },
+    File(FileJob),
     Exec {
         command: String,
         working_dir: String,
@@ -70,23 +60,65 @@ pub enum Job {
     Layers,
 }
 
+/// A job with files, as a call asks for it. Paths are relative to the workspace, or absolute and within one of the trees.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum FileJob {
+    ListDir {
+        path: String,
+        /// Levels to go down; 1 is the directory alone.
+        depth: Option<u32>,
+    },
+    ReadFile {
+        path: String,
+        /// The first line to give, from 1.
+        offset: Option<u64>,
+        /// Lines to give.
+        limit: Option<u64>,
+    },
+    Grep {
+        pattern: String,
+        path: Option<String>,
+        /// Which files to look into: by name, or by path when it has a slash.
+        glob: Option<String>,
+        /// Lines to give.
+        max: Option<usize>,
+    },
+    WriteFile {
+        path: String,
+        content: String,
+    },
+    AppendFile {
+        path: String,
+        content: String,
+    },
+    EditFile {
+        path: String,
+        old_text: String,
+        new_text: String,
+        replace_all: Option<bool>,
+    },
+}
+
 impl Job {
     /// How long the job may take by itself, in seconds; past that and some grace the process is ended from outside.
     #[must_use]
     pub fn seconds(&self) -> u64 {
         match self {
             Self::Exec { timeout_secs, .. } => *timeout_secs,
-            Self::ListDir { .. } | Self::ReadFile { .. } | Self::Layers => 60,
+            Self::File(_) | Self::Layers => 60,
         }
     }
 }
 
 /// The header of a reply.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case", tag = "reply")]
+#[serde(rename_all = "snake_case")]
 pub enum Header {
     /// The body is the text asked for.
     Text,
+    /// The body is an image file.
+    Image { kind: ImageKind },
     /// The job could not be done; the reason is for the model.
     Refused { why: String },
     /// This way of confining itself is not to be had here. Sent in place of reading the job.
@@ -97,6 +129,54 @@ pub enum Header {
         /// Bytes it printed beyond those in the body.
         dropped: u64,
     },
+}
+
+/// The images that models can see.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageKind {
+    Png,
+    Jpeg,
+    Gif,
+    Webp,
+}
+
+impl ImageKind {
+    /// By the first bytes of a file, as the formats define them.
+    #[must_use]
+    pub fn of(start: &[u8]) -> Option<Self> {
+        match start {
+            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some(Self::Png),
+            [0xff, 0xd8, 0xff, ..] => Some(Self::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Self::Gif),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::Webp),
+            _ => None,
+        }
+    }
+
+    /// The IANA media type.
+    #[must_use]
+    pub fn mime(self) -> &'static str {
+        match self {
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Gif => "image/gif",
+            Self::Webp => "image/webp",
+        }
+    }
+}
+
+impl Header {
+    /// The error for a caller that asked for something else.
+    #[must_use]
+    pub fn refusal(self) -> Error {
+        match self {
+            Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
+            Self::Text | Self::Image { .. } | Self::Exited { .. } => {
+                Error::failed("the hands answered another question")
+            }
+        }
+    }
 }
 
 /// How a command ended.
@@ -144,7 +224,10 @@ pub fn receive_job(from: &mut impl Read) -> Result<Job> {
     }
     let mut bytes = vec![0; len];
     from.read_exact(&mut bytes)?;
-    serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string())).doing("reading the job")
+    // By way of a `Value`, as tools read their arguments: a second reader of jobs would cost 10 KB of program.
+    let job: Value =
+        serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string())).doing("reading the job")?;
+    Job::deserialize(&job).map_err(|e| Error::failed(e.to_string())).doing("reading the job")
 }
 
 /// # Errors
@@ -185,6 +268,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_job_arrives_as_it_was_sent() {
+        let exec = Job::Exec { command: "ls".into(), working_dir: ".".into(), timeout_secs: 1, env: Vec::new() };
+        let grep = FileJob::Grep { pattern: "a".into(), path: Some("文".into()), glob: None, max: Some(3) };
+        for job in [exec, Job::File(grep)] {
+            let mut bytes = Vec::new();
+            send_job(&mut bytes, &job).unwrap();
+            assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
+        }
+    }
+
+    #[test]
     fn a_reply_arrives_as_it_was_sent() {
         let reply = Reply { header: Header::Exited { end: End::Signal(9), dropped: 3 }, body: vec![0, 255, 10] };
         let mut bytes = Vec::new();
@@ -198,7 +292,7 @@ mod tests {
         assert!(receive_reply(&mut huge.as_slice()).unwrap_err().message.contains("too long"));
         let not_json = [&2u32.to_be_bytes()[..], &0u32.to_be_bytes()[..], b"{]"].concat();
         assert!(receive_reply(&mut not_json.as_slice()).is_err());
-        let unknown = br#"{"reply":"grant"}"#;
+        let unknown = br#"{"grant":{}}"#;
         let len = u32::try_from(unknown.len()).unwrap().to_be_bytes();
         let bytes = [&len[..], &0u32.to_be_bytes()[..], &unknown[..]].concat();
         assert!(receive_reply(&mut bytes.as_slice()).is_err());

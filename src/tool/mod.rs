@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::{ToolCall, ToolResult};
+use crate::message::{Image, ToolCall, ToolResult};
 use crate::secret::Redactor;
 use crate::text::{clip, nearest, one_line};
 use pages::{Pages, ReadMore};
@@ -51,6 +51,7 @@ pub struct ToolOutput {
     pub text: String,
     /// It ran, and what it did failed: a command's exit code, say.
     pub failed: bool,
+    pub images: Vec<Image>,
 }
 
 impl ToolOutput {
@@ -265,7 +266,7 @@ impl Ready<'_> {
         let mut content = self.redactor.strike(output.text);
         // A NUL is no text, and some servers refuse it.
         content.retain(|c| c != '\0');
-        ToolResult { call_id: self.call.id.clone(), content, is_error: output.failed }
+        ToolResult { call_id: self.call.id.clone(), content, is_error: output.failed, images: output.images }
     }
 }
 

@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::stored::Session;
+use crate::system::{Withheld, withhold};
 
 /// The API key of every test, an obvious fake. Long enough and odd enough to be found anywhere.
 pub const CANARY: &str = "sk-test-canary-4f1d8a6be2c97035";
@@ -149,7 +150,9 @@ impl Home {
             unset: None,
             stdin: Stdin::Null,
             stdout: Stdout::Caught,
+            prelude: "",
             cwd: self.root.join("cwd"),
+            withheld: &[],
         }
     }
 
@@ -254,7 +257,9 @@ pub struct Bantam<'h> {
     unset: Option<&'static str>,
     stdin: Stdin,
     stdout: Stdout,
+    prelude: &'static str,
     cwd: PathBuf,
+    withheld: &'static [Withheld],
 }
 
 impl<'h> Bantam<'h> {
@@ -314,8 +319,20 @@ impl<'h> Bantam<'h> {
         self
     }
 
+    /// Has a shell do this first, to limit what bantam may use.
+    pub fn after(mut self, prelude: &'static str) -> Self {
+        self.prelude = prelude;
+        self
+    }
+
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
+        self
+    }
+
+    /// Has the kernel refuse some system calls to it and to all that it starts.
+    pub fn on_a_system_without(mut self, withheld: &'static [Withheld]) -> Self {
+        self.withheld = withheld;
         self
     }
 
@@ -369,13 +386,13 @@ impl<'h> Bantam<'h> {
             let line = shell_words::join(line.map(|word| word.into_string().unwrap()));
             typescript.args(["-qefc", &line, "/dev/null"]);
             typescript
-        } else if closing.is_empty() {
+        } else if closing.is_empty() && self.prelude.is_empty() {
             let mut direct = Command::new(program);
             direct.args(&self.args);
             direct
         } else {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", &format!("exec \"$0\" \"$@\" {closing}"), program]);
+            shell.args(["-c", &format!("{}\nexec \"$0\" \"$@\" {closing}", self.prelude), program]);
             shell.args(&self.args);
             shell
         };
@@ -400,6 +417,7 @@ impl<'h> Bantam<'h> {
             }
         });
         command.stderr(Stdio::piped());
+        withhold(&mut command, self.withheld);
         command
     }
 }

@@ -3,10 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod desk;
 mod harness;
+mod lacking;
 mod marker;
 mod model;
+mod network;
 mod stored;
+mod system;
 
 mod agent;
 mod aimock;
@@ -15,8 +19,12 @@ mod config;
 mod crash;
 mod demo;
 mod discipline;
+mod doctor;
+mod edits;
 mod exec;
 mod files;
+mod grep;
 mod provider;
+mod race;
 mod secrets;
 mod session;
