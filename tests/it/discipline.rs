@@ -1,5 +1,6 @@
 //! Tool discipline: whatever a model calls, and however, each call has one result, and the user gets an answer.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -57,6 +58,73 @@ fn wrong_arguments_are_told_in_a_sentence_that_names_them() {
         assert!(result.starts_with("error: the arguments of ") && result.ends_with(says), "{result}");
         assert!(!result.contains('\n'), "{result}");
     }
+}
+
+#[test]
+fn a_negative_count_is_told_by_its_name() {
+    let model = Model::answering(|request, n| {
+        if n > 0 {
+            return Reply::text("Done.");
+        }
+        let tools = request.body["tools"].as_array().unwrap();
+        let calls = tools.iter().flat_map(|tool| {
+            let (name, schema) = (tool["function"]["name"].as_str().unwrap(), &tool["function"]["parameters"]);
+            let required = schema["required"].as_array().unwrap();
+            let properties = schema["properties"].as_object().unwrap();
+            let counts = properties.iter().filter(|(_, schema)| schema["type"] == "integer").map(|(count, _)| count);
+            counts.map(move |count| {
+                let mut arguments: Value =
+                    json!(required.iter().map(|name| (name.as_str().unwrap(), "1")).collect::<BTreeMap<_, _>>());
+                arguments[count] = json!(-1);
+                call(&format!("{name}.{count}"), name, &arguments)
+            })
+        });
+        Reply::calls(calls)
+    });
+    Home::with(&model.config()).agent(["-m", "go"]).exits(0);
+    let request = model.request(1);
+    let results: Vec<&Value> = request.messages().into_iter().filter(|message| message["role"] == "tool").collect();
+    assert!(results.len() >= 6, "{results:?}");
+    for result in results {
+        let (_, count) = result["tool_call_id"].as_str().unwrap().split_once('.').unwrap();
+        let says = format!("\"{count}\" was -1 and should be at least ");
+        assert!(result["content"].as_str().unwrap().contains(&says), "{result}");
+    }
+}
+
+#[test]
+fn each_call_is_told_to_a_person_in_one_line() {
+    let calls = [
+        ("list_dir", json!({ "path": "." }), "list_dir ."),
+        ("read_file", json!({ "path": "notes.txt" }), "read_file notes.txt"),
+        ("grep", json!({ "pattern": "t.o" }), "grep t.o ."),
+        ("write_file", json!({ "path": "a.txt", "content": "long\nand no one's business" }), "write_file a.txt"),
+        ("append_file", json!({ "path": "a.txt", "content": "more" }), "append_file a.txt"),
+        ("edit_file", json!({ "path": "a.txt", "old_text": "long", "new_text": "short" }), "edit_file a.txt"),
+        ("exec", json!({ "command": "cat a.txt\n# \u{1b}[31mred", "working_dir": "." }), "exec cat a.txt # [31mred"),
+        ("exec", json!({ "command": "pwd", "working_dir": "memory" }), "exec pwd (in memory)"),
+        ("think", json!({ "thought": "so\nfar" }), "think so far"),
+        ("read_more", json!({ "result_id": "r3", "page": 2 }), "read_more r3 page 2"),
+        (
+            "exce",
+            json!({ "command": "pwd" }),
+            "exce cannot be run: there is no tool called \"exce\"; did you mean exec?",
+        ),
+        ("exec", json!({}), "exec cannot be run: the arguments of exec do not fit: \"command\" is missing"),
+    ];
+    let made = calls.iter().enumerate().map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
+    let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
+    let home = unjailed(&model);
+    home.write("workspace/notes.txt", "two\n");
+    let run = home.agent(["-v", "-m", "go"]);
+    run.exits(0);
+    let lines: Vec<&str> = run.stderr.lines().filter_map(|line| line.strip_prefix("· ")).collect();
+    for (name, _, says) in &calls {
+        assert!(lines.iter().any(|line| line.starts_with(says)), "{name}: no {says:?} in {lines:#?}");
+    }
+    let offered = model.request(0);
+    let told = |tool: &&str| calls.iter().any(|(name, ..)| name == tool);
+    assert!(offered.tools().iter().all(told), "a tool is missing here: {:?}", offered.tools());
 }
 
 #[test]
