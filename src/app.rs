@@ -27,11 +27,12 @@ use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
 use crate::tool::think::Think;
 
-/// Whether conversations are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where conversations are kept.
+#[derive(Clone)]
 pub enum Keep {
     OnDisk,
-    Nothing,
+    /// As long as this is there.
+    InMemory(Arc<Memory>),
 }
 
 /// What an agent is made from.
@@ -55,10 +56,19 @@ pub struct Ready {
     pub notices: Vec<String>,
 }
 
-/// Puts the agent together. The workspace is made from the template when it is missing.
+/// Makes the workspace from the template when it is missing.
 ///
 /// # Errors
-/// No model can be chosen, or the workspace cannot be made.
+/// It cannot be made.
+pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
+    let workspace = workspace(home, config, env)?;
+    if workspace.is_dir() { Ok(()) } else { template::write("workspace", &workspace).doing("making the workspace") }
+}
+
+/// Puts the agent together. Writes nothing.
+///
+/// # Errors
+/// No model can be chosen.
 pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
@@ -89,9 +99,9 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     if let Some(names) = &parts.tools {
         builder = builder.only(names);
     }
-    builder = match parts.keep {
+    builder = match &parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
-        Keep::Nothing => builder.store(Memory::default()),
+        Keep::InMemory(memory) => builder.store(memory.clone()),
     };
     Ok(Ready { agent: builder.build()?, notices })
 }
@@ -102,9 +112,6 @@ pub fn build(parts: &Parts) -> Result<Ready> {
 /// The workspace cannot be made.
 pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     let workspace = workspace(home, config, env)?;
-    if !workspace.is_dir() {
-        template::write("workspace", &workspace).doing("making the workspace")?;
-    }
     let exec = &config.tools.exec;
     let setup = Setup {
         way: Way::Bare,

@@ -274,6 +274,37 @@ impl Journal {
     }
 }
 
+/// Reads a journal and changes nothing: the good lines, and one sentence for each thing that is not as it should be.
+/// `None` when there is no file. Needs no lock: lines are only ever appended, so what is under way is at the end.
+///
+/// # Errors
+/// It is no regular file, or what the file system says.
+pub fn read_journal(path: &Path) -> Result<Option<(Vec<Line>, Vec<String>)>> {
+    // Non-blocking, or a pipe of that name would be waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        result => result?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(Error::failed(format!("{} is not a regular file", path.display())));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let mut damage = Vec::new();
+    let (lines, _) = parse(&bytes[..whole], path, &mut damage);
+    if whole < bytes.len() {
+        let number = bytes[..whole].iter().filter(|b| **b == b'\n').count() + 1;
+        let rest = bytes.len() - whole;
+        damage.push(format!(
+            "{}:{number}: the line is not complete ({rest} bytes): cut short, or being written",
+            path.display()
+        ));
+    }
+    Ok(Some((lines, damage)))
+}
+
 /// What of a torn tail is kept aside: a longer one is hardly a record of ours.
 const MOST_TORN: usize = 1 << 20;
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -76,11 +76,31 @@ pub trait Store: Send + Sync {
     /// what the file system says.
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session>;
 
+    /// The history of the conversation `name` as it is now. Changes nothing and waits for nobody.
+    ///
+    /// # Errors
+    /// [`Kind::Config`] when a newer program wrote it, and what the file system says.
+    fn peek(&self, name: &str) -> Result<Vec<Message>>;
+
     /// Appends to a loaded conversation; `now` is the time of what is appended. Does not touch `session.messages`.
     ///
     /// # Errors
     /// What the file system says; nothing is appended then.
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()>;
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
+        (**self).load(name, cancel)
+    }
+
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        (**self).peek(name)
+    }
+
+    fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
+        (**self).append(session, entries, durability, now)
+    }
 }
 
 /// Conversations as files below `$BANTAM_HOME/sessions`.
@@ -123,13 +143,7 @@ impl Store for Files {
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
             return Ok(session);
         };
-        if let Some(v) = newer(&opened.lines) {
-            return Err(Error::config(format!(
-                "{} has format {v}, newer than this bantam's {VERSION}",
-                path.display()
-            ))
-            .hint("use the newer bantam that wrote it, or another --session"));
-        }
+        refuse_newer(&opened.lines, &path)?;
         session.damage = opened.damage;
         session.next = opened.journal.next();
         session.messages = replay(opened.lines);
@@ -142,6 +156,15 @@ impl Store for Files {
             self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
         }
         Ok(session)
+    }
+
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        let path = self.home.session(name);
+        let (lines, _) = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
+        refuse_newer(&lines, &path)?;
+        let mut messages = replay(lines);
+        pair(&mut messages);
+        Ok(messages)
     }
 
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
@@ -181,6 +204,13 @@ pub fn inspect(path: &Path) -> Result<(Vec<String>, usize)> {
 /// The version of the format, where it is one that this program does not know.
 fn newer(lines: &[disk::Line]) -> Option<u64> {
     lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)
+}
+
+fn refuse_newer(lines: &[disk::Line], path: &Path) -> Result<()> {
+    newer(lines).map_or(Ok(()), |v| {
+        let newer = format!("{} has format {v}, newer than this bantam's {VERSION}", path.display());
+        Err(Error::config(newer).hint("use the newer bantam that wrote it, or another --session"))
+    })
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {
@@ -259,11 +289,15 @@ pub struct Memory {
 
 impl Store for Memory {
     fn load(&self, name: &str, _: &Cancel) -> Result<Session> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut messages = kept.get(name).cloned().unwrap_or_default();
+        let mut messages = self.peek(name)?;
         let next = messages.len() as u64;
         pair(&mut messages);
         Ok(Session { name: name.to_owned(), messages, damage: Vec::new(), next, held: None })
+    }
+
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(kept.get(name).cloned().unwrap_or_default())
     }
 
     fn append(&self, session: &mut Session, entries: &[Entry], _: Durability, now: SystemTime) -> Result<()> {

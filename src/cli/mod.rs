@@ -4,6 +4,10 @@ mod agent;
 mod args;
 mod doctor;
 mod help;
+mod markdown;
+mod question;
+mod repl;
+mod screen;
 mod terminal;
 
 use std::ffi::OsString;

@@ -26,5 +26,8 @@ mod files;
 mod grep;
 mod provider;
 mod race;
+mod repl;
 mod secrets;
 mod session;
+mod templates;
+mod terminal;
