@@ -16,7 +16,7 @@
 //! | 1 | [`config`] | the table of settings, its four layers, vendors and the choice of a model |
 //! | 1 | [`http`] | the one maker of HTTP requests |
 //! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
-//! | 1 | [`session`] | conversations on disk |
+//! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
 //! | 1 | [`template`] | the files a new home starts with |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |

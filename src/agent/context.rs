@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::beneath;
 use crate::bus::Origin;
 use crate::template;
+use crate::text::fence;
 use crate::tool::Registry;
 
 type Part = Box<dyn Fn() -> String + Send + Sync>;
@@ -56,8 +57,7 @@ impl Prompt {
         }
         let mut list = String::new();
         for spec in tools.specs() {
-            let what = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
-            list.push_str(&format!("- {}: {}\n", spec.name, what.trim_end_matches('.')));
+            list.push_str(&format!("- {}: {}\n", spec.name, spec.purpose()));
         }
         built.section("TOOLS", &list);
         if let Some(workspace) = &self.workspace {
@@ -85,8 +85,7 @@ fn fenced(text: &str) -> String {
     if text.trim().is_empty() {
         return String::new();
     }
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
+    let fence = fence(text);
     format!("{fence}\n{}\n{fence}", text.trim())
 }
 
