@@ -26,6 +26,7 @@ use crate::template;
 use crate::tool::Tool;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
+use crate::tool::think::Think;
 
 /// Whether conversations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,10 @@ pub struct Parts<'a> {
     pub configured: bool,
     pub keep: Keep,
     pub stream: bool,
+    /// The names of the tools to offer; `None`: all there are.
+    pub tools: Option<Vec<String>>,
+    /// For one turn.
+    pub budget_tokens: Option<u64>,
 }
 
 /// An agent, and what its user should know about it.
@@ -60,25 +65,26 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let mut notices = Vec::new();
     let mut secrets = config.secrets(env);
     let provider = provider(parts, &mut notices, &mut secrets)?;
-    let workspace = workspace(home, config, env)?;
-    if !workspace.is_dir() {
-        template::write("workspace", &workspace).doing("making the workspace")?;
-    }
+    let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
-        .tools(tools(home, config, env)?)
-        .prompt(Prompt::from_files(home.agent(), workspace))
+        .tools(tools_with(&hands, config, env))
+        .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,
             timeout: Duration::from_secs(defaults.timeout),
+            budget_tokens: parts.budget_tokens,
             retry: Retry {
                 max: defaults.max_retries,
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
+    if let Some(names) = &parts.tools {
+        builder = builder.only(names);
+    }
     builder = match parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
         Keep::Nothing => builder.store(Memory::default()),
@@ -89,8 +95,34 @@ pub fn build(parts: &Parts) -> Result<Ready> {
 /// Every tool that the configuration allows. Needs no model and no key, and makes no files.
 ///
 /// # Errors
-/// The workspace cannot be named.
+/// A path of the configuration cannot be used.
 pub fn tools(home: &Home, config: &Config, env: &Env) -> Result<Vec<Box<dyn Tool>>> {
+    Ok(tools_with(&Arc::new(hands_of(home, config, env)?), config, env))
+}
+
+fn tools_with(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
+    let mut tools: Vec<Box<dyn Tool>> = vec![Box::new(Think::new())];
+    tools.extend(FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>));
+    let exec = &config.tools.exec;
+    if exec.enabled {
+        tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
+    }
+    tools
+}
+
+/// The hands that every tool call goes through. The workspace is made from the template when it is missing.
+///
+/// # Errors
+/// The workspace cannot be made.
+pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
+    let hands = hands_of(home, config, env)?;
+    if !hands.workspace().is_dir() {
+        template::write("workspace", hands.workspace()).doing("making the workspace")?;
+    }
+    Ok(hands)
+}
+
+fn hands_of(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     let exec = &config.tools.exec;
     let setup = Setup {
         way: Way::Bare,
@@ -101,16 +133,22 @@ pub fn tools(home: &Home, config: &Config, env: &Env) -> Result<Vec<Box<dyn Tool
         write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
         memory_mb: exec.memory_mb,
     };
-    let hands = Arc::new(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)));
-    let mut tools: Vec<Box<dyn Tool>> = FileTool::all(&hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
-    if exec.enabled {
-        let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
-        tools.push(Box::new(Exec::new(hands, exec.timeout, passed.collect(), exec.network)));
-    }
-    Ok(tools)
+    Ok(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)))
 }
 
-fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
+/// The variables of the user's that every command gets.
+#[must_use]
+pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
+    let names = config.tools.exec.pass_env.iter();
+    names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
+}
+
+/// The model that answers. `notices` gets what its user should know about the choice, `secrets` the key, so that it can be
+/// struck wherever it turns up.
+///
+/// # Errors
+/// No model can be chosen, or its key cannot be had.
+pub fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
     let chosen = match parts.config.choose_model(parts.env)? {
         Choice::Model(model) => Some(*model),
         Choice::Nothing if parts.configured => {
@@ -173,7 +211,7 @@ fn local_model() -> Option<String> {
 /// Where the agent works, absolute.
 ///
 /// # Errors
-/// The configuration names a relative path, and the current directory cannot be told.
+/// The current directory is needed to tell, and is gone.
 pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {

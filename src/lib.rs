@@ -9,9 +9,10 @@
 //! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
 //! | 5 | [`app`] | the one place that names concrete types and wires them together |
 //! | 4 | [`gateway`] | the dispatcher, one worker for each conversation |
-//! | 3 | [`agent`] | the turn loop (`turn`), the system prompt (`context`), the builder |
+//! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), the builder |
+//! | 3 | [`doctor`] | is everything well (`home`, `model`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: retry (`mod`), the OpenAI API (`openai`, `replies`, `stream`, `errors`), the `demo` |
-//! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`); one file for each family of tools |
+//! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings, its four layers, vendors and the choice of a model |
 //! | 1 | [`http`] | the one maker of HTTP requests |
 //! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside |
@@ -40,6 +41,7 @@ pub mod child;
 pub mod cli;
 pub mod config;
 pub mod disk;
+pub mod doctor;
 pub mod error;
 pub mod gateway;
 pub mod guard;

@@ -192,6 +192,18 @@ fn header(name: &str, now: &str) -> Fields {
     json!({"v": VERSION, "session": name, "created": now}).as_object().cloned().unwrap_or_default()
 }
 
+/// What is wrong with a session file, by line, and how many bytes at its end a crash cut short. Looks only: what there is
+/// to mend, the next turn mends.
+///
+/// # Errors
+/// It cannot be read.
+pub fn inspect(path: &Path) -> Result<(Vec<String>, usize)> {
+    let found = Journal::inspect(path).doing("reading the session")?.unwrap_or_default();
+    let mut damage = found.damage;
+    damage.extend(too_new(&found.lines, path).map(|e| e.message));
+    Ok((damage, found.torn))
+}
+
 fn fields(entry: &Entry, now: &str) -> Fields {
     match entry {
         Entry::Message(message) => {

@@ -17,7 +17,7 @@ const RANKS: &[(usize, &[&str])] = &[
     (6, &["main", "cli"]),
     (5, &["app"]),
     (4, &["gateway"]),
-    (3, &["agent"]),
+    (3, &["agent", "doctor"]),
     (2, &["provider", "tool", "mcp", "telegram"]),
     (1, &["config", "http", "hands", "session", "memory", "skills", "usage", "cron", "template"]),
     (

@@ -12,7 +12,11 @@
 //! # Ok::<(), bantam::error::Error>(())
 //! ```
 
+mod breaker;
+mod calls;
 pub mod context;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::sync::Arc;
@@ -35,6 +39,9 @@ pub struct Limits {
     pub max_steps: u32,
     /// From first to last, all tries and tools included.
     pub timeout: Duration,
+    /// Tokens of all requests together, as the provider counts them. No request is made once they are spent, so the
+    /// last one may go beyond.
+    pub budget_tokens: Option<u64>,
     pub retry: Retry,
 }
 
@@ -43,6 +50,7 @@ impl Default for Limits {
         Self {
             max_steps: 25,
             timeout: Duration::from_secs(600),
+            budget_tokens: None,
             retry: Retry { max: 3, first_wait: Duration::from_secs(1) },
         }
     }
@@ -89,6 +97,7 @@ impl Agent {
         Builder {
             provider: None,
             tools: Vec::new(),
+            only: None,
             store: None,
             prompt: Prompt::default(),
             limits: Limits::default(),
@@ -109,6 +118,7 @@ impl Agent {
 pub struct Builder {
     provider: Option<Box<dyn Provider>>,
     tools: Vec<Box<dyn Tool>>,
+    only: Option<Vec<String>>,
     store: Option<Arc<dyn Store>>,
     prompt: Prompt,
     limits: Limits,
@@ -142,6 +152,13 @@ impl Builder {
     #[must_use]
     pub fn tools(mut self, tools: Vec<Box<dyn Tool>>) -> Self {
         self.tools.extend(tools);
+        self
+    }
+
+    /// Offers the tools of these names and no others; of an empty list, none.
+    #[must_use]
+    pub fn only(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.only = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
@@ -194,10 +211,14 @@ impl Builder {
     }
 
     /// # Errors
-    /// There is no provider, or two tools share a name.
+    /// There is no provider, two tools share a name, or [`Builder::only`] names one that is not there (which is
+    /// [`crate::error::Kind::Usage`]).
     pub fn build(self) -> Result<Agent> {
         let provider = self.provider.ok_or_else(|| Error::failed("an agent needs a provider"))?;
-        let tools = Registry::new(self.tools, self.redactor.clone())?;
+        let mut tools = Registry::new(self.tools, self.redactor.clone())?;
+        if let Some(names) = &self.only {
+            tools.choose(names)?;
+        }
         let offers = tools.specs().map(|spec| ToolOffer {
             name: spec.name.clone(),
             description: spec.description.clone(),

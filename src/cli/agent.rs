@@ -77,6 +77,8 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
         configured: file.is_some(),
         keep: if given.has("no-session") { Keep::Nothing } else { Keep::OnDisk },
         stream: !given.has("no-stream"),
+        tools: None,
+        budget_tokens: None,
     })?;
     if verbosity != Verbosity::Quiet {
         for line in loaded.warnings.iter().chain(&ready.notices) {

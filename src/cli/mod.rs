@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod doctor;
 mod help;
 mod import;
 mod onboard;
@@ -24,6 +25,7 @@ const COMMANDS: &[&Command] = &[
     &agent::COMMAND,
     &onboard::COMMAND,
     &status::COMMAND,
+    &doctor::COMMAND,
     &tools::COMMAND,
     &sessions::LIST,
     &sessions::SHOW,

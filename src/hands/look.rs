@@ -175,7 +175,7 @@ pub fn read_file(target: Target, first: u64, limit: Option<u64>, hung_up: &dyn F
 }
 
 /// How many lines are left, with `more than ` where that took too long to tell; `None` when there are none.
-fn rest(file: &mut dyn BufRead, hung_up: &dyn Fn() -> bool) -> Result<Option<(&'static str, u64)>> {
+fn rest(file: &mut impl BufRead, hung_up: &dyn Fn() -> bool) -> Result<Option<(&'static str, u64)>> {
     let mut left = 0;
     let counted = Cell::new(0);
     let enough = |bytes| {
@@ -209,7 +209,7 @@ pub enum Line {
 /// # Errors
 /// What the file system says.
 pub fn take_line(
-    file: &mut dyn BufRead,
+    file: &mut impl BufRead,
     mut keep: Option<(&mut Vec<u8>, usize)>,
     stop: &dyn Fn(usize) -> bool,
 ) -> Result<Line> {

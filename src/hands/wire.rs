@@ -166,6 +166,19 @@ impl ImageKind {
     }
 }
 
+impl Header {
+    /// The error for a caller that asked for something else.
+    #[must_use]
+    pub fn refusal(self) -> Error {
+        match self {
+            Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
+            Self::Text | Self::Image { .. } | Self::Exited { .. } => {
+                Error::failed("the hands answered another question")
+            }
+        }
+    }
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hands::Hands;
 use crate::hands::wire::{FileJob, Header, Job, Reply};
 use crate::message::Image;
@@ -91,20 +91,15 @@ const OFFERS: [Offer; 6] = [
 
 impl Offer {
     fn spec(&self) -> ToolSpec {
-        let text = |text: &str| Value::String(text.to_owned());
-        let object = |fields: [(&str, Value); 2]| {
-            fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>()
-        };
-        let properties = self.arguments.iter().map(|(name, kind, about)| {
-            ((*name).to_owned(), Value::Object(object([("type", text(kind)), ("description", text(about))])))
-        });
-        let mut schema = object([("type", text("object")), ("properties", Value::Object(properties.collect()))]);
-        let required = self.arguments[..self.required].iter().map(|(name, ..)| text(name));
-        schema.insert("required".to_owned(), required.collect());
+        let mut properties = Map::new();
+        for (name, kind, about) in self.arguments {
+            properties.insert((*name).to_owned(), json!({"type": kind, "description": about}));
+        }
+        let required: Vec<&str> = self.arguments[..self.required].iter().map(|(name, ..)| *name).collect();
         ToolSpec {
             name: self.name.to_owned(),
             description: self.description.to_owned(),
-            schema: Value::Object(schema),
+            schema: json!({"type": "object", "properties": properties, "required": required}),
             risk: self.risk,
             source: "built in".to_owned(),
         }
@@ -136,8 +131,9 @@ impl Tool for FileTool {
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let job = Value::Object([(self.spec.name.clone(), args.clone())].into_iter().collect());
-        let job: FileJob = arguments(&job)?;
+        let mut job = Map::new();
+        job.insert(self.spec.name.clone(), args.clone());
+        let job: FileJob = arguments(&Value::Object(job))?;
         let Reply { header, body } = self.hands.call(&Job::File(job), turn.cancel)?;
         match header {
             Header::Text => {
@@ -149,10 +145,7 @@ impl Tool for FileTool {
                 let images = vec![Image { mime, base64: STANDARD.encode(&body) }];
                 Ok(ToolOutput { text, failed: false, images })
             }
-            Header::Refused { why } => Err(Error::failed(why)),
-            Header::Exited { .. } | Header::Unavailable { .. } => {
-                Err(Error::failed("the hands answered another question"))
-            }
+            other => Err(other.refusal()),
         }
     }
 }
@@ -160,7 +153,6 @@ impl Tool for FileTool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn what_is_offered_is_a_job() {

@@ -21,6 +21,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::stored::Session;
+use crate::system::{Withheld, withhold};
 
 /// The API key of every test, an obvious fake. Long enough and odd enough to be found anywhere.
 pub const CANARY: &str = "sk-test-canary-4f1d8a6be2c97035";
@@ -151,6 +152,7 @@ impl Home {
             stdout: Stdout::Caught,
             prelude: "",
             cwd: self.root.join("cwd"),
+            withheld: &[],
         }
     }
 
@@ -257,6 +259,7 @@ pub struct Bantam<'h> {
     stdout: Stdout,
     prelude: &'static str,
     cwd: PathBuf,
+    withheld: &'static [Withheld],
 }
 
 impl<'h> Bantam<'h> {
@@ -324,6 +327,12 @@ impl<'h> Bantam<'h> {
 
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
+        self
+    }
+
+    /// Has the kernel refuse some system calls to it and to all that it starts.
+    pub fn on_a_system_without(mut self, withheld: &'static [Withheld]) -> Self {
+        self.withheld = withheld;
         self
     }
 
@@ -408,6 +417,7 @@ impl<'h> Bantam<'h> {
             }
         });
         command.stderr(Stdio::piped());
+        withhold(&mut command, self.withheld);
         command
     }
 }

@@ -10,6 +10,7 @@ mod marker;
 mod model;
 mod network;
 mod stored;
+mod system;
 
 mod agent;
 mod aimock;
@@ -17,6 +18,8 @@ mod cancel;
 mod config;
 mod crash;
 mod demo;
+mod discipline;
+mod doctor;
 mod edits;
 mod exec;
 mod files;
