@@ -28,11 +28,12 @@ use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
 use crate::tool::think::Think;
 
-/// Whether conversations are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where conversations are kept.
+#[derive(Clone)]
 pub enum Keep {
     OnDisk,
-    Nothing,
+    /// As long as this is there.
+    InMemory(Arc<Memory>),
 }
 
 /// What an agent is made from.
@@ -56,10 +57,22 @@ pub struct Ready {
     pub notices: Vec<String>,
 }
 
-/// Puts the agent together. The workspace is made from the template when it is missing.
+/// Makes the workspace from the template when it is missing.
 ///
 /// # Errors
-/// No model can be chosen, or the workspace cannot be made.
+/// It cannot be made.
+pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
+    let workspace = workspace(home, config, env)?;
+    if workspace.is_dir() {
+        return Ok(());
+    }
+    template::write("workspace", &workspace).map(drop).doing("making the workspace")
+}
+
+/// Puts the agent together. Writes nothing.
+///
+/// # Errors
+/// No model can be chosen.
 pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
@@ -85,9 +98,9 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     if let Some(names) = &parts.tools {
         builder = builder.only(names);
     }
-    builder = match parts.keep {
+    builder = match &parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
-        Keep::Nothing => builder.store(Memory::default()),
+        Keep::InMemory(memory) => builder.store(memory.clone()),
     };
     Ok(Ready { agent: builder.build()?, notices })
 }
@@ -97,7 +110,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
 /// # Errors
 /// A path of the configuration cannot be used.
 pub fn tools(home: &Home, config: &Config, env: &Env) -> Result<Vec<Box<dyn Tool>>> {
-    Ok(tools_with(&Arc::new(hands_of(home, config, env)?), config, env))
+    Ok(tools_with(&Arc::new(hands(home, config, env)?), config, env))
 }
 
 fn tools_with(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
@@ -110,19 +123,11 @@ fn tools_with(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Too
     tools
 }
 
-/// The hands that every tool call goes through. The workspace is made from the template when it is missing.
+/// The hands that every tool call goes through.
 ///
 /// # Errors
-/// The workspace cannot be made.
+/// A path of the configuration cannot be used.
 pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
-    let hands = hands_of(home, config, env)?;
-    if !hands.workspace().is_dir() {
-        template::write("workspace", hands.workspace()).doing("making the workspace")?;
-    }
-    Ok(hands)
-}
-
-fn hands_of(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     let exec = &config.tools.exec;
     let setup = Setup {
         way: Way::Bare,

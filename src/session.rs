@@ -7,7 +7,7 @@ pub mod shelf;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -93,11 +93,31 @@ pub trait Store: Send + Sync {
     /// what the file system says.
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session>;
 
+    /// The history of the conversation `name` as it is now. Changes nothing and waits for nobody.
+    ///
+    /// # Errors
+    /// [`Kind::Config`] when a newer program wrote it, and what the file system says.
+    fn peek(&self, name: &str) -> Result<Vec<Message>>;
+
     /// Appends to a loaded conversation; `now` is the time of what is appended. Does not touch `session.messages`.
     ///
     /// # Errors
     /// What the file system says; nothing is appended then.
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()>;
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
+        (**self).load(name, cancel)
+    }
+
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        (**self).peek(name)
+    }
+
+    fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
+        (**self).append(session, entries, durability, now)
+    }
 }
 
 /// Conversations as files below `$BANTAM_HOME/sessions`.
@@ -135,9 +155,7 @@ impl Store for Files {
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
             return Ok(session);
         };
-        if let Some(e) = too_new(&opened.lines, &path) {
-            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
-        }
+        refuse_newer(&opened.lines, &path)?;
         session.damage = opened.damage;
         session.next = opened.journal.next();
         session.messages = replay(opened.lines);
@@ -150,6 +168,15 @@ impl Store for Files {
             self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
         }
         Ok(session)
+    }
+
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        let path = self.home.session(name);
+        let found = Journal::inspect(&path).doing("reading the session")?.unwrap_or_default();
+        refuse_newer(&found.lines, &path)?;
+        let mut messages = replay(found.lines);
+        pair(&mut messages);
+        Ok(messages)
     }
 
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
@@ -202,6 +229,10 @@ pub fn inspect(path: &Path) -> Result<(Vec<String>, usize)> {
     let mut damage = found.damage;
     damage.extend(too_new(&found.lines, path).map(|e| e.message));
     Ok((damage, found.torn))
+}
+
+fn refuse_newer(lines: &[disk::Line], path: &Path) -> Result<()> {
+    too_new(lines, path).map_or(Ok(()), |e| Err(e.hint("use the newer bantam that wrote it, or another --session")))
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {
@@ -277,11 +308,15 @@ pub struct Memory {
 
 impl Store for Memory {
     fn load(&self, name: &str, _: &Cancel) -> Result<Session> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut messages = kept.get(name).cloned().unwrap_or_default();
+        let mut messages = self.peek(name)?;
         let next = messages.len() as u64;
         pair(&mut messages);
         Ok(Session { name: name.to_owned(), messages, damage: Vec::new(), next, held: None })
+    }
+
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(kept.get(name).cloned().unwrap_or_default())
     }
 
     fn append(&self, session: &mut Session, entries: &[Entry], _: Durability, now: SystemTime) -> Result<()> {

@@ -13,6 +13,13 @@ pub fn text(path: &str) -> Option<String> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
 }
 
+/// The names of those in `dir`, a path in `workspace-template/`.
+#[must_use]
+pub fn names(dir: &str) -> Vec<&'static str> {
+    let below = FILES.iter().filter_map(|(name, _)| name.strip_prefix(dir)?.strip_prefix('/'));
+    below.filter(|name| !name.contains('/')).collect()
+}
+
 /// Writes those below `part` (`agent` or `workspace`) into `dir`; what is there already stays. Returns for each its path
 /// below `dir`, and whether it was made.
 ///

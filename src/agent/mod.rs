@@ -20,15 +20,16 @@ mod tests;
 mod turn;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::bus::Origin;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::message::Message;
-use crate::provider::{Provider, Retry, ToolOffer};
+use crate::message::{Message, User};
+use crate::provider::{self, Provider, Retry, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::{Memory, Store};
+use crate::text::rfc3339;
 use crate::tool::{Registry, Tool};
 use context::Prompt;
 
@@ -89,6 +90,11 @@ impl Request {
         let origin = Origin { channel: "library".to_owned(), chat: session.clone() };
         Self { input: input.into(), session, origin, cancel: Cancel::new(None) }
     }
+
+    /// What the user says in this turn.
+    fn message(&self, now: SystemTime) -> Message {
+        Message::User(User { content: self.input.clone(), time: rfc3339(now) })
+    }
 }
 
 impl Agent {
@@ -111,6 +117,27 @@ impl Agent {
     #[must_use]
     pub fn model(&self) -> &str {
         self.provider.model()
+    }
+
+    /// What the first request of a turn would be, as JSON for people. Nothing is sent, and nothing is stored.
+    ///
+    /// # Errors
+    /// The conversation cannot be read.
+    pub fn preview(&self, request: &Request) -> Result<String> {
+        let mut messages = self.store.peek(&request.session)?;
+        messages.push(request.message(SystemTime::now()));
+        if let Some(filter) = &self.filter {
+            messages = filter(messages);
+        }
+        let built = self.prompt.build(&self.tools, &request.origin);
+        let body = self.provider.preview(&provider::Request {
+            system: &built.text,
+            messages: &messages,
+            tools: &self.offers,
+            stream: self.stream,
+            cancel: &request.cancel,
+        });
+        Ok(self.redactor.strike(format!("{body:#}")))
     }
 }
 

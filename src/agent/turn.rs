@@ -11,10 +11,10 @@ use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, Stop, ToolCall, Usage, User};
+use crate::message::{Message, Reply, Stop, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
 use crate::session::{Entry, Session, TurnEnd};
-use crate::text::{millis, rfc3339};
+use crate::text::millis;
 use crate::tool::fitting_name;
 
 /// Calls of one reply that are run and kept. A model that makes more has lost its way.
@@ -124,7 +124,7 @@ impl Agent {
         }
         let first = session.next();
         let now = SystemTime::now();
-        let user = Message::User(User { content: request.input.clone(), time: rfc3339(now) });
+        let user = request.message(now);
         self.store.append(&mut session, &[Entry::Message(&user)], Durability::Now, now)?;
         session.messages.push(user);
         if let Some(filter) = &self.filter {

@@ -49,6 +49,11 @@ impl Given {
         self.flags.get(flag)?.last().map(String::as_str)
     }
 
+    /// Every value given, in order.
+    pub fn values(&self, flag: &str) -> impl Iterator<Item = &str> {
+        self.flags.get(flag).into_iter().flatten().map(String::as_str)
+    }
+
     /// # Errors
     /// It is not a whole number of at least 1.
     pub fn number(&self, flag: &str) -> Result<Option<u64>> {

@@ -1,5 +1,7 @@
 //! `bantam doctor`: does it work here, and the line that fixes it.
 
+use std::sync::Arc;
+
 use super::args::{Command, Flag, Given};
 use super::print;
 use crate::app::{self, Keep, Parts};
@@ -81,7 +83,7 @@ fn run(given: &Given, env: &Env) -> Result<u8> {
 fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Report) {
     const WHAT: &str = "workspace";
     let there = app::workspace(home, config, env).is_ok_and(|dir| dir.is_dir());
-    let hands = match app::hands(home, config, env) {
+    let hands = match app::make_workspace(home, config, env).and_then(|()| app::hands(home, config, env)) {
         Ok(hands) => hands,
         Err(e) => return report.tell(&Check::of_error(WHAT, e)),
     };
@@ -120,7 +122,7 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
         config: &config,
         env,
         configured,
-        keep: Keep::Nothing,
+        keep: Keep::InMemory(Arc::default()),
         stream: true,
         tools: None,
         budget_tokens: None,

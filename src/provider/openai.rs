@@ -82,6 +82,10 @@ impl OpenAi {
         if streams { answer.stream(on_delta) } else { answer.whole(&head, on_delta) }
     }
 
+    fn known(&self) -> Vec<Quirk> {
+        self.quirks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn headers(&self, stream: bool) -> Vec<(String, Secret)> {
         let accept = if stream { "text/event-stream" } else { "application/json" };
         let mut headers = vec![("accept".to_owned(), Secret::new(accept))];
@@ -98,9 +102,15 @@ impl Provider for OpenAi {
         &self.model.name
     }
 
+    fn preview(&self, request: &Request) -> Value {
+        let mut body = self.body(request);
+        quirks::apply(&self.known(), &mut body);
+        body
+    }
+
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         loop {
-            let known = self.quirks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let known = self.known();
             match self.ask(request, &known, on_delta) {
                 Err(ProviderError::Rejected(refusal)) => match quirks::learn(&refusal, &known) {
                     // Each is learned once, so this ends.

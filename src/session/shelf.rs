@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{TurnEnd, header, lock, standing, too_new};
+use super::{TurnEnd, header, lock, refuse_newer, standing};
 use crate::cancel::Cancel;
 use crate::disk::{self, Inspected, Journal};
 use crate::error::{Context, Error, Result};
@@ -178,9 +178,7 @@ pub fn read(home: &Home, key: &str) -> Result<Story> {
     let path = home.session(key);
     let Inspected { lines, mut damage, complete, torn } =
         Journal::inspect(&path).doing("reading the session")?.unwrap_or_default();
-    if let Some(e) = too_new(&lines, &path) {
-        return Err(e.hint("use the newer bantam that wrote it"));
-    }
+    refuse_newer(&lines, &path)?;
     if torn > 0 {
         let (path, line) = (path.display(), complete + 1);
         damage.push(format!("{path}:{line}: the line is not complete ({torn} bytes): cut short, or being written"));
@@ -224,9 +222,7 @@ pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result
     let _lock = lock(home, key, cancel)?;
     let path = home.session(key);
     let Some(found) = Journal::inspect(&path)? else { return Ok(None) };
-    if let Some(e) = too_new(&found.lines, &path) {
-        return Err(e.hint("use the newer bantam that wrote it"));
-    }
+    refuse_newer(&found.lines, &path)?;
     if found.lines.len() <= 1 && found.damage.is_empty() && found.torn == 0 {
         return Ok(None);
     }
