@@ -82,8 +82,8 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
-        .tools(tools_with(&hands, config, env))
         .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
+        .tools(tools(&hands, config, env))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
         .limits(Limits {
@@ -105,34 +105,17 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     Ok(Ready { agent: builder.build()?, notices })
 }
 
-/// Every tool that the configuration allows. Needs no model and no key, and makes no files.
-///
-/// # Errors
-/// A path of the configuration cannot be used.
-pub fn tools(home: &Home, config: &Config, env: &Env) -> Result<Vec<Box<dyn Tool>>> {
-    Ok(tools_with(&Arc::new(hands(home, config, env)?), config, env))
-}
-
-fn tools_with(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
-    let mut tools: Vec<Box<dyn Tool>> = vec![Box::new(Think::new())];
-    tools.extend(FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>));
-    let exec = &config.tools.exec;
-    if exec.enabled {
-        tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
-    }
-    tools
-}
-
 /// The hands that every tool call goes through.
 ///
 /// # Errors
 /// A path of the configuration cannot be used.
 pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
+    let workspace = workspace(home, config, env)?;
     let exec = &config.tools.exec;
     let setup = Setup {
         way: Way::Bare,
         network: exec.network,
-        workspace: workspace(home, config, env)?,
+        workspace,
         agent_dir: Some(home.agent()),
         read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
         write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
@@ -146,6 +129,18 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
 pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     let names = config.tools.exec.pass_env.iter();
     names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
+}
+
+/// Every tool that the configuration allows. Needs no model and no key, and makes no files.
+#[must_use]
+pub fn tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
+    let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
+    tools.push(Box::new(Think::new()));
+    let exec = &config.tools.exec;
+    if exec.enabled {
+        tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
+    }
+    tools
 }
 
 /// The model that answers. `notices` gets what its user should know about the choice, `secrets` the key, so that it can be
@@ -216,7 +211,7 @@ fn local_model() -> Option<String> {
 /// Where the agent works, absolute.
 ///
 /// # Errors
-/// The current directory is needed to tell, and is gone.
+/// The configuration names a relative path, and the current directory cannot be told.
 pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {

@@ -14,7 +14,7 @@ use fs_err::{File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 
 pub use below::{Copied, Runs, copy_new, settle};
-pub use journal::{Durability, Fields, Inspected, Journal, Line};
+pub use journal::{Durability, Fields, Journal, Line, Looked, read_journal};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -48,6 +48,18 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
+/// Removes a file, or a directory with all that is in it. What is not there is removed already.
+///
+/// # Errors
+/// What the file system says.
+pub fn remove(path: &Path) -> Result<()> {
+    let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    match if is_dir { fs_err::remove_dir_all(path) } else { fs_err::remove_file(path) } {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        result => Ok(result?),
+    }
+}
+
 /// Removes files; one that is not there is fine. On disk before this returns.
 ///
 /// # Errors
@@ -60,18 +72,6 @@ pub fn remove_files(files: &[PathBuf]) -> Result<()> {
         }
     }
     files.first().and_then(|file| file.parent()).map_or(Ok(()), sync_dir)
-}
-
-/// Removes a file, or a directory with all that is in it. What is not there is removed already.
-///
-/// # Errors
-/// What the file system says.
-pub fn remove(path: &Path) -> Result<()> {
-    let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    match if is_dir { fs_err::remove_dir_all(path) } else { fs_err::remove_file(path) } {
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-        result => Ok(result?),
-    }
 }
 
 /// Makes what was created or renamed in `dir` survive a power cut.

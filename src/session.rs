@@ -155,7 +155,9 @@ impl Store for Files {
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
             return Ok(session);
         };
-        refuse_newer(&opened.lines, &path)?;
+        if let Some(e) = too_new(&opened.lines, &path) {
+            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
+        }
         session.damage = opened.damage;
         session.next = opened.journal.next();
         session.messages = replay(opened.lines);
@@ -172,9 +174,11 @@ impl Store for Files {
 
     fn peek(&self, name: &str) -> Result<Vec<Message>> {
         let path = self.home.session(name);
-        let found = Journal::inspect(&path).doing("reading the session")?.unwrap_or_default();
-        refuse_newer(&found.lines, &path)?;
-        let mut messages = replay(found.lines);
+        let lines = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default().lines;
+        if let Some(e) = too_new(&lines, &path) {
+            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
+        }
+        let mut messages = replay(lines);
         pair(&mut messages);
         Ok(messages)
     }
@@ -199,6 +203,18 @@ impl Store for Files {
     }
 }
 
+/// What is wrong with a session file, and whether a crash cut its end short, in sentences. Looks only: what there is to
+/// mend, the next turn mends.
+///
+/// # Errors
+/// It cannot be read.
+pub fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
+    let found = disk::read_journal(path).doing("reading the session")?.unwrap_or_default();
+    let mut damage = found.damage;
+    damage.extend(too_new(&found.lines, path).map(|e| e.message));
+    Ok((damage, found.torn))
+}
+
 fn lock(home: &Home, name: &str, cancel: &Cancel) -> Result<Lock> {
     Lock::acquire(&home.session_lock(name), LOCK_WAIT, cancel).map_err(|e| match e.kind {
         Kind::Busy => e
@@ -217,22 +233,6 @@ fn too_new(lines: &[disk::Line], path: &Path) -> Option<Error> {
 /// Line 0 of a session file.
 fn header(name: &str, now: &str) -> Fields {
     json!({"v": VERSION, "session": name, "created": now}).as_object().cloned().unwrap_or_default()
-}
-
-/// What is wrong with a session file, by line, and how many bytes at its end a crash cut short. Looks only: what there is
-/// to mend, the next turn mends.
-///
-/// # Errors
-/// It cannot be read.
-pub fn inspect(path: &Path) -> Result<(Vec<String>, usize)> {
-    let found = Journal::inspect(path).doing("reading the session")?.unwrap_or_default();
-    let mut damage = found.damage;
-    damage.extend(too_new(&found.lines, path).map(|e| e.message));
-    Ok((damage, found.torn))
-}
-
-fn refuse_newer(lines: &[disk::Line], path: &Path) -> Result<()> {
-    too_new(lines, path).map_or(Ok(()), |e| Err(e.hint("use the newer bantam that wrote it, or another --session")))
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod attach;
 mod doctor;
 mod help;
 mod import;
@@ -28,8 +29,8 @@ use args::{Command, Parsed};
 const COMMANDS: &[&Command] = &[
     &agent::COMMAND,
     &onboard::COMMAND,
-    &status::COMMAND,
     &doctor::COMMAND,
+    &status::COMMAND,
     &tools::COMMAND,
     &sessions::LIST,
     &sessions::SHOW,

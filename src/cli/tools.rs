@@ -1,5 +1,7 @@
 //! `bantam tools`: what the model could call.
 
+use std::sync::Arc;
+
 use super::args::{Command, Given};
 use super::{print, tell};
 use crate::app;
@@ -25,7 +27,10 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
-    let tools = Registry::new(app::tools(&home, &loaded.config, env)?, Redactor::default())?;
+    let tools = Registry::new(
+        app::tools(&Arc::new(app::hands(&home, &loaded.config, env)?), &loaded.config, env),
+        Redactor::default(),
+    )?;
     let mut page = String::new();
     for spec in tools.specs() {
         let what = one_line(spec.purpose(), 100);

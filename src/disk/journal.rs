@@ -57,18 +57,6 @@ pub struct Opened {
     pub damage: Vec<String>,
 }
 
-/// What [`Journal::inspect`] found.
-#[derive(Debug, Default)]
-pub struct Inspected {
-    pub lines: Vec<Line>,
-    /// One sentence for each complete line that is not as it should be.
-    pub damage: Vec<String>,
-    /// How many lines are complete, good or bad.
-    pub complete: usize,
-    /// How many bytes follow them, which [`Journal::open`] would mend away.
-    pub torn: usize,
-}
-
 impl Journal {
     /// Starts a journal with `first` as its line 0, on disk before this returns.
     ///
@@ -155,30 +143,6 @@ impl Journal {
         Ok(Some(Opened { journal, lines, damage }))
     }
 
-    /// Reads a journal without touching it. `None` when there is no file. Needs no lock: lines are only ever appended, so
-    /// what is under way is at the end.
-    ///
-    /// # Errors
-    /// It is no regular file, or it cannot be read.
-    pub fn inspect(path: &Path) -> Result<Option<Inspected>> {
-        // Non-blocking, or a pipe of that name would be waited for.
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            result => result?,
-        };
-        if !file.metadata()?.is_file() {
-            return Err(Error::failed(format!("{} is not a regular file", path.display())));
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-        let mut damage = Vec::new();
-        let (lines, _) = parse(&bytes[..whole], path, &mut damage);
-        let complete = bytes[..whole].iter().filter(|b| **b == b'\n').count();
-        Ok(Some(Inspected { lines, damage, complete, torn: bytes.len() - whole }))
-    }
-
     /// The `seq` that the next line will have.
     #[must_use]
     pub fn next(&self) -> u64 {
@@ -238,6 +202,44 @@ impl Journal {
 /// Where the journal that is about to stand at `path` is written.
 fn successor(path: &Path) -> PathBuf {
     path.with_extension("jsonl.new")
+}
+
+/// What [`read_journal`] found.
+#[derive(Debug, Default)]
+pub struct Looked {
+    pub lines: Vec<Line>,
+    /// One sentence for each thing that is not as it should be.
+    pub damage: Vec<String>,
+    /// The end is no whole line, in a sentence.
+    pub torn: Option<String>,
+}
+
+/// Reads a journal and changes nothing: the good lines, and one sentence for each thing that is not as it should be.
+/// `None` when there is no file. Needs no lock: lines are only ever appended, so what is under way is at the end.
+///
+/// # Errors
+/// It is no regular file, or what the file system says.
+pub fn read_journal(path: &Path) -> Result<Option<Looked>> {
+    // Non-blocking, or a pipe of that name would be waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        result => result?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(Error::failed(format!("{} is not a regular file", path.display())));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let mut damage = Vec::new();
+    let (lines, _) = parse(&bytes[..whole], path, &mut damage);
+    let rest = bytes.len() - whole;
+    let torn = (rest > 0).then(|| {
+        let number = bytes[..whole].iter().filter(|b| **b == b'\n').count() + 1;
+        format!("{}:{number}: the line is not complete ({rest} bytes): cut short, or being written", path.display())
+    });
+    Ok(Some(Looked { lines, damage, torn }))
 }
 
 /// What of a torn tail is kept aside: a longer one is hardly a record of ours.
@@ -438,15 +440,16 @@ mod tests {
     fn reading_changes_nothing_and_needs_a_regular_file() {
         let scratch = Scratch::new("read");
         let path = scratch.file();
-        assert!(Journal::inspect(&path).unwrap().is_none());
+        assert!(read_journal(&path).unwrap().is_none());
         drop(Journal::create(&path, &[fields(0), fields(1)]).unwrap());
         let mut bytes = fs_err::read(&path).unwrap();
         bytes.extend_from_slice(b"{\"crc\":\"torn");
         fs_err::write(&path, &bytes).unwrap();
-        let found = Journal::inspect(&path).unwrap().unwrap();
-        assert_eq!((found.lines.len(), found.damage.len(), found.complete, found.torn), (2, 0, 2, 12));
+        let looked = read_journal(&path).unwrap().unwrap();
+        assert_eq!((looked.lines.len(), looked.damage.len()), (2, 0));
+        assert!(looked.torn.unwrap().contains("j.jsonl:3: "));
         assert_eq!(fs_err::read(&path).unwrap(), bytes);
-        assert!(Journal::inspect(&scratch.0).is_err());
+        assert!(read_journal(&scratch.0).is_err());
     }
 
     #[test]

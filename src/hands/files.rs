@@ -145,6 +145,8 @@ pub(super) fn inside<'a>(setup: &Setup, path: &'a str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::child::Network;
+    use crate::hands::Way;
 
     #[test]
     fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_alike() {
@@ -153,13 +155,16 @@ mod tests {
             std::fs::create_dir_all(root.join(tree)).unwrap();
         }
         let at = |below: &str| root.join(below);
-        let trees = Trees::open(&Setup {
+        let setup = Setup {
+            way: Way::Bare,
+            network: Network::None,
+            agent_dir: None,
             workspace: at("work"),
             read_paths: vec![at("open/closed"), at("closed"), at("not/there")],
             write_paths: vec![at("open"), at("closed/open")],
             memory_mb: 0,
-        })
-        .unwrap();
+        };
+        let trees = Trees::open(Dir::open(&setup.workspace).unwrap(), &setup);
         for (path, access, comes_to) in [
             (at("work"), Access::Write, Some(".")),
             (at("work/"), Access::Read, Some(".")),

@@ -11,9 +11,9 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{TurnEnd, header, lock, refuse_newer, standing};
+use super::{TurnEnd, header, lock, standing, too_new};
 use crate::cancel::Cancel;
-use crate::disk::{self, Inspected, Journal};
+use crate::disk::{self, Journal};
 use crate::error::{Context, Error, Result};
 use crate::message::Message;
 use crate::paths::Home;
@@ -176,12 +176,11 @@ fn summary(home: &Home, key: &str, kept: &Kept) -> Summary {
 /// The file cannot be read, or a newer program wrote it.
 pub fn read(home: &Home, key: &str) -> Result<Story> {
     let path = home.session(key);
-    let Inspected { lines, mut damage, complete, torn } =
-        Journal::inspect(&path).doing("reading the session")?.unwrap_or_default();
-    refuse_newer(&lines, &path)?;
-    if torn > 0 {
-        let (path, line) = (path.display(), complete + 1);
-        damage.push(format!("{path}:{line}: the line is not complete ({torn} bytes): cut short, or being written"));
+    let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
+    let disk::Looked { lines, mut damage, torn } = found;
+    damage.extend(torn);
+    if let Some(e) = too_new(&lines, &path) {
+        return Err(e.hint("use the newer bantam that wrote it"));
     }
     let text = |fields: &Value, name| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let created = lines.first().map(|line| text(&line.fields, "created")).unwrap_or_default();
@@ -221,9 +220,11 @@ pub fn find(home: &Home, wanted: &str) -> Result<String> {
 pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
     let _lock = lock(home, key, cancel)?;
     let path = home.session(key);
-    let Some(found) = Journal::inspect(&path)? else { return Ok(None) };
-    refuse_newer(&found.lines, &path)?;
-    if found.lines.len() <= 1 && found.damage.is_empty() && found.torn == 0 {
+    let Some(disk::Looked { lines, damage, torn }) = disk::read_journal(&path)? else { return Ok(None) };
+    if let Some(e) = too_new(&lines, &path) {
+        return Err(e.hint("use the newer bantam that wrote it"));
+    }
+    if lines.len() <= 1 && damage.is_empty() && torn.is_none() {
         return Ok(None);
     }
     let newest = kept(home)?.get(key).and_then(|kept| kept.segments.keys().next_back().copied());

@@ -14,6 +14,7 @@ mod system;
 
 mod agent;
 mod aimock;
+mod attach;
 mod cancel;
 mod config;
 mod crash;
@@ -23,6 +24,7 @@ mod doctor;
 mod edits;
 mod exec;
 mod files;
+mod flags;
 mod grep;
 mod help;
 mod onboard;
