@@ -25,7 +25,7 @@ use crate::session::Memory;
 pub const COMMAND: Command = Command {
     name: "agent",
     words: "[TEXT...]",
-    about: "ask once; text on standard input is the question, or goes with it. At a terminal with no TEXT: a conversation",
+    about: "ask once, about what is on standard input too; with no TEXT at a terminal, talk",
     flags: &[
         Flag::new(Some('m'), "message", "TEXT", "the question"),
         Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: default)"),
