@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::agent::context::Prompt;
-use crate::agent::{Agent, Builder, Limits};
+use crate::agent::{Agent, Limits};
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Choice, Config, Env, Model, keys};
@@ -23,6 +23,7 @@ use crate::provider::{Provider, Retry};
 use crate::secret::{Redactor, Secret};
 use crate::session::{Files, Memory};
 use crate::template;
+use crate::tool::Tool;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
 use crate::tool::think::Think;
@@ -62,7 +63,10 @@ pub struct Ready {
 /// It cannot be made.
 pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
     let workspace = workspace(home, config, env)?;
-    if workspace.is_dir() { Ok(()) } else { template::write("workspace", &workspace).doing("making the workspace") }
+    if workspace.is_dir() {
+        return Ok(());
+    }
+    template::write("workspace", &workspace).map(drop).doing("making the workspace")
 }
 
 /// Puts the agent together. Writes nothing.
@@ -78,8 +82,8 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
-        .tool(Think::new())
         .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
+        .tools(tools(&hands, config, env))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
         .limits(Limits {
@@ -91,11 +95,6 @@ pub fn build(parts: &Parts) -> Result<Ready> {
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
-    builder = FileTool::all(&hands).fold(builder, Builder::tool);
-    let exec = &config.tools.exec;
-    if exec.enabled {
-        builder = builder.tool(Exec::new(hands, exec.timeout, passed(config, env), exec.network));
-    }
     if let Some(names) = &parts.tools {
         builder = builder.only(names);
     }
@@ -130,6 +129,18 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
 pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     let names = config.tools.exec.pass_env.iter();
     names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
+}
+
+/// Every tool that the configuration allows. Needs no model and no key, and makes no files.
+#[must_use]
+pub fn tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
+    let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
+    tools.push(Box::new(Think::new()));
+    let exec = &config.tools.exec;
+    if exec.enabled {
+        tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
+    }
+    tools
 }
 
 /// The model that answers. `notices` gets what its user should know about the choice, `secrets` the key, so that it can be
@@ -200,7 +211,7 @@ fn local_model() -> Option<String> {
 /// Where the agent works, absolute.
 ///
 /// # Errors
-/// The current directory is needed to tell, and is gone.
+/// The configuration names a relative path, and the current directory cannot be told.
 pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {

@@ -15,8 +15,8 @@
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings, its four layers, vendors and the choice of a model |
 //! | 1 | [`http`] | the one maker of HTTP requests |
-//! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside |
-//! | 1 | [`session`] | conversations on disk |
+//! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
+//! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
 //! | 1 | [`template`] | the files a new home starts with |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
@@ -25,7 +25,8 @@
 //! # Where a new thing goes
 //!
 //! - **A tool**: a file in `tool/` that implements [`tool::Tool`], and one line in [`app::build`]. If it touches the
-//!   workspace, a job in `hands/wire.rs` and its work in `hands/`.
+//!   workspace, a job in `hands/wire.rs` and its work in `hands/`; one that works on files needs no more than that and a
+//!   row of the table in `tool/files.rs`.
 //! - **A provider**: a file in `provider/` that implements [`provider::Provider`], a protocol and its vendors in
 //!   `config/vendors.rs`, and one arm in `app::provider`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to [`gateway::serve`] by a command in `cli/`.

@@ -3,6 +3,8 @@
 //! A session file is a [`disk::Journal`]. Line 0 is `{"v":1,"session","created"}`; the others are messages with a time,
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on are not history.
 
+pub mod shelf;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +34,21 @@ pub enum TurnEnd {
     Done,
     Failed,
     Cancelled,
+}
+
+impl TurnEnd {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Done, Self::Failed, Self::Cancelled].into_iter().find(|end| end.name() == name)
+    }
 }
 
 /// A thing to append.
@@ -126,12 +143,7 @@ impl Files {
 
 impl Store for Files {
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
-        let lock = Lock::acquire(&self.home.session_lock(name), LOCK_WAIT, cancel).map_err(|e| match e.kind {
-            Kind::Busy => e
-                .doing(format_args!("waiting for session {name}"))
-                .hint("another run is using it: wait for that, or use --session with another key"),
-            _ => self.hinted(e),
-        })?;
+        let lock = lock(&self.home, name, cancel).map_err(|e| self.hinted(e))?;
         let path = self.home.session(name);
         let mut session = Session {
             name: name.to_owned(),
@@ -143,7 +155,9 @@ impl Store for Files {
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
             return Ok(session);
         };
-        refuse_newer(&opened.lines, &path)?;
+        if let Some(e) = too_new(&opened.lines, &path) {
+            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
+        }
         session.damage = opened.damage;
         session.next = opened.journal.next();
         session.messages = replay(opened.lines);
@@ -160,8 +174,10 @@ impl Store for Files {
 
     fn peek(&self, name: &str) -> Result<Vec<Message>> {
         let path = self.home.session(name);
-        let (lines, _) = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
-        refuse_newer(&lines, &path)?;
+        let lines = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default().lines;
+        if let Some(e) = too_new(&lines, &path) {
+            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
+        }
         let mut messages = replay(lines);
         pair(&mut messages);
         Ok(messages)
@@ -176,8 +192,7 @@ impl Store for Files {
         if let Some(journal) = &mut held.journal {
             journal.append(&lines, durability)?;
         } else {
-            let header = json!({"v": VERSION, "session": session.name, "created": now});
-            lines.insert(0, header.as_object().cloned().unwrap_or_default());
+            lines.insert(0, header(&session.name, &now));
             let journal = Journal::create(&self.home.session(&session.name), &lines)
                 .doing("starting the session")
                 .map_err(|e| self.hinted(e))?;
@@ -188,32 +203,36 @@ impl Store for Files {
     }
 }
 
-fn refuse_newer(lines: &[disk::Line], path: &Path) -> Result<()> {
-    match newer(lines) {
-        Some(v) => {
-            let newer = format!("{} has format {v}, newer than this bantam's {VERSION}", path.display());
-            Err(Error::config(newer).hint("use the newer bantam that wrote it, or another --session"))
-        }
-        None => Ok(()),
-    }
-}
-
-/// What is wrong with a session file, by line, and how many bytes at its end a crash cut short. Looks only: what there is
-/// to mend, the next turn mends.
+/// What is wrong with a session file, and whether a crash cut its end short, in sentences. Looks only: what there is to
+/// mend, the next turn mends.
 ///
 /// # Errors
 /// It cannot be read.
-pub fn inspect(path: &Path) -> Result<(Vec<String>, usize)> {
-    let (lines, mut damage, torn) = Journal::inspect(path).doing("reading the session")?;
-    if let Some(v) = newer(&lines) {
-        damage.push(format!("{}:1: format {v}, newer than this bantam's {VERSION}", path.display()));
-    }
-    Ok((damage, torn))
+pub fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
+    let found = disk::read_journal(path).doing("reading the session")?.unwrap_or_default();
+    let mut damage = found.damage;
+    damage.extend(too_new(&found.lines, path).map(|e| e.message));
+    Ok((damage, found.torn))
 }
 
-/// The version of the format, where it is one that this program does not know.
-fn newer(lines: &[disk::Line]) -> Option<u64> {
-    lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)
+fn lock(home: &Home, name: &str, cancel: &Cancel) -> Result<Lock> {
+    Lock::acquire(&home.session_lock(name), LOCK_WAIT, cancel).map_err(|e| match e.kind {
+        Kind::Busy => e
+            .doing(format_args!("waiting for session {name}"))
+            .hint("another run is using it: wait for that, or use --session with another key"),
+        _ => e,
+    })
+}
+
+/// What is wrong with a file that a newer program wrote.
+fn too_new(lines: &[disk::Line], path: &Path) -> Option<Error> {
+    let v = lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)?;
+    Some(Error::config(format!("{} has format {v}, newer than this bantam's {VERSION}", path.display())))
+}
+
+/// Line 0 of a session file.
+fn header(name: &str, now: &str) -> Fields {
+    json!({"v": VERSION, "session": name, "created": now}).as_object().cloned().unwrap_or_default()
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {
@@ -224,29 +243,26 @@ fn fields(entry: &Entry, now: &str) -> Fields {
             line.extend(message.to_json());
             line
         }
-        Entry::TurnEnd(end) => {
-            let word = match end {
-                TurnEnd::Done => "done",
-                TurnEnd::Failed => "failed",
-                TurnEnd::Cancelled => "cancelled",
-            };
-            Fields::from_iter([("turn".to_owned(), Value::from(word))])
-        }
+        Entry::TurnEnd(end) => Fields::from_iter([("turn".to_owned(), Value::from(end.name()))]),
         Entry::Undo(from) => Fields::from_iter([("undo".to_owned(), Value::from(*from))]),
     }
 }
 
-/// The messages that a file's lines come to.
-fn replay(lines: Vec<disk::Line>) -> Vec<Message> {
-    let mut history: Vec<(u64, Message)> = Vec::new();
+/// The lines that count: what was undone is left out.
+fn standing(lines: Vec<disk::Line>) -> Vec<disk::Line> {
+    let mut standing: Vec<disk::Line> = Vec::new();
     for line in lines {
-        if let Some(from) = line.fields.get("undo").and_then(Value::as_u64) {
-            history.retain(|(seq, _)| *seq < from);
-        } else if let Some(message) = Message::from_json(&line.fields) {
-            history.push((line.seq, message));
+        match line.fields.get("undo").and_then(Value::as_u64) {
+            Some(from) => standing.retain(|line| line.seq < from),
+            None => standing.push(line),
         }
     }
-    history.into_iter().map(|(_, message)| message).collect()
+    standing
+}
+
+/// The messages that a file's lines come to.
+fn replay(lines: Vec<disk::Line>) -> Vec<Message> {
+    standing(lines).iter().filter_map(|line| Message::from_json(&line.fields)).collect()
 }
 
 /// Makes every call have exactly one result, right after it: results that belong to no call go, calls without one get

@@ -75,6 +75,7 @@ const OWNED: &[Owned] = &[
         ],
         owners: &[
             ("disk.rs", "the one writer of files"),
+            ("disk/", "its rooms"),
             ("hands/", "writes beneath the directory handle it holds, in a process of its own"),
         ],
         instead: "let `disk` do it: it knows modes, atomic replacement and syncing",

@@ -184,6 +184,13 @@ impl Builder {
         self
     }
 
+    /// Several, when which they are was decided at run time.
+    #[must_use]
+    pub fn tools(mut self, tools: Vec<Box<dyn Tool>>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
     /// Where conversations are kept. Default: in memory.
     #[must_use]
     pub fn store(mut self, store: impl Store + 'static) -> Self {

@@ -44,6 +44,8 @@ const PASTE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 pub enum End {
     /// The user has left, with this exit code.
     Left(u8),
+    /// The user wants to begin anew.
+    New,
     /// The user wants this model to answer from now on.
     Model(String),
 }
@@ -137,10 +139,7 @@ impl Talk {
                         self.screen.note(&format!("bantam: also /model NAME with: {}", self.models.join(", ")));
                     }
                 }
-                Typed::Command("/new", _) => {
-                    self.chat = fresh_chat();
-                    self.screen.note("bantam: a new conversation begins");
-                }
+                Typed::Command("/new", _) => return End::New,
                 Typed::Command("/usage", _) => self.screen.note(&self.usage()),
                 Typed::Command(..) => self.screen.note(HELP),
                 Typed::Message(text) => match self.turn(text, inbound, events) {

@@ -116,6 +116,8 @@ pub struct Search {
 /// What [`Config::load`] found.
 pub struct Loaded {
     pub config: Config,
+    /// The same as a tree: every path of the table has a value, also those that the program does not use yet.
+    pub values: Value,
     /// By path; a path that is missing has its default.
     pub origins: BTreeMap<String, Origin>,
     /// One sentence for each key that means nothing here.
@@ -130,8 +132,8 @@ impl Config {
     pub fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
         let tree = load::load(file, env, flags)?;
         let config =
-            serde_json::from_value(tree.value).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
-        Ok(Loaded { config, origins: tree.origins, warnings: tree.warnings })
+            Config::deserialize(&tree.value).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
+        Ok(Loaded { config, values: tree.value, origins: tree.origins, warnings: tree.warnings })
     }
 }
 

@@ -144,8 +144,10 @@ impl<'a> Stage<'a> {
     fn set(ground: &'a Ground<'a>) -> Result<Self> {
         let word = random();
         let mark = format!("bantam-doctor-{}-{word}", std::process::id());
-        let dir = ground.home.root().join("state").join(&mark);
-        let session = ground.home.sessions().join(format!(".{mark}"));
+        let dir = ground.home.root().join(format!(".{mark}"));
+        // No folder is left behind that was not there: root may be looking after somebody else's home.
+        let sessions = Some(ground.home.sessions()).filter(|sessions| sessions.is_dir());
+        let session = sessions.unwrap_or_else(|| dir.clone()).join(format!(".{mark}"));
         disk::make_dir(&dir)?;
         let made = (|| {
             let tcp = TcpListener::bind(("127.0.0.1", 0))?;

@@ -44,6 +44,12 @@ pub fn directory(home: &Home) -> Check {
     } else if meta.uid() != me.as_raw() && !me.is_root() {
         Check::fails(WHAT, format!("{shown} belongs to user {}, not to you", meta.uid()))
             .fix(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
+    } else if meta.uid() != me.as_raw() {
+        Check::aside(
+            WHAT,
+            format!("{shown} belongs to user {}, and this is root: what root makes there is root's", meta.uid()),
+        )
+        .fix(format!("sudo -u '#{}' bantam doctor", meta.uid()))
     } else if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
         Check::fails(WHAT, format!("{shown} cannot be written: {}", std::io::Error::from(e)))
             .fix(format!("chmod 700 {quoted}"))
@@ -106,7 +112,7 @@ pub fn sessions(home: &Home) -> Vec<Check> {
     for path in &paths {
         let (damage, torn) = match session::inspect(path) {
             Ok(found) => found,
-            Err(e) => (vec![e.message], 0),
+            Err(e) => (vec![e.message], None),
         };
         let more = damage.len().saturating_sub(SHOWN);
         let aside = quoted(path);
@@ -122,12 +128,8 @@ pub fn sessions(home: &Home) -> Vec<Check> {
             }
             checks.push(check);
         }
-        if torn > 0 {
-            let path = path.display();
-            checks.push(Check::aside(
-                WHAT,
-                format!("{path}: {torn} bytes at the end were cut short by a crash; the next turn mends that"),
-            ));
+        if let Some(torn) = torn {
+            checks.push(Check::aside(WHAT, format!("{torn}; the next turn mends that")));
         }
     }
     if checks.is_empty() {

@@ -141,3 +141,51 @@ pub(super) fn inside<'a>(setup: &Setup, path: &'a str) -> &'a str {
         _ => path,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::Network;
+    use crate::hands::Way;
+
+    #[test]
+    fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_alike() {
+        let root = std::env::temp_dir().join(format!("bantam-trees-{}", std::process::id()));
+        for tree in ["work", "open/closed", "closed/open"] {
+            std::fs::create_dir_all(root.join(tree)).unwrap();
+        }
+        let at = |below: &str| root.join(below);
+        let setup = Setup {
+            way: Way::Bare,
+            network: Network::None,
+            agent_dir: None,
+            workspace: at("work"),
+            read_paths: vec![at("open/closed"), at("closed"), at("not/there")],
+            write_paths: vec![at("open"), at("closed/open")],
+            memory_mb: 0,
+        };
+        let trees = Trees::open(Dir::open(&setup.workspace).unwrap(), &setup);
+        for (path, access, comes_to) in [
+            (at("work"), Access::Write, Some(".")),
+            (at("work/"), Access::Read, Some(".")),
+            (at("work//a/./b"), Access::Write, Some("a/b")),
+            (at("work/../secret"), Access::Read, Some("../secret")),
+            ("a/b".into(), Access::Write, Some("a/b")),
+            ("".into(), Access::Read, Some(".")),
+            // The root of the inner tree may be a link by now: it is looked up beneath the outer one.
+            (at("open/closed/a"), Access::Read, Some("closed/a")),
+            (at("open/closed/a"), Access::Write, Some("closed/a")),
+            (at("closed/open/a"), Access::Read, Some("open/a")),
+            (at("closed/open/a"), Access::Write, Some("a")),
+            (at("closed/a"), Access::Write, None),
+            (at("worker/a"), Access::Read, None),
+            (at("not/there/a"), Access::Read, None),
+            ("/".into(), Access::Read, None),
+        ] {
+            let path = path.to_str().unwrap();
+            let found = trees.find(path, access).ok();
+            assert_eq!(found.map(|target| target.path), comes_to.map(Path::new), "{path} for {access:?}");
+        }
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

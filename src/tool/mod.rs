@@ -32,6 +32,17 @@ pub enum Risk {
     Runs,
 }
 
+impl Risk {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Writes => "writes",
+            Self::Runs => "runs",
+        }
+    }
+}
+
 /// What a tool is, for the model and for people.
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
@@ -43,6 +54,15 @@ pub struct ToolSpec {
     pub risk: Risk,
     /// Where it comes from: `built in`, or a server's name.
     pub source: String,
+}
+
+impl ToolSpec {
+    /// The first sentence of its description.
+    #[must_use]
+    pub fn purpose(&self) -> &str {
+        let first = self.description.split_once(". ").map_or(self.description.as_str(), |(first, _)| first);
+        first.trim_end_matches('.')
+    }
 }
 
 /// What the tool gives the model.

@@ -166,8 +166,8 @@ impl Home {
             stdout: Stdout::Caught,
             prelude: "",
             cwd: self.root.join("cwd"),
-            columns: None,
             withheld: &[],
+            columns: None,
         }
     }
 
@@ -276,8 +276,8 @@ pub struct Bantam<'h> {
     stdout: Stdout,
     prelude: &'static str,
     cwd: PathBuf,
-    columns: Option<u32>,
     withheld: &'static [Withheld],
+    columns: Option<u32>,
 }
 
 impl<'h> Bantam<'h> {
