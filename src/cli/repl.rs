@@ -136,7 +136,10 @@ impl Talk {
                 Typed::Command("/model", _) => {
                     self.screen.note(&format!("bantam: {model} answers"));
                     if !self.models.is_empty() {
-                        self.screen.note(&format!("bantam: also /model NAME with: {}", self.models.join(", ")));
+                        self.screen.note(&format!(
+                            "bantam: /model NAME takes another: {}, or vendor/model",
+                            self.models.join(", ")
+                        ));
                     }
                 }
                 Typed::Command("/new", _) => return End::New,

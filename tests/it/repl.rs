@@ -118,7 +118,7 @@ fn another_model_goes_on_with_the_conversation() {
         talk.types("first\n");
         talk.wait_for_stdout("One.\r\n\r\n> ");
         talk.types("/model\n");
-        talk.wait_for_stdout("also /model NAME with: test, other");
+        talk.wait_for_stdout("/model NAME takes another: test, other, or vendor/model");
         talk.types("/model nobody\n");
         talk.wait_for_stdout("hint: ");
         talk.types("/model other\n");
