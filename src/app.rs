@@ -123,17 +123,23 @@ fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>)
         },
     };
     Ok(match chosen {
-        Some(model) if model.protocol == Protocol::OpenAi => Box::new(openai(model, parts, secrets)?),
-        Some(_) | None => Box::new(Demo),
+        Some(model) => match model.protocol {
+            Protocol::OpenAi => Box::new(openai(model, parts, secrets)?),
+            Protocol::Demo => Box::new(Demo),
+            Protocol::Azure | Protocol::Anthropic => {
+                return Err(Error::config(format!("choosing the model: {} cannot be asked yet", model.name)));
+            }
+        },
+        None => Box::new(Demo),
     })
 }
 
 /// `secrets` gets the key, so that it can be struck wherever it turns up.
 fn openai(mut model: Model, parts: &Parts, secrets: &mut Vec<Secret>) -> Result<OpenAi> {
-    if let Some(written) = &model.key {
+    for written in &mut model.keys {
         let key = keys::resolve(written, parts.env, &parts.home.config())?;
         secrets.push(key.clone());
-        model.key = Some(key);
+        *written = key;
     }
     Ok(OpenAi::new(model, parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from)))
 }

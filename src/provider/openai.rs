@@ -85,7 +85,7 @@ impl OpenAi {
     fn headers(&self, stream: bool) -> Vec<(String, Secret)> {
         let accept = if stream { "text/event-stream" } else { "application/json" };
         let mut headers = vec![("accept".to_owned(), Secret::new(accept))];
-        if let Some(key) = &self.model.key {
+        if let Some(key) = self.model.keys.first() {
             headers.push(("authorization".to_owned(), Secret::new(format!("Bearer {}", key.reveal()))));
         }
         headers.extend(self.model.headers.iter().cloned());

@@ -16,6 +16,7 @@ mod crash;
 mod demo;
 mod exec;
 mod files;
+mod foreign;
 mod provider;
 mod secrets;
 mod session;
