@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Choice, Config, Env, Model, keys};
 use crate::error::{Context, Error, Result};
+use crate::guard::Guard;
 use crate::hands::wire::Setup;
 use crate::hands::{Hands, Way};
 use crate::http::{Client, Outgoing, Part, Settings};
@@ -22,8 +23,9 @@ use crate::provider::{Provider, Retry};
 use crate::secret::{Redactor, Secret};
 use crate::session::{Files, Memory};
 use crate::template;
+use crate::tool::edit::{AppendFile, EditFile, WriteFile};
 use crate::tool::exec::Exec;
-use crate::tool::files::{ListDir, ReadFile};
+use crate::tool::files::{Grep, ListDir, ReadFile};
 
 /// Whether conversations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,16 +70,20 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         network: exec.network,
         workspace: workspace.clone(),
         agent_dir: Some(home.agent()),
-        read_paths: config.tools.read_paths.clone(),
-        write_paths: config.tools.write_paths.clone(),
+        read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
+        write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
         memory_mb: exec.memory_mb,
     };
-    let hands = Arc::new(Hands::new(setup, exec.sandbox));
+    let hands = Arc::new(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)));
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .boxed_provider(provider)
         .tool(ListDir::new(hands.clone()))
         .tool(ReadFile::new(hands.clone()))
+        .tool(Grep::new(hands.clone()))
+        .tool(WriteFile::new(hands.clone()))
+        .tool(AppendFile::new(hands.clone()))
+        .tool(EditFile::new(hands.clone()))
         .prompt(Prompt::from_files(home.agent(), workspace))
         .redactor(Redactor::new(secrets))
         .stream(parts.stream)
@@ -91,7 +97,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         });
     if exec.enabled {
         let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
-        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect()));
+        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect(), exec.network));
     }
     builder = match parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
@@ -172,9 +178,40 @@ fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     if written.is_empty() {
         return Ok(home.workspace());
     }
-    let path = match (written.strip_prefix("~/"), env.get("HOME")) {
-        (Some(rest), Some(user)) => Path::new(user).join(rest),
+    let workspace = absolute(written, env).doing("finding the workspace")?;
+    apart(home, &workspace, "agents.defaults.workspace")?;
+    Ok(workspace)
+}
+
+/// The trees that a setting opens to the tools.
+fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
+    let mut trees = Vec::new();
+    for path in written.iter().filter(|path| !path.is_empty()) {
+        let tree = absolute(path, env).doing(setting)?;
+        apart(home, &tree, setting)?;
+        trees.push(tree);
+    }
+    Ok(trees)
+}
+
+fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
+    std::path::absolute(match (written.strip_prefix('~'), env.get("HOME")) {
+        (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => PathBuf::from(format!("{user}{rest}")),
         _ => PathBuf::from(written),
-    };
-    std::path::absolute(path).doing("finding the workspace")
+    })
+}
+
+/// Keeps tools away from the keys, the conversations and what the agent obeys: no tree of theirs may hold the home, nor
+/// lie in it, but for the workspace there.
+fn apart(home: &Home, tree: &Path, setting: &str) -> Result<()> {
+    // By what links lead to, as far as it is there; a tree that is not there yet has none.
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let (root, tree) = (real(home.root()), real(tree));
+    let within = tree.strip_prefix(&root).is_ok_and(|below| !below.starts_with("workspace"));
+    if within || root.starts_with(&tree) {
+        let (tree, root) = (tree.display(), root.display());
+        return Err(Error::config(format!("{setting}: {tree} would open bantam's own files in {root} to its tools"))
+            .hint("name a directory that neither holds nor lies in that one, or move it with BANTAM_HOME"));
+    }
+    Ok(())
 }

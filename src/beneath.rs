@@ -1,18 +1,25 @@
 //! Opening files below a directory, so that no path, link or race can lead out of it.
 //!
 //! The boundary is the kernel's: `openat2` with `RESOLVE_BENEATH` from a held directory handle. Where the kernel lacks
-//! it (before 5.6, or under a filter), the path is walked one component at a time and no symbolic link is followed.
+//! it (before 5.6, or under a filter), the path is walked one component at a time, no component is ever opened through
+//! a symbolic link, and the links are read and followed here, by the same rules. Either way a path comes to the same.
 
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
 
+/// Symbolic links followed on one path, at most; the kernel's own number.
+const MOST_LINKS: usize = 40;
+
 /// A held directory.
+#[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
 }
@@ -48,7 +55,7 @@ impl Dir {
         for _ in 0..128 {
             match openat2(&self.fd, path, flags | OFlags::CLOEXEC, mode, resolve) {
                 Err(Errno::AGAIN) => {}
-                Err(Errno::NOSYS | Errno::PERM) => return self.walk(path, flags, mode),
+                Err(Errno::NOSYS | Errno::PERM) => return self.walk(path, flags, mode, links),
                 result => return result,
             }
         }
@@ -56,36 +63,70 @@ impl Dir {
     }
 
     /// The same without `openat2`.
-    fn walk(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        let mut names = Vec::new();
-        for component in path.components() {
-            match component {
-                Component::CurDir => {}
-                Component::Normal(name) => names.push(name),
-                Component::ParentDir | Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
+    ///
+    /// `..` goes back to the directory that the walk came from, not to what the file system calls its parent by now: a
+    /// directory that is moved away meanwhile takes nobody with it.
+    fn walk(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
+        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What is still to be walked, the next component last; and the directories on the way here.
+        let mut left = components(path)?;
+        let mut trail = vec![openat(&self.fd, ".", step, Mode::empty())?];
+        let mut followed = 0;
+        while let Some(name) = left.pop() {
+            let at = trail.last().ok_or(Errno::XDEV)?;
+            if name == ".." {
+                trail.pop();
+                continue;
+            }
+            // What is no link says EINVAL here; whatever else is wrong with it, the opening will say.
+            if let Ok(target) = readlinkat(at, name.as_os_str(), Vec::new()) {
+                followed += 1;
+                if links == Links::Refuse || followed > MOST_LINKS {
+                    return Err(Errno::LOOP);
+                }
+                left.extend(components(Path::new(OsStr::from_bytes(target.to_bytes())))?);
+            } else if left.is_empty() {
+                return openat(at, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode);
+            } else {
+                let below = openat(at, name, step, Mode::empty())?;
+                trail.push(below);
             }
         }
-        let Some((last, parents)) = names.split_last() else {
-            return openat(&self.fd, ".", flags | OFlags::CLOEXEC, mode);
-        };
-        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut at = openat(&self.fd, ".", step, Mode::empty())?;
-        for name in parents {
-            at = openat(&at, *name, step, Mode::empty())?;
-        }
-        openat(&at, *last, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode)
+        // It ended in a dot or in two.
+        openat(trail.last().ok_or(Errno::XDEV)?, ".", flags | OFlags::CLOEXEC, mode)
     }
 
-    /// Opens a regular file for reading. Never hangs: a pipe or a device is refused.
+    /// Where something at `path` is, or would be made: the directory that holds it, open for reading, and its name
+    /// there. A link in the last place is followed, so that the name is its target's.
+    ///
+    /// # Errors
+    /// As [`Dir::open_at`] for the directory; `EISDIR` when the path ends in a directory by its form.
+    pub fn place(&self, path: &Path) -> Result<(Self, OsString), Errno> {
+        let mut path = path.to_owned();
+        for _ in 0..=MOST_LINKS {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::ISDIR) };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            let dir = Self::from(self.open_at(parent, flags, Mode::empty(), Links::Follow)?);
+            match readlinkat(&dir, name, Vec::new()) {
+                Ok(target) => path = parent.join(OsStr::from_bytes(target.to_bytes())),
+                Err(Errno::INVAL | Errno::NOENT) => return Ok((dir, name.to_owned())),
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::LOOP)
+    }
+
+    /// Opens a regular file for reading. Never hangs: a pipe or a device is refused. `called` is its
+    /// path as the reader knows it.
     ///
     /// # Errors
     /// In words fit for the model: what is wrong with the path.
-    pub fn read(&self, path: &Path, links: Links) -> Result<fs_err::File> {
+    pub fn read(&self, path: &Path, called: &Path, links: Links) -> Result<fs_err::File> {
         // Non-blocking, or opening a pipe that nobody writes would wait for ever.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let fd = self.open_at(path, flags, Mode::empty(), links).map_err(|e| explain(e, path))?;
-        regular(&fd, path)?;
-        Ok(fs_err::File::from_parts(fd.into(), path))
+        let fd = self.open_at(path, flags, Mode::empty(), links).map_err(|e| explain(e, called))?;
+        regular(&fd, called)?;
+        Ok(fs_err::File::from_parts(fd.into(), called))
     }
 }
 
@@ -101,10 +142,31 @@ impl AsFd for Dir {
     }
 }
 
-fn regular(fd: impl AsFd, path: &Path) -> Result<rustix::fs::Stat> {
+/// The parts of a path, the last one first.
+fn components(path: &Path) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    for component in path.components().rev() {
+        match component {
+            Component::CurDir => {}
+            Component::Normal(name) => names.push(name.to_owned()),
+            Component::ParentDir => names.push("..".into()),
+            Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
+        }
+    }
+    Ok(names)
+}
+
+fn regular(fd: impl AsFd, path: &Path) -> Result<Stat> {
     let stat = fstat(fd).doing(path.display())?;
+    is_regular(&stat, path)?;
+    Ok(stat)
+}
+
+/// # Errors
+/// In words fit for the model: it is a directory, a link, a pipe or a device.
+pub fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(stat),
+        FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Error::failed(format!("{} is a directory", path.display()))),
         _ => Err(Error::failed(format!("{} is not a regular file", path.display()))),
     }
@@ -117,10 +179,12 @@ pub fn explain(e: Errno, path: &Path) -> Error {
     Error::failed(match e {
         Errno::XDEV => format!("{path} leads out of the workspace"),
         Errno::NOENT => format!("{path} does not exist"),
-        Errno::NOTDIR => format!("a part of {path} is not a directory"),
+        Errno::NOTDIR => format!("{path}, or a part of it, is not a directory"),
+        Errno::ISDIR => format!("{path} is a directory"),
         Errno::LOOP => format!("{path} goes through symbolic links that cannot be followed"),
         Errno::ACCESS | Errno::PERM => format!("{path}: permission denied"),
-        Errno::NAMETOOLONG => format!("the path is too long: {} bytes", path.to_string().len()),
+        Errno::NAMETOOLONG => "the path, or a name in it, is too long".to_owned(),
+        Errno::AGAIN => format!("{path} kept changing while it was opened: try again"),
         Errno::NXIO => format!("{path} is not a regular file"),
         e => format!("{path}: {}", std::io::Error::from(e)),
     })
@@ -147,7 +211,7 @@ pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
         Err(e) => return Err(explain(e, path)),
         Ok(_) => {}
     }
-    let file = held.read(path, Links::Refuse)?;
+    let file = held.read(path, path, Links::Refuse)?;
     if regular(&file, path)?.st_nlink != 1 {
         return Err(Error::failed(format!("{} has more than one name (hard links)", path.display())));
     }
@@ -160,4 +224,162 @@ pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
         text.push_str(&format!("\n[cut at {MAX_TRUSTED} bytes]\n"));
     }
     Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    /// A tree with links of every kind in it, and a file beside it. Removed when the test is over.
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("bantam-beneath-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(root.join("tree/dir/deep")).unwrap();
+            std::fs::write(root.join("outside"), "outside").unwrap();
+            std::fs::write(root.join("tree/file"), "file").unwrap();
+            std::fs::write(root.join("tree/dir/deep/file"), "deep").unwrap();
+            for (target, link) in [
+                ("file", "to-file"),
+                ("dir", "to-dir"),
+                ("to-dir/deep/../deep/file", "winding"),
+                ("../to-file", "dir/up"),
+                ("../outside", "out"),
+                ("..", "out-dir"),
+                ("/etc/passwd", "absolute"),
+                ("dir/../../outside", "out-by-a-detour"),
+                ("/proc/self/root", "magic"),
+                ("loop-2", "loop"),
+                ("loop", "loop-2"),
+                ("nowhere", "dangling"),
+            ] {
+                symlink(target, root.join("tree").join(link)).unwrap();
+            }
+            Self(root)
+        }
+
+        fn dir(&self) -> Dir {
+            Dir::open(&self.0.join("tree")).unwrap()
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    const DETOURS: usize = 50;
+
+    #[test]
+    fn the_kernel_and_the_walk_find_the_same_and_neither_leads_out() {
+        let tree = Tree::new("both");
+        let dir = tree.dir();
+        let read = OFlags::RDONLY | OFlags::NONBLOCK;
+        let far = format!("{}file", "dir/../".repeat(DETOURS));
+        for (path, links, comes_to) in [
+            ("file", Links::Refuse, Ok("file")),
+            ("./dir//deep/./file", Links::Refuse, Ok("deep")),
+            ("dir/deep/../deep/file", Links::Refuse, Ok("deep")),
+            (far.as_str(), Links::Refuse, Ok("file")),
+            ("to-file", Links::Follow, Ok("file")),
+            ("to-dir/deep/file", Links::Follow, Ok("deep")),
+            ("to-dir/../file", Links::Follow, Ok("file")),
+            ("winding", Links::Follow, Ok("deep")),
+            ("to-dir/up", Links::Follow, Ok("file")),
+            ("to-file", Links::Refuse, Err(Errno::LOOP)),
+            ("to-dir/deep/file", Links::Refuse, Err(Errno::LOOP)),
+            ("../outside", Links::Follow, Err(Errno::XDEV)),
+            ("../tree/file", Links::Follow, Err(Errno::XDEV)),
+            ("dir/../../outside", Links::Follow, Err(Errno::XDEV)),
+            ("..", Links::Follow, Err(Errno::XDEV)),
+            ("/etc/passwd", Links::Follow, Err(Errno::XDEV)),
+            ("/", Links::Refuse, Err(Errno::XDEV)),
+            ("out", Links::Follow, Err(Errno::XDEV)),
+            ("out-dir/outside", Links::Follow, Err(Errno::XDEV)),
+            ("absolute", Links::Follow, Err(Errno::XDEV)),
+            ("out-by-a-detour", Links::Follow, Err(Errno::XDEV)),
+            ("magic/etc/passwd", Links::Follow, Err(Errno::XDEV)),
+            ("loop", Links::Follow, Err(Errno::LOOP)),
+            ("dangling", Links::Follow, Err(Errno::NOENT)),
+            ("nowhere", Links::Follow, Err(Errno::NOENT)),
+            ("file/below", Links::Follow, Err(Errno::NOTDIR)),
+        ] {
+            let path = Path::new(path);
+            let text = |fd: OwnedFd| std::io::read_to_string(std::fs::File::from(fd)).unwrap();
+            let by_kernel = dir.open_at(path, read, Mode::empty(), links).map(text);
+            let by_walk = dir.walk(path, read, Mode::empty(), links).map(text);
+            assert_eq!(by_kernel.as_deref(), comes_to.as_ref().map(|text| *text), "{} by the kernel", path.display());
+            assert_eq!(by_walk.as_deref(), comes_to.as_ref().map(|text| *text), "{} by the walk", path.display());
+        }
+    }
+
+    #[test]
+    fn directories_are_found_by_either_way() {
+        let tree = Tree::new("dirs");
+        let dir = tree.dir();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        for (path, comes_to) in [
+            ("", Ok("tree")),
+            (".", Ok("tree")),
+            ("dir/..", Ok("tree")),
+            ("dir", Ok("dir")),
+            ("to-dir/deep/..", Ok("dir")),
+            ("file", Err(Errno::NOTDIR)),
+            ("to-file", Err(Errno::NOTDIR)),
+        ] {
+            let path = Path::new(path);
+            let which = |fd: OwnedFd| fstat(fd).unwrap().st_ino;
+            let wanted = comes_to.map(|name| {
+                let path = if name == "tree" { tree.0.join(name) } else { tree.0.join("tree").join(name) };
+                rustix::fs::stat(path).unwrap().st_ino
+            });
+            let by_kernel = dir.open_at(path, flags, Mode::empty(), Links::Follow).map(which);
+            let by_walk = dir.walk(path, flags, Mode::empty(), Links::Follow).map(which);
+            assert_eq!(by_kernel, wanted, "{} by the kernel", path.display());
+            assert_eq!(by_walk, wanted, "{} by the walk", path.display());
+        }
+    }
+
+    #[test]
+    fn the_place_of_a_file_is_behind_its_links_and_never_outside() {
+        let tree = Tree::new("place");
+        let dir = tree.dir();
+        for (path, comes_to) in [
+            ("file", Ok("file")),
+            ("new", Ok("new")),
+            ("to-file", Ok("file")),
+            ("to-dir/up", Ok("file")),
+            ("winding", Ok("file")),
+            ("dangling", Ok("nowhere")),
+            ("out", Err(Errno::XDEV)),
+            ("out-dir/new", Err(Errno::XDEV)),
+            ("absolute", Err(Errno::XDEV)),
+            ("nowhere/new", Err(Errno::NOENT)),
+            ("loop", Err(Errno::LOOP)),
+            ("..", Err(Errno::ISDIR)),
+            ("/", Err(Errno::ISDIR)),
+        ] {
+            let name = dir.place(Path::new(path)).map(|(_, name)| name);
+            assert_eq!(name, comes_to.map(OsString::from), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let tree = Tree::new("kinds");
+        let dir = tree.dir();
+        rustix::fs::mkfifoat(&dir, "pipe", Mode::RUSR | Mode::WUSR).unwrap();
+        for (path, says) in [("pipe", "not a regular file"), ("dir", "is a directory"), ("out", "leads out")] {
+            let error = dir.read(Path::new(path), Path::new("the path asked for"), Links::Follow).unwrap_err();
+            assert!(
+                error.message.starts_with("the path asked for") && error.message.contains(says),
+                "{}",
+                error.message
+            );
+        }
+    }
 }

@@ -18,6 +18,7 @@
 //! | 1 | [`session`] | conversations on disk |
 //! | 1 | [`template`] | the files a new home starts with |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
+//! | 0 | [`guard`] | the hosts that a model may make this program connect to |
 //! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`] | one resource each |
 //!
 //! # Where a new thing goes
@@ -41,6 +42,7 @@ pub mod config;
 pub mod disk;
 pub mod error;
 pub mod gateway;
+pub mod guard;
 pub mod hands;
 pub mod http;
 pub mod message;

@@ -54,6 +54,16 @@ pub struct ToolResult {
     pub call_id: String,
     pub content: String,
     pub is_error: bool,
+    pub images: Vec<Image>,
+}
+
+/// A picture, as requests and session lines carry it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The IANA media type, `image/png` say.
+    pub mime: String,
+    /// The file's bytes in base64 (RFC 4648, section 4, with padding).
+    pub base64: String,
 }
 
 /// Why the model stopped.
@@ -138,6 +148,16 @@ impl ToolCall {
     }
 }
 
+impl Image {
+    fn to_json(&self) -> Value {
+        json!({"mime": self.mime, "base64": self.base64})
+    }
+
+    fn from_json(v: &Value) -> Self {
+        Self { mime: string(v, "mime"), base64: string(v, "base64") }
+    }
+}
+
 impl Message {
     /// A user's message without a time.
     pub fn user(content: impl Into<String>) -> Self {
@@ -189,6 +209,9 @@ impl Message {
                 if result.is_error {
                     put("is_error", true.into());
                 }
+                if !result.images.is_empty() {
+                    put("images", result.images.iter().map(Image::to_json).collect());
+                }
             }
         }
         line
@@ -222,6 +245,11 @@ impl Message {
                 call_id: string(line, "tool_call_id"),
                 content,
                 is_error: line.get("is_error").and_then(Value::as_bool).unwrap_or(false),
+                images: line
+                    .get("images")
+                    .and_then(Value::as_array)
+                    .map(|images| images.iter().map(Image::from_json).collect())
+                    .unwrap_or_default(),
             }),
             _ => return None,
         })
@@ -260,7 +288,12 @@ mod tests {
                 partial: true,
                 extra: json!({"reasoning_details": [1]}).as_object().cloned().unwrap(),
             }),
-            Message::ToolResult(ToolResult { call_id: "c1".into(), content: "no".into(), is_error: true }),
+            Message::ToolResult(ToolResult {
+                call_id: "c1".into(),
+                content: "no".into(),
+                is_error: true,
+                images: vec![Image { mime: "image/png".into(), base64: "iVBORw==".into() }],
+            }),
         ] {
             let line = Value::Object(message.to_json());
             assert_eq!(Message::from_json(&line), Some(message));

@@ -217,7 +217,8 @@ fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
                 for call_id in calls {
                     let found = results.iter().position(|r| r.call_id == call_id).map(|at| results.swap_remove(at));
                     let result = found.unwrap_or_else(|| {
-                        let lost = ToolResult { call_id, content: INTERRUPTED.to_owned(), is_error: true };
+                        let content = INTERRUPTED.to_owned();
+                        let lost = ToolResult { call_id, content, is_error: true, images: Vec::new() };
                         added.push(Message::ToolResult(lost.clone()));
                         lost
                     });
@@ -275,11 +276,12 @@ mod tests {
     }
 
     fn answers(id: &str, content: &str) -> Message {
-        Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), is_error: false })
+        Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), ..ToolResult::default() })
     }
 
     fn lost(id: &str) -> Message {
-        Message::ToolResult(ToolResult { call_id: id.into(), content: INTERRUPTED.into(), is_error: true })
+        let content = INTERRUPTED.into();
+        Message::ToolResult(ToolResult { call_id: id.into(), content, is_error: true, images: Vec::new() })
     }
 
     #[test]

@@ -225,7 +225,8 @@ impl Agent {
             }
             Some(why) => {
                 let why = if why == Why::Stopped { "the user stopped the turn" } else { "the turn's time was up" };
-                ToolResult { call_id: call.id.clone(), content: format!("not run: {why}"), is_error: true }
+                let content = format!("not run: {why}");
+                ToolResult { call_id: call.id.clone(), content, is_error: true, images: Vec::new() }
             }
         };
         let report = CallReport { name: call.name.clone(), ok: !result.is_error, ms: millis(started.elapsed()) };

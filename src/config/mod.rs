@@ -85,8 +85,8 @@ pub struct Telegram {
 
 #[derive(Clone, Deserialize)]
 pub struct Tools {
-    pub read_paths: Vec<PathBuf>,
-    pub write_paths: Vec<PathBuf>,
+    pub read_paths: Vec<String>,
+    pub write_paths: Vec<String>,
     pub exec: Exec,
     pub web: Web,
 }
@@ -105,6 +105,12 @@ pub struct Exec {
 #[derive(Clone, Deserialize)]
 pub struct Web {
     pub search: Search,
+    pub fetch: Fetch,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Fetch {
+    pub allow_private: bool,
 }
 
 #[derive(Clone, Deserialize)]

@@ -4,11 +4,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::{ExitCode, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 
+use super::files::{self, Trees};
 use super::jail::{self, Way};
 use super::wire::{self, Header, Job, Reply, Setup};
-use super::{INNER_ROLE, ROLE, files, run};
+use super::{INNER_ROLE, ROLE, run};
 use crate::beneath::Dir;
 use crate::child;
 use crate::error::{Context, Error, Result};
@@ -91,20 +93,28 @@ fn work(setup: &Setup) -> Result<()> {
     // Whatever a command leaves behind becomes a child of this process, which ends it.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).doing("becoming the reaper")?;
     limit_all(setup, processes)?;
+    // Where this process stands: the path may lead through directories that only root can pass.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
+    let trees = Trees::open(workspace, setup);
 
     let job = wire::receive_job(&mut io::stdin())?;
     let reply = match job {
-        Job::ListDir { path, depth } => files::list_dir(&workspace, setup, &path, depth),
-        Job::ReadFile { path, offset, limit } => files::read_file(&workspace, setup, &path, offset, limit),
+        Job::File(job) => files::perform(&trees, &job, &hung_up),
         Job::Exec { .. } if setup.way == Way::Bare => Err(Error::failed("there is no jail for commands here")),
         Job::Exec { command, working_dir, timeout_secs, env } => {
             let order = run::Order { command: &command, working_dir: &working_dir, timeout_secs, env };
-            run::exec(&workspace, setup, order, io::stdin().as_fd())
+            run::exec(trees.workspace(), setup, order, io::stdin().as_fd())
         }
         Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
     };
     wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))
+}
+
+/// Whether the caller has closed its end. It sends nothing after the job.
+fn hung_up() -> bool {
+    let input = io::stdin();
+    let mut fds = [PollFd::new(&input, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
 /// On a small board a greedy command should be ended before the program that serves its owner.

@@ -4,9 +4,17 @@
 //! it started. It confines itself before it reads the job. The caller keeps the job pipe open: its end of file tells the
 //! hands that nobody waits any more.
 
-mod files;
+mod crowd;
+mod edit;
+mod encoding;
+pub mod files;
+mod grep;
 mod inside;
 mod jail;
+mod link;
+mod look;
+pub mod proxy;
+mod replace;
 mod run;
 pub mod wire;
 
@@ -23,10 +31,11 @@ use rustix::pipe::{PipeFlags, pipe_with};
 pub use inside::main;
 
 use crate::cancel::{Cancel, Why};
-use crate::child::{self, Sandbox};
+use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
+use crate::guard::Guard;
 pub use jail::Way;
-use wire::{Header, Job, Reply, Setup};
+use wire::{End, Header, Job, Reply, Setup};
 
 /// The argument that makes this program a hands process.
 pub const ROLE: &str = "hands";
@@ -40,6 +49,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Hands {
     setup: Setup,
     sandbox: Sandbox,
+    /// What a guarded network lets through.
+    guard: Guard,
     /// Found out by the first call: what one hands process could do, the next one can.
     settled: Mutex<Option<Settled>>,
 }
@@ -55,8 +66,8 @@ pub struct Settled {
 impl Hands {
     /// `setup.way` is of no consequence: the sandbox and the system decide it.
     #[must_use]
-    pub fn new(setup: Setup, sandbox: Sandbox) -> Self {
-        Self { setup, sandbox, settled: Mutex::default() }
+    pub fn new(setup: Setup, sandbox: Sandbox, guard: Guard) -> Self {
+        Self { setup, sandbox, guard, settled: Mutex::default() }
     }
 
     /// Does one job in a process of its own and waits for its end.
@@ -107,15 +118,30 @@ impl Hands {
     fn once(&self, way: Way, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let setup = Setup { way, ..self.setup.clone() };
         let setup = serde_json::to_string(&setup).map_err(|e| Error::failed(e.to_string()))?;
+        let guarded = way == Way::Namespaces && self.setup.network == Network::Guarded;
+        let (link, errors) = if guarded {
+            let (ours, theirs) = link::pair()?;
+            (Some(ours), Stdio::from(theirs))
+        } else {
+            (None, Stdio::null())
+        };
         let mut child = child::again(ROLE)
             .arg(setup)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(errors)
             .spawn()
             .doing("starting the hands process")?;
-        let result = converse(&mut child, job, cancel);
+        // Lives as long as the call.
+        let proxy = link.map(|link| link.serve(&self.guard)).transpose();
+        let counted = way == Way::Landlock && rustix::process::geteuid().is_root() && matches!(job, Job::Exec { .. });
+        let result = converse(&mut child, job, cancel, counted);
         // By now it has ended, or it has had its grace.
         let killed = child.kill().and_then(|()| child.wait());
+        let result = proxy.and_then(|proxy| {
+            drop(proxy);
+            result
+        });
         match (result, killed) {
             (Ok(reply), Ok(_)) => Ok(reply),
             (Err(e), Ok(status)) if e.kind == Kind::Failed => Err(e.doing(format_args!("hands process ({status})"))),
@@ -133,7 +159,8 @@ fn no_jail(what: &str, refusals: &[String]) -> Error {
     ))
 }
 
-fn converse(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
+/// `counted`: whether somebody has to count the process's descendants.
+fn converse(child: &mut Child, job: &Job, cancel: &Cancel, counted: bool) -> Result<Reply> {
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(Error::failed("the hands process has no pipes"));
     };
@@ -145,11 +172,16 @@ fn converse(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
         Err(e) if e.kind != Kind::Failed => return Err(e),
         Ok(()) | Err(_) => {}
     }
-    let mut listener = Listener { input: Some(input), output, woken: Some(woken), until };
+    let crowd = counted.then(|| child.id());
+    let mut listener = Listener { input: Some(input), output, woken: Some(woken), until, crowd, crowded: false };
     let result = wire::receive_reply(&mut listener);
+    let crowded = listener.crowded;
     let told_to_stop = listener.woken.is_none();
     listener.finish();
     match (result, cancel.why()) {
+        (Ok(Reply { header: Header::Exited { dropped, .. }, body }), _) if crowded => {
+            Ok(Reply { header: Header::Exited { end: End::TooManyProcesses, dropped }, body })
+        }
         (Ok(reply), _) => Ok(reply),
         (Err(_), Some(Why::Deadline)) => Err(Error::new(Kind::Limit, "the turn's time was up")),
         (Err(_), Some(Why::Stopped)) if told_to_stop => Err(Error::new(Kind::Interrupted, "stopped")),
@@ -164,7 +196,14 @@ struct Listener {
     /// Reads end of file when the turn is stopped; `None` once the process has been told.
     woken: Option<OwnedFd>,
     until: Instant,
+    /// Whose descendants are counted.
+    crowd: Option<u32>,
+    /// There were too many of them.
+    crowded: bool,
 }
+
+/// How often descendants are counted.
+const COUNT_EVERY: Duration = Duration::from_millis(50);
 
 impl Listener {
     fn tell_to_stop(&mut self) {
@@ -192,12 +231,21 @@ impl Read for Listener {
                 self.tell_to_stop();
                 continue;
             }
+            let mut wait = left;
+            if let (Some(root), Some(_)) = (self.crowd, &self.input) {
+                if crowd::count(root) as u64 > jail::MOST_PROCESSES {
+                    self.crowded = true;
+                    self.tell_to_stop();
+                    continue;
+                }
+                wait = wait.min(COUNT_EVERY);
+            }
             let output_ready = {
                 let mut fds = vec![PollFd::new(&self.output, PollFlags::IN)];
                 if let Some(woken) = &self.woken {
                     fds.push(PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN));
                 }
-                match poll(&mut fds, Some(&timespec(left))) {
+                match poll(&mut fds, Some(&timespec(wait))) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(e) => return Err(e.into()),
                 }

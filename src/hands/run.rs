@@ -16,9 +16,9 @@ use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions, getpid, ki
 use super::inside::limit;
 use super::jail::{self, Way};
 use super::wire::{End, Header, MAX_BODY, Reply, Setup};
-use super::{files, timespec};
+use super::{crowd, files, link, timespec};
 use crate::beneath::{self, Dir, Links};
-use crate::child;
+use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::sys;
 
@@ -62,8 +62,11 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) ->
     // Wall time is watched; this is for what spins while nobody watches.
     limit(Resource::Cpu, timeout_secs + 1)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    let guarded = setup.way == Way::Namespaces && setup.network == Network::Guarded;
+    let proxy = if guarded { link::variables() } else { Vec::new() };
     let mut child = child::command(Path::new("/bin/sh"))
         .args(["-c", command])
+        .envs(proxy)
         .envs(env)
         .env("HOME", &setup.workspace)
         .env("TERM", "dumb")
@@ -199,17 +202,12 @@ fn children() -> Result<Vec<Pid>> {
         Ok(list) => list.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
         // Kernels without CONFIG_PROC_CHILDREN: ask every process who its parent is.
         Err(_) => fs_err::read_dir("/proc")?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-            .filter(|n| parent_of(*n) == Some(me))
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
+            .filter(|n| crowd::parent_of(*n) == Some(getpid().as_raw_nonzero().get().unsigned_abs()))
+            .filter_map(|n| i32::try_from(n).ok())
             .collect(),
     };
     Ok(numbers.into_iter().filter_map(Pid::from_raw).collect())
-}
-
-/// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may hold anything.
-fn parent_of(pid: i32) -> Option<i32> {
-    let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Looks now and then whether the command takes more of the machine than it may.

@@ -30,7 +30,7 @@ pub struct Setup {
     pub agent_dir: Option<PathBuf>,
     /// Trees it may read besides; absolute.
     pub read_paths: Vec<PathBuf>,
-    /// Trees it may change besides; absolute.
+    /// Trees it may read and change besides; absolute.
     pub write_paths: Vec<PathBuf>,
     /// The most data memory a process of it may have, in MiB; 0 for no limit.
     pub memory_mb: u64,
@@ -45,8 +45,24 @@ impl Setup {
 
 /// The one thing a hands process does.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case", tag = "do")]
+#[serde(rename_all = "snake_case")]
 pub enum Job {
+    File(FileJob),
+    Exec {
+        command: String,
+        working_dir: String,
+        timeout_secs: u64,
+        /// Variables of the user's that the command gets. Here and not in the setup, which others can see.
+        env: Vec<(String, String)>,
+    },
+    /// Tells how the process is held, a line for each layer.
+    Layers,
+}
+
+/// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum FileJob {
     ListDir {
         path: String,
         /// Levels to go down; 1 is the directory alone.
@@ -59,15 +75,28 @@ pub enum Job {
         /// Lines to give.
         limit: u64,
     },
-    Exec {
-        command: String,
-        working_dir: String,
-        timeout_secs: u64,
-        /// Variables of the user's that the command gets. Here and not in the setup, which others can see.
-        env: Vec<(String, String)>,
+    Grep {
+        pattern: String,
+        path: String,
+        /// Which files to look into: by name, or by path when it has a slash. Empty: all.
+        glob: String,
+        /// Lines to give.
+        max: usize,
     },
-    /// Tells how the process is held, a line for each layer.
-    Layers,
+    WriteFile {
+        path: String,
+        content: String,
+    },
+    AppendFile {
+        path: String,
+        content: String,
+    },
+    EditFile {
+        path: String,
+        old_text: String,
+        new_text: String,
+        replace_all: bool,
+    },
 }
 
 impl Job {
@@ -76,17 +105,19 @@ impl Job {
     pub fn seconds(&self) -> u64 {
         match self {
             Self::Exec { timeout_secs, .. } => *timeout_secs,
-            Self::ListDir { .. } | Self::ReadFile { .. } | Self::Layers => 60,
+            Self::File(_) | Self::Layers => 60,
         }
     }
 }
 
 /// The header of a reply.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-#[serde(rename_all = "snake_case", tag = "reply")]
+#[serde(rename_all = "snake_case")]
 pub enum Header {
     /// The body is the text asked for.
     Text,
+    /// The body is an image file.
+    Image { kind: ImageKind },
     /// The job could not be done; the reason is for the model.
     Refused { why: String },
     /// This way of confining itself is not to be had here. Sent in place of reading the job.
@@ -97,6 +128,41 @@ pub enum Header {
         /// Bytes it printed beyond those in the body.
         dropped: u64,
     },
+}
+
+/// The images that models can see.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum ImageKind {
+    Png,
+    Jpeg,
+    Gif,
+    Webp,
+}
+
+impl ImageKind {
+    /// By the first bytes of a file, as the formats define them.
+    #[must_use]
+    pub fn of(start: &[u8]) -> Option<Self> {
+        match start {
+            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some(Self::Png),
+            [0xff, 0xd8, 0xff, ..] => Some(Self::Jpeg),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Self::Gif),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::Webp),
+            _ => None,
+        }
+    }
+
+    /// The IANA media type.
+    #[must_use]
+    pub fn mime(self) -> &'static str {
+        match self {
+            Self::Png => "image/png",
+            Self::Jpeg => "image/jpeg",
+            Self::Gif => "image/gif",
+            Self::Webp => "image/webp",
+        }
+    }
 }
 
 /// How a command ended.
@@ -185,6 +251,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_job_arrives_as_it_was_sent() {
+        let exec = Job::Exec { command: "ls".into(), working_dir: ".".into(), timeout_secs: 1, env: Vec::new() };
+        let grep = FileJob::Grep { pattern: "a".into(), path: "文".into(), glob: String::new(), max: 3 };
+        for job in [exec, Job::File(grep)] {
+            let mut bytes = Vec::new();
+            send_job(&mut bytes, &job).unwrap();
+            assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
+        }
+    }
+
+    #[test]
     fn a_reply_arrives_as_it_was_sent() {
         let reply = Reply { header: Header::Exited { end: End::Signal(9), dropped: 3 }, body: vec![0, 255, 10] };
         let mut bytes = Vec::new();
@@ -198,7 +275,7 @@ mod tests {
         assert!(receive_reply(&mut huge.as_slice()).unwrap_err().message.contains("too long"));
         let not_json = [&2u32.to_be_bytes()[..], &0u32.to_be_bytes()[..], b"{]"].concat();
         assert!(receive_reply(&mut not_json.as_slice()).is_err());
-        let unknown = br#"{"reply":"grant"}"#;
+        let unknown = br#"{"grant":{}}"#;
         let len = u32::try_from(unknown.len()).unwrap().to_be_bytes();
         let bytes = [&len[..], &0u32.to_be_bytes()[..], &unknown[..]].concat();
         assert!(receive_reply(&mut bytes.as_slice()).is_err());

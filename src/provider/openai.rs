@@ -12,7 +12,7 @@ use super::stream::{Chunk, Stream};
 use super::{Provider, ProviderError, Request};
 use crate::config::Model;
 use crate::http::{Client, Exchange, Fault, Head, Outgoing, Part, Settings};
-use crate::message::{Message, Reply, ToolCall};
+use crate::message::{Image, Message, Reply, ToolCall};
 use crate::secret::Secret;
 use crate::sse;
 use crate::text::one_line;
@@ -321,11 +321,13 @@ fn host(url: &str) -> &str {
 }
 
 /// The conversation as the API wants it: one system message first, no two of a user's messages in a row, each call
-/// followed by its result.
+/// followed by its result. A result is text; the images of a step follow all its results, as the user's.
 fn wire_messages(system: &str, messages: &[Message]) -> Value {
     let mut system = system.to_owned();
     let mut wire: Vec<Value> = Vec::new();
-    for message in messages {
+    let mut messages = messages.iter().peekable();
+    let mut images = Vec::new();
+    while let Some(message) = messages.next() {
         match message {
             Message::System(text) => {
                 system.push_str("\n\n");
@@ -338,10 +340,7 @@ fn wire_messages(system: &str, messages: &[Message]) -> Value {
                     format!("[{}]\n{}", user.time, user.content)
                 };
                 match wire.last_mut() {
-                    Some(last) if last["role"] == "user" => {
-                        let joined = format!("{}\n\n{content}", last["content"].as_str().unwrap_or_default());
-                        last["content"] = joined.into();
-                    }
+                    Some(last) if last["role"] == "user" => join(&mut last["content"], &content),
                     _ => wire.push(json!({"role": "user", "content": content})),
                 }
             }
@@ -350,6 +349,12 @@ fn wire_messages(system: &str, messages: &[Message]) -> Value {
                 // An empty result is refused by some.
                 let content = if result.content.is_empty() { "(empty)" } else { result.content.as_str() };
                 wire.push(json!({"role": "tool", "tool_call_id": result.call_id, "content": content}));
+                images.extend(result.images.iter().map(wire_image));
+                if !images.is_empty() && !matches!(messages.peek(), Some(Message::ToolResult(_))) {
+                    let mut parts = vec![json!({"type": "text", "text": "[what the tools have shown]"})];
+                    parts.append(&mut images);
+                    wire.push(json!({"role": "user", "content": parts}));
+                }
             }
         }
     }
@@ -357,6 +362,18 @@ fn wire_messages(system: &str, messages: &[Message]) -> Value {
         wire.insert(0, json!({"role": "system", "content": system.trim()}));
     }
     Value::Array(wire)
+}
+
+/// Adds text to the content of a message, which is text or a list of parts.
+fn join(content: &mut Value, text: &str) {
+    match content {
+        Value::Array(parts) => parts.push(json!({"type": "text", "text": text})),
+        content => *content = format!("{}\n\n{text}", content.as_str().unwrap_or_default()).into(),
+    }
+}
+
+fn wire_image(image: &Image) -> Value {
+    json!({"type": "image_url", "image_url": {"url": format!("data:{};base64,{}", image.mime, image.base64)}})
 }
 
 /// `None` for a reply that says nothing: it would be refused.
@@ -429,7 +446,12 @@ mod tests {
             Message::User(User { content: "two".into(), time: "T".into() }),
             Message::Assistant(Reply { calls: vec![call("a", "{\"x\":1}"), call("b", "{oops")], ..Reply::default() }),
             Message::ToolResult(ToolResult { call_id: "a".into(), ..ToolResult::default() }),
-            Message::ToolResult(ToolResult { call_id: "b".into(), content: "bad".into(), is_error: true }),
+            Message::ToolResult(ToolResult {
+                call_id: "b".into(),
+                content: "bad".into(),
+                is_error: true,
+                images: Vec::new(),
+            }),
             Message::Assistant(Reply { reasoning: "only thoughts".into(), ..Reply::default() }),
             Message::System("late".into()),
         ];
@@ -442,6 +464,62 @@ mod tests {
         assert_eq!(wire[3], json!({"role": "tool", "tool_call_id": "a", "content": "(empty)"}));
         assert_eq!(wire[4]["content"], "bad");
         assert_eq!(wire.as_array().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn images_follow_all_the_results_of_their_step() {
+        type Row = (&'static str, Vec<Message>, Vec<&'static str>, Option<Value>);
+        let image = |base64: &str| Image { mime: "image/png".into(), base64: base64.into() };
+        let result = |id: &str, images| {
+            Message::ToolResult(ToolResult { call_id: id.into(), content: id.into(), is_error: false, images })
+        };
+        let call = |id: &str| ToolCall { id: id.into(), name: "f".into(), ..ToolCall::default() };
+        let step = |ids: &[&str]| {
+            Message::Assistant(Reply { calls: ids.iter().map(|id| call(id)).collect(), ..Reply::default() })
+        };
+        let url = |base64: &str| json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{base64}")}});
+        let shown = json!({"type": "text", "text": "[what the tools have shown]"});
+        let rows: [Row; 4] = [
+            ("no image", vec![step(&["a"]), result("a", vec![])], vec!["assistant", "tool"], None),
+            (
+                "in the first of two results",
+                vec![step(&["a", "b"]), result("a", vec![image("QQ==")]), result("b", vec![])],
+                vec!["assistant", "tool", "tool", "user"],
+                Some(json!([shown, url("QQ==")])),
+            ),
+            (
+                "in both, and the step is followed by an answer",
+                vec![
+                    step(&["a", "b"]),
+                    result("a", vec![image("QQ==")]),
+                    result("b", vec![image("Qg=="), image("Qw==")]),
+                    Message::Assistant(Reply { text: "seen".into(), ..Reply::default() }),
+                ],
+                vec!["assistant", "tool", "tool", "user", "assistant"],
+                Some(json!([shown, url("QQ=="), url("Qg=="), url("Qw==")])),
+            ),
+            (
+                "before the user's next words",
+                vec![step(&["a"]), result("a", vec![image("QQ==")]), Message::user("and now?"), Message::user("well?")],
+                vec!["assistant", "tool", "user"],
+                Some(json!([
+                    shown,
+                    url("QQ=="),
+                    {"type": "text", "text": "and now?"},
+                    {"type": "text", "text": "well?"},
+                ])),
+            ),
+        ];
+        for (case, messages, roles, content) in rows {
+            let wire = wire_messages("", &messages);
+            let wire = wire.as_array().unwrap();
+            assert_eq!(wire.iter().map(|m| m["role"].as_str().unwrap()).collect::<Vec<_>>(), roles, "{case}");
+            for message in wire.iter().filter(|m| m["role"] == "tool") {
+                assert!(message["content"].is_string(), "{case}: {message}");
+            }
+            let last = wire.iter().rfind(|m| m["role"] == "user").map(|m| m["content"].clone());
+            assert_eq!(last, content, "{case}");
+        }
     }
 
     #[test]

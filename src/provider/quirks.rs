@@ -22,18 +22,27 @@ pub enum Quirk {
     NoReasoning,
     /// They must come back, also where there were none.
     EmptyReasoning,
+    /// Images are not taken.
+    NoImages,
 }
 
 /// For each quirk: words that all stand in the refusal, in lower case.
-const SIGNS: [(Quirk, &[&str]); 7] = [
+const SIGNS: [(Quirk, &[&str]); 11] = [
     (Quirk::MaxCompletionTokens, &["max_tokens", "max_completion_tokens"]),
     (Quirk::MaxTokens, &["max_completion_tokens"]),
     (Quirk::NoTemperature, &["temperature"]),
     (Quirk::NoStreamOptions, &["stream_options"]),
+    (Quirk::NoImages, &["image input"]),
+    (Quirk::NoImages, &["image_url"]),
+    (Quirk::NoImages, &["image", "not support"]),
+    (Quirk::NoImages, &["not a multimodal model"]),
     (Quirk::NoStream, &["stream", "not support"]),
     (Quirk::EmptyReasoning, &["reasoning_content", "must be passed"]),
     (Quirk::NoReasoning, &["reasoning_content"]),
 ];
+
+/// What stands where an image stood.
+const IMAGE_LEFT_OUT: &str = "[an image, left out: this model takes text only]";
 
 /// What a refusal teaches that is not known yet.
 pub fn learn(refusal: &str, known: &[Quirk]) -> Option<Quirk> {
@@ -68,6 +77,16 @@ pub fn apply(known: &[Quirk], body: &mut Value) {
                 fields.remove("stream");
                 fields.remove("stream_options");
             }
+            Quirk::NoImages => {
+                let messages = fields.get_mut("messages").and_then(Value::as_array_mut);
+                for content in messages.into_iter().flatten().filter_map(|m| m.get_mut("content")) {
+                    if let Value::Array(parts) = content {
+                        // As one text: who takes no images may take no parts either.
+                        let texts = parts.iter().map(|part| part["text"].as_str().unwrap_or(IMAGE_LEFT_OUT));
+                        *content = texts.collect::<Vec<_>>().join("\n\n").into();
+                    }
+                }
+            }
             Quirk::NoReasoning | Quirk::EmptyReasoning => {
                 let messages = fields.get_mut("messages").and_then(Value::as_array_mut);
                 for message in messages.into_iter().flatten().filter(|m| m["role"] == "assistant") {
@@ -98,6 +117,11 @@ mod tests {
             ("Extra inputs are not permitted: stream_options", Quirk::NoStreamOptions),
             ("The reasoning_content in the thinking mode must be passed back", Quirk::EmptyReasoning),
             ("reasoning_content is not allowed here", Quirk::NoReasoning),
+            ("No endpoints found that support image input", Quirk::NoImages),
+            ("messages[3]: unknown variant `image_url`, expected `text`", Quirk::NoImages),
+            ("This model does not support images", Quirk::NoImages),
+            ("Image input is not enabled for this model", Quirk::NoImages),
+            ("qwen3-8b is not a multimodal model", Quirk::NoImages),
         ];
         for (refusal, quirk) in cases {
             assert_eq!(learn(refusal, &[]), Some(quirk), "{refusal}");
@@ -111,7 +135,14 @@ mod tests {
         let changed = |quirk| {
             let mut body = json!({
                 "max_tokens": 5, "temperature": 1, "stream": true, "stream_options": {},
-                "messages": [{"role": "assistant", "reasoning_content": "r"}, {"role": "assistant"}],
+                "messages": [
+                    {"role": "assistant", "reasoning_content": "r"},
+                    {"role": "assistant"},
+                    {"role": "user", "content": [
+                        {"type": "text", "text": "look"},
+                        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}},
+                    ]},
+                ],
             });
             apply(&[quirk], &mut body);
             body
@@ -120,6 +151,7 @@ mod tests {
         assert_eq!(changed(Quirk::NoTemperature).get("temperature"), None);
         assert_eq!(changed(Quirk::NoStreamOptions).get("stream_options"), None);
         assert_eq!(changed(Quirk::NoStream).get("stream"), None);
+        assert_eq!(changed(Quirk::NoImages)["messages"][2]["content"], format!("look\n\n{IMAGE_LEFT_OUT}"));
         assert_eq!(changed(Quirk::NoReasoning)["messages"][0].get("reasoning_content"), None);
         assert_eq!(changed(Quirk::EmptyReasoning)["messages"][1]["reasoning_content"], "");
         assert_eq!(changed(Quirk::EmptyReasoning)["messages"][0]["reasoning_content"], "r");

@@ -6,9 +6,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use crate::child::Network;
 use crate::error::{Error, Result};
-use crate::hands::Hands;
 use crate::hands::wire::{End, Header, Job, Reply};
+use crate::hands::{Hands, Way};
 use crate::text::one_line;
 
 /// No command may take longer than this, whatever the call asks for, in seconds.
@@ -21,11 +22,12 @@ pub struct Exec {
     timeout: u64,
     /// Variables that every command gets.
     env: Vec<(String, String)>,
+    network: Network,
 }
 
 impl Exec {
     #[must_use]
-    pub fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>) -> Self {
+    pub fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Self {
         let spec = ToolSpec {
             name: "exec".into(),
             description: "Run a shell command (/bin/sh) in the workspace and get what it prints. \
@@ -43,7 +45,26 @@ impl Exec {
             risk: Risk::Runs,
             source: "built in".into(),
         };
-        Self { spec, hands, timeout, env }
+        Self { spec, hands, timeout, env, network }
+    }
+
+    /// What to tell the model when a command could not reach what it wanted.
+    fn why_no_network(&self) -> &'static str {
+        let way = self.hands.settled().map(|settled| settled.way);
+        match (self.network, way) {
+            (_, Some(Way::Off | Way::Bare) | None) | (Network::Full, _) => "",
+            (Network::None, _) => {
+                "\n[commands have no network here: tools.exec.network is \"none\". The user can set it to \"guarded\" or \
+                 \"full\" in config.json]"
+            }
+            (Network::Guarded, Some(Way::Namespaces)) => {
+                "\n[commands reach the network here through the proxy in http_proxy alone: this program seems not to use it]"
+            }
+            (Network::Guarded, Some(Way::Landlock)) => {
+                "\n[commands have no network here: tools.exec.network is \"guarded\", which needs namespaces, and this system \
+                 offers none]"
+            }
+        }
     }
 }
 
@@ -72,11 +93,36 @@ impl Tool for Exec {
             self.hands.call(&job, turn.cancel)?
         };
         match header {
-            Header::Exited { end, dropped } => Ok(describe(&body, end, dropped, timeout_secs)),
+            Header::Exited { end, dropped } => {
+                let mut output = describe(&body, end, dropped, timeout_secs);
+                if output.failed && wanted_network(&output.text) {
+                    output.text.push_str(self.why_no_network());
+                }
+                Ok(output)
+            }
             Header::Refused { why } => Err(Error::failed(why)),
-            Header::Text | Header::Unavailable { .. } => Err(Error::failed("the hands answered another question")),
+            Header::Text | Header::Image { .. } | Header::Unavailable { .. } => {
+                Err(Error::failed("the hands answered another question"))
+            }
         }
     }
+}
+
+/// What programs say when they cannot reach anything, in lower case.
+const WANTED_NETWORK: [&str; 8] = [
+    "could not resolve",
+    "couldn't resolve",
+    "name resolution",
+    "name or service not known",
+    "unable to resolve",
+    "network is unreachable",
+    "getaddrinfo",
+    "bad address",
+];
+
+fn wanted_network(printed: &str) -> bool {
+    let printed = printed.to_lowercase();
+    WANTED_NETWORK.iter().any(|sign| printed.contains(sign))
 }
 
 /// What a command printed, and how it ended where that is worth a word.
@@ -102,12 +148,19 @@ fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOu
     } else if text.is_empty() {
         text.push_str("(no output)");
     }
-    ToolOutput { text, failed: note.is_some() }
+    ToolOutput { text, failed: note.is_some(), ..ToolOutput::default() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_for_want_of_network_is_recognised() {
+        assert!(wanted_network("curl: (6) Could not resolve host: example.org"));
+        assert!(wanted_network("socket.gaierror: [Errno -3] Temporary failure in name resolution"));
+        assert!(!wanted_network("no such file"));
+    }
 
     #[test]
     fn a_bad_end_is_told_and_a_good_one_is_not() {

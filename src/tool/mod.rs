@@ -1,5 +1,6 @@
 //! Tools: the seam, the registry, and the one place where a call is dispatched and its outcome becomes text.
 
+pub mod edit;
 pub mod exec;
 pub mod files;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::message::{ToolCall, ToolResult};
+use crate::message::{Image, ToolCall, ToolResult};
 use crate::secret::Redactor;
 use crate::text::{clip, nearest, one_line};
 
@@ -45,6 +46,7 @@ pub struct ToolOutput {
     pub text: String,
     /// It ran, and what it did failed: a command's exit code, say.
     pub failed: bool,
+    pub images: Vec<Image>,
 }
 
 /// The turn that a call belongs to.
@@ -120,11 +122,12 @@ impl Registry {
     /// Runs a call. Whatever happens becomes its one result: faults are told to the model in a sentence.
     #[must_use]
     pub fn dispatch(&self, call: &ToolCall, turn: &Turn) -> ToolResult {
-        let (content, is_error) = match self.run(call, turn) {
-            Ok(output) => (output.text, output.failed),
-            Err(e) => (format!("error: {}", e.message), true),
-        };
-        let mut content = self.redactor.strike(content);
+        let output = self.run(call, turn).unwrap_or_else(|e| ToolOutput {
+            text: format!("error: {}", e.message),
+            failed: true,
+            images: Vec::new(),
+        });
+        let mut content = self.redactor.strike(output.text);
         if content.len() > MOST_OUTPUT {
             let total = content.len();
             let kept = clip(&content, MOST_OUTPUT).len();
@@ -133,7 +136,7 @@ impl Registry {
         }
         // A NUL is no text, and some servers refuse it.
         content.retain(|c| c != '\0');
-        ToolResult { call_id: call.id.clone(), content, is_error }
+        ToolResult { call_id: call.id.clone(), content, is_error: output.failed, images: output.images }
     }
 
     fn run(&self, call: &ToolCall, turn: &Turn) -> Result<ToolOutput> {
@@ -186,7 +189,8 @@ mod tests {
             &self.0
         }
         fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
-            Ok(ToolOutput { text: args["text"].as_str().unwrap_or_default().repeat(10), failed: false })
+            let text = args["text"].as_str().unwrap_or_default().repeat(10);
+            Ok(ToolOutput { text, ..ToolOutput::default() })
         }
     }
 

@@ -3,50 +3,12 @@
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{CANARY, Home};
+use crate::desk::Desk;
+use crate::harness::{Home, merged};
+use crate::lacking;
 use crate::model::{Model, Reply};
-
-/// A home with a few files in its workspace, on a model that makes one call and is then told the result.
-struct Desk {
-    model: Model,
-    home: Home,
-}
-
-impl Desk {
-    fn calling(tool: &str, arguments: &Value) -> Self {
-        let model = Model::scripted([Reply::call(tool, arguments), Reply::text("Done.")]);
-        let home = Home::with(&model.config());
-        home.write("workspace/notes.txt", "first\nsecond\nthird\nfourth\n");
-        Self { model, home }
-    }
-
-    /// The result the model was told, and whether it was told as an error.
-    #[track_caller]
-    fn result(&self) -> (String, bool) {
-        self.home.agent(["-m", "do it"]).exits(0).prints("Done.\n");
-        let session = self.home.session("cli_default");
-        session.has_one_result_per_call();
-        (self.model.request(1).last("tool"), session.history()[2]["is_error"] == true)
-    }
-
-    #[track_caller]
-    fn is_told(&self, part: &str) {
-        let (result, failed) = self.result();
-        assert!(!failed && result.contains(part), "no {part:?}: {result}");
-    }
-
-    /// The call failed, and told nothing of what lies outside.
-    #[track_caller]
-    fn is_refused(&self) {
-        let (result, failed) = self.result();
-        assert!(failed, "not refused: {result}");
-        for outside in [CANARY, "api_key", "root:x:0"] {
-            assert!(!result.contains(outside), "{outside:?} of another file: {result}");
-        }
-    }
-}
 
 #[test]
 fn a_file_is_read_by_a_relative_and_by_an_absolute_path() {
@@ -181,4 +143,155 @@ fn a_name_with_control_characters_does_not_reach_a_terminal() {
     let run = desk.home.agent(["-v", "-m", "do it"]);
     run.exits(0).says("list_dir");
     assert!(!run.stderr.contains('\x1b'), "{:?}", run.stderr);
+}
+
+#[test]
+fn a_file_is_read_whatever_its_encoding_and_whatever_its_name() {
+    for (name, bytes, says) in [
+        ("wide.txt", &b"\xff\xfeh\0\xe9\0\r\0\n\0\x3d\xd8\x00\xde"[..], "hé\r\n😀"),
+        ("big-endian.txt", b"\xfe\xff\x4f\x60\x59\x7d", "你好"),
+        ("marked.txt", b"\xef\xbb\xbfplain\n", "plain\n"),
+        ("latin.txt", b"caf\xe9\n", "caf\u{fffd}\n"),
+        ("empty", b"", "(empty)"),
+        ("图 🖼 שלום 'q\".txt", "中文\nمرحبا 👩‍👩‍👧\n".as_bytes(), "中文\nمرحبا 👩‍👩‍👧\n"),
+    ] {
+        let desk = Desk::calling("read_file", &json!({ "path": name }));
+        desk.home.write(&format!("workspace/{name}"), bytes);
+        assert_eq!(desk.result(), (says.to_owned(), false), "{name}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_long_file_is_told() {
+    let lines = |count: usize| (1..=count).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat();
+    for (arguments, content, says) in [
+        (json!({}), lines(2500), "[lines 1 to 2000 of 2500; go on with offset 2001]\n"),
+        (json!({ "offset": 2001 }), lines(2500), "line 2001\n"),
+        (json!({ "limit": 2 }), "a\nb\nc".to_owned(), "a\nb\n[lines 1 to 2 of 3; go on with offset 3]\n"),
+        (json!({ "offset": 2, "limit": 1 }), "a\nb".to_owned(), "b"),
+        (json!({ "offset": 9 }), lines(3), "error: long.txt has only 3 lines"),
+    ] {
+        let arguments = merged(json!({ "path": "long.txt" }), &arguments);
+        let desk = Desk::calling("read_file", &arguments);
+        desk.home.write("workspace/long.txt", content);
+        let (result, _) = desk.result();
+        assert!(result.contains(says), "{arguments}: {}", &result[result.len().saturating_sub(200)..]);
+    }
+}
+
+#[test]
+fn a_file_without_end_or_lines_is_read_in_bounded_time() {
+    let desk = Desk::making([
+        ("read_file", json!({ "path": "sparse" })),
+        ("read_file", json!({ "path": "long-line.txt" })),
+        ("grep", json!({ "path": "sparse", "pattern": "needle" })),
+        ("edit_file", json!({ "path": "sparse", "old_text": "a", "new_text": "b" })),
+    ]);
+    desk.home.write("workspace/long-line.txt", "x".repeat(3 << 20));
+    std::fs::File::create(desk.file("sparse")).unwrap().set_len(1 << 40).unwrap();
+    let results = desk.results();
+    assert!(results[1].0.contains("[cut here: "), "{}", &results[1].0[..200]);
+    assert!(results[2].0.contains("1 binary files left out"), "{results:?}");
+    assert!(results[3].0.contains("too large to be edited"), "{results:?}");
+}
+
+/// The smallest that the formats' headers allow; nobody decodes them here.
+const IMAGES: [(&str, &[u8], &str); 4] = [
+    ("a.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "data:image/png;base64,iVBORw0KGgoAAAANSUhEUg=="),
+    ("b.jpg", b"\xff\xd8\xff\xe0\0\x10JFIF", "data:image/jpeg;base64,/9j/4AAQSkZJRg=="),
+    ("c", b"GIF89a\x01\0\x01\0", "data:image/gif;base64,R0lGODlhAQABAA=="),
+    ("文.txt", b"RIFF\x04\0\0\0WEBP", "data:image/webp;base64,UklGRgQAAABXRUJQ"),
+];
+
+#[test]
+fn an_image_comes_as_an_image_after_all_the_results_and_stays_in_the_conversation() {
+    let calls = IMAGES.map(|(name, _, _)| ("read_file", json!({ "path": name })));
+    let desk = Desk::making(calls.into_iter().chain([("read_file", json!({ "path": "notes.txt" }))]));
+    for (name, bytes, _) in IMAGES {
+        desk.home.write(&format!("workspace/{name}"), bytes);
+    }
+    let told = desk.succeeds();
+    assert!(told[0].contains("image/png") && told[4].contains("second"), "{told:?}");
+    let request = desk.model.request(1);
+    let messages = request.messages();
+    let shown = messages.last().unwrap();
+    assert_eq!(shown["role"], "user");
+    let urls = shown["content"].as_array().unwrap().iter().filter_map(|part| part["image_url"]["url"].as_str());
+    assert_eq!(urls.collect::<Vec<_>>(), IMAGES.map(|(_, _, url)| url));
+    assert!(messages[messages.len() - 6..messages.len() - 1].iter().all(|m| m["role"] == "tool"), "{}", request.body);
+
+    let session = desk.home.session("cli_default");
+    let first = &session.history()[2]["images"];
+    assert_eq!(*first, json!([{ "mime": "image/png", "base64": "iVBORw0KGgoAAAANSUhEUg==" }]));
+}
+
+#[test]
+fn an_image_is_sent_again_with_the_next_question() {
+    let look = Reply::call("read_file", &json!({ "path": "a.png" }));
+    let model = Model::scripted([look, Reply::text("A cat."), Reply::text("Still a cat.")]);
+    let home = Home::with(&model.config());
+    home.write("workspace/a.png", IMAGES[0].1);
+    home.agent(["-m", "look"]).exits(0);
+    home.agent(["-m", "and now?"]).exits(0).prints("Still a cat.\n");
+    assert!(model.request(2).body.to_string().contains(IMAGES[0].2));
+}
+
+#[test]
+fn an_image_that_is_too_large_is_refused_with_its_size() {
+    let desk = Desk::calling("read_file", &json!({ "path": "large.png" }));
+    let bytes = [IMAGES[0].1, &vec![0; (2 << 20) + (512 << 10)]].concat();
+    desk.home.write("workspace/large.png", bytes);
+    desk.is_refused_saying("is an image of 2.5 MB (image/png), and images of up to 1008 KB can be shown");
+}
+
+#[test]
+fn a_host_that_takes_no_images_gets_words_in_their_place() {
+    let look = Reply::call("read_file", &json!({ "path": "a.png" }));
+    let refusal = Reply::error(404, "No endpoints found that support image input");
+    let model = Model::scripted([look, refusal, Reply::text("I cannot see it.")]);
+    let home = Home::with(&model.config());
+    home.write("workspace/a.png", IMAGES[0].1);
+    home.agent(["-m", "look"]).exits(0).prints("I cannot see it.\n");
+    let request = model.request(2);
+    assert!(request.last("user").contains("an image, left out"), "{}", request.body);
+    assert!(!request.body.to_string().contains("base64"), "{}", request.body);
+}
+
+#[test]
+fn a_directory_is_listed_with_what_is_below_and_names_as_they_are() {
+    let desk = Desk::making([
+        ("list_dir", json!({ "path": "." })),
+        ("list_dir", json!({ "path": ".", "depth": 3 })),
+        ("list_dir", json!({ "path": "void" })),
+        ("list_dir", json!({ "path": "to-sub" })),
+    ]);
+    desk.home.write("workspace/sub/deep/er/file", "12345");
+    desk.home.write("workspace/it's \"quoted\" 👩‍👩‍👧 \u{200f}שלום 文.txt", "");
+    desk.home.dir("workspace/void");
+    symlink("sub", desk.file("to-sub")).unwrap();
+    let told = desk.succeeds();
+    let top = "it's \"quoted\" 👩‍👩‍👧 \u{200f}שלום 文.txt  0 bytes\nnotes.txt  26 bytes\nsub/\n";
+    assert_eq!(told[0], format!("{top}to-sub -> sub\nvoid/\n"));
+    assert_eq!(told[1], format!("{top}sub/deep/\nsub/deep/er/\nto-sub -> sub\nvoid/\n"));
+    assert_eq!(told[2], "(empty)\n");
+    assert_eq!(told[3], "deep/\n");
+}
+
+#[test]
+fn a_tool_that_only_looks_is_refused_what_leads_out_without_openat2_too() {
+    lacking::openat2(|| {
+        for (path, target) in
+            [("link", "../config.json"), ("up/config.json", ".."), ("all", "/"), ("me", "/proc/self/root")]
+        {
+            let tools = ["read_file", "list_dir", "grep"];
+            let calls = tools.map(|tool| (tool, json!({ "path": path, "pattern": "." })));
+            let desk = Desk::making(calls);
+            symlink(target, desk.file(path.split('/').next().unwrap())).unwrap();
+            desk.is_refused();
+        }
+        let desk = Desk::calling("read_file", &json!({ "path": "a/../to-notes" }));
+        desk.home.dir("workspace/a");
+        symlink("a/../notes.txt", desk.file("to-notes")).unwrap();
+        desk.is_told("second");
+    });
 }

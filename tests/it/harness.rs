@@ -149,6 +149,7 @@ impl Home {
             unset: None,
             stdin: Stdin::Null,
             stdout: Stdout::Caught,
+            prelude: "",
             cwd: self.root.join("cwd"),
         }
     }
@@ -254,6 +255,7 @@ pub struct Bantam<'h> {
     unset: Option<&'static str>,
     stdin: Stdin,
     stdout: Stdout,
+    prelude: &'static str,
     cwd: PathBuf,
 }
 
@@ -314,6 +316,12 @@ impl<'h> Bantam<'h> {
         self
     }
 
+    /// Has a shell do this first, to limit what bantam may use.
+    pub fn after(mut self, prelude: &'static str) -> Self {
+        self.prelude = prelude;
+        self
+    }
+
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
         self
@@ -369,13 +377,13 @@ impl<'h> Bantam<'h> {
             let line = shell_words::join(line.map(|word| word.into_string().unwrap()));
             typescript.args(["-qefc", &line, "/dev/null"]);
             typescript
-        } else if closing.is_empty() {
+        } else if closing.is_empty() && self.prelude.is_empty() {
             let mut direct = Command::new(program);
             direct.args(&self.args);
             direct
         } else {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", &format!("exec \"$0\" \"$@\" {closing}"), program]);
+            shell.args(["-c", &format!("{}\nexec \"$0\" \"$@\" {closing}", self.prelude), program]);
             shell.args(&self.args);
             shell
         };

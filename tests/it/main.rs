@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod desk;
 mod harness;
+mod lacking;
 mod marker;
 mod model;
+mod network;
 mod stored;
 
 mod agent;
@@ -14,9 +17,12 @@ mod cancel;
 mod config;
 mod crash;
 mod demo;
+mod edits;
 mod exec;
 mod files;
 mod foreign;
+mod grep;
 mod provider;
+mod race;
 mod secrets;
 mod session;

@@ -12,8 +12,6 @@ mod landlock;
 mod root;
 mod seccomp;
 
-use std::io;
-use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +23,7 @@ use rustix::process::{DumpableBehavior, Gid, Signal, getegid, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
+use super::link;
 use super::wire::Setup;
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
@@ -52,11 +51,11 @@ impl Way {
     }
 }
 
-/// The port of the proxy on the jail's own loopback.
-pub const PROXY_PORT: u16 = 3128;
-
 /// The id that the inside has where root owns the workspace: never 0.
 const ORDINARY: u32 = 1000;
+
+/// What the process inside needs to make its root, and gives up then.
+const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_CHROOT).union(CapabilitySet::SETPCAP);
 
 /// Takes root's place: becomes the workspace's owner, who is its starter where that is an ordinary user. The working
 /// directory is the workspace afterwards.
@@ -110,12 +109,12 @@ pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
         sys::raise_loopback(any.as_fd()).doing("raising the loopback")?;
     }
     if setup.network == Network::Guarded {
-        hand_over_listener(caller).doing("handing over the proxy's listener")?;
+        link::hand_over(caller).doing("handing over the proxy's listener")?;
     }
     // An ordinary id loses its capabilities when it starts a program; an ambient one stays.
     for n in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << n);
-        if capability != CapabilitySet::SYS_ADMIN {
+        if !KEPT.contains(capability) {
             match rustix::thread::remove_capability_from_bounding_set(capability) {
                 // Past the last one that this kernel knows.
                 Err(rustix::io::Errno::INVAL) => break,
@@ -123,29 +122,16 @@ pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
             }
         }
     }
-    let admin = CapabilitySet::SYS_ADMIN;
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: admin, permitted: admin, inheritable: admin })
+    rustix::thread::set_capabilities(None, CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: KEPT })
         .doing("giving up capabilities")?;
-    rustix::thread::configure_capability_in_ambient_set(admin, true).doing("keeping one capability")?;
+    for capability in KEPT.iter() {
+        rustix::thread::configure_capability_in_ambient_set(capability, true).doing("keeping a capability")?;
+    }
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")
 }
 
 fn write_proc(name: &str, text: &str) -> Result<()> {
     std::fs::write(format!("/proc/self/{name}"), text).doing(format_args!("writing its {name}"))
-}
-
-/// A socket stays in the network it was made in, whoever holds it: the caller accepts from outside what connects inside.
-fn hand_over_listener(caller: BorrowedFd) -> Result<()> {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    let listener = TcpListener::bind(("127.0.0.1", PROXY_PORT))?;
-    let fds = [listener.as_fd()];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(Error::failed("no room for a descriptor"));
-    }
-    sendmsg(caller, &[io::IoSlice::new(b"l")], &mut ancillary, SendFlags::empty())?;
-    Ok(())
 }
 
 /// Finishes the jail of [`make_namespaces`], as process 1 in it.
@@ -180,6 +166,9 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
         host_network,
     };
     root::enter(&plan)?;
+    for capability in KEPT.iter() {
+        rustix::thread::remove_capability_from_bounding_set(capability).doing("giving up capabilities")?;
+    }
     give_up_capabilities()?;
     match sys::landlock_abi() {
         Ok(abi) if abi >= landlock::OLDEST => {

@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, op
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
+    fsconfig_set_string, fsmount, fsopen, mount_move, move_mount, open_tree, unmount,
 };
 
 use crate::error::{Context, Error, Result};
@@ -169,9 +169,17 @@ pub fn enter(plan: &Plan) -> Result<()> {
     sys::set_mount_attributes(root, MountAttrFlags::MOUNT_ATTR_RDONLY, false).doing("closing the root")?;
 
     rustix::process::fchdir(root).doing("entering the new root")?;
-    rustix::process::pivot_root(".", ".").doing("changing the root")?;
-    // The old root is mounted over the new one now: this takes it away, and with it the last way back.
-    unmount(".", UnmountFlags::DETACH).doing("leaving the old root")?;
+    match rustix::process::pivot_root(".", ".") {
+        // The old root is mounted over the new one now: this takes it away, and with it the last way back.
+        Ok(()) => unmount(".", UnmountFlags::DETACH).doing("leaving the old root")?,
+        // A system that runs from its initial ramdisk has a root that cannot be changed. The new one covers it instead, and
+        // what could uncover it (a descriptor outside, a capability) nobody inside has.
+        Err(Errno::INVAL) => {
+            mount_move(".", "/").doing("covering the old root")?;
+            rustix::process::chroot(".").doing("changing the root")?;
+        }
+        Err(e) => return Err(Error::from(e).doing("changing the root")),
+    }
     std::env::set_current_dir(plan.workspace).doing("entering the workspace")
 }
 

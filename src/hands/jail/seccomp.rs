@@ -7,8 +7,8 @@
 use std::io;
 
 use libc::{
-    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
-    SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+    SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
 };
 
 use crate::sys;
@@ -95,7 +95,6 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_kexec_load,
     libc::SYS_keyctl,
     libc::SYS_lookup_dcookie,
-    libc::SYS_migrate_pages,
     libc::SYS_mount,
     libc::SYS_mount_setattr,
     libc::SYS_move_mount,
@@ -137,11 +136,14 @@ const ALWAYS_HERE: &[c_long] = &[
     libc::SYS_sysfs,
     libc::SYS__sysctl,
     libc::SYS_kexec_file_load,
+    libc::SYS_migrate_pages,
 ];
 #[cfg(target_arch = "aarch64")]
-const ALWAYS_HERE: &[c_long] = &[libc::SYS_kexec_file_load];
+const ALWAYS_HERE: &[c_long] = &[libc::SYS_kexec_file_load, libc::SYS_migrate_pages];
+// Numbers of `arch/arm/tools/syscall.tbl` that libc has no names for: migrate_pages, kexec_file_load, and the clocks of
+// 64-bit time.
 #[cfg(target_arch = "arm")]
-const ALWAYS_HERE: &[c_long] = &[libc::SYS_clock_settime64, libc::SYS_clock_adjtime64];
+const ALWAYS_HERE: &[c_long] = &[400, 401, 404, 405];
 
 /// Calls that change a file by its path. Landlock does not look at them.
 const BY_PATH: &[c_long] = &[
@@ -240,8 +242,9 @@ fn rules(beside: Beside) -> Vec<Rule> {
         }
         // By descriptor it needs a file that could be opened; by path it needs nothing.
         refuse(libc::SYS_utimensat, When::NotZero(1), EPERM);
+        // utimensat of 64-bit time, as in that table.
         #[cfg(target_arch = "arm")]
-        refuse(libc::SYS_utimensat_time64, When::NotZero(1), EPERM);
+        refuse(412, When::NotZero(1), EPERM);
         refuse(libc::SYS_socketpair, When::NoneOf(1, TYPE_MASK, PLAIN), libc::EAFNOSUPPORT);
     }
     rules
@@ -279,7 +282,7 @@ fn program(rules: &[Rule]) -> Vec<sock_filter> {
     ];
     // x32 calls come with the architecture of x86-64 and numbers of their own.
     #[cfg(target_arch = "x86_64")]
-    out.extend([jump(BPF_JMP | BPF_JGE | BPF_K, 0x4000_0000, 0, 1), refusal(libc::ENOSYS)]);
+    out.extend([jump(BPF_JMP | libc::BPF_JGE | BPF_K, 0x4000_0000, 0, 1), refusal(libc::ENOSYS)]);
     for rule in rules {
         let block = block(rule);
         let skip = u8::try_from(block.len()).unwrap_or(u8::MAX);
@@ -344,7 +347,7 @@ mod tests {
                 a &= i.k;
             } else if code == BPF_JMP | BPF_JEQ | BPF_K {
                 pc += branch(a == i.k);
-            } else if code == BPF_JMP | BPF_JGE | BPF_K {
+            } else if code == BPF_JMP | libc::BPF_JGE | BPF_K {
                 pc += branch(a >= i.k);
             } else if code == BPF_JMP | libc::BPF_JA {
                 pc += i.k as usize;

@@ -1,0 +1,589 @@
+//! The one address guard: which hosts a model may make this program connect to.
+//!
+//! A model that has read a hostile page asks for `http://127.0.0.1/`, for the router, or for the address at which a
+//! cloud hands out a machine's credentials. So a host is looked up once, every address of the answer is judged, and the
+//! connection goes to an address that was judged: a name server that answers differently the second time is not asked a
+//! second time.
+//!
+//! Ranges are those of the IANA special-purpose address registries. For version 6 the rule is turned round: only
+//! `2000::/3` is given out for the public internet, so what is outside of it is refused, known or not. Addresses that
+//! carry one of version 4 inside:
+//!
+//! - `::ffff:a.b.c.d` (mapped): the kernel connects to a.b.c.d, so that is judged;
+//! - `64:ff9b::a.b.c.d` (NAT64): a.b.c.d is judged. To refuse it would cut off networks that only speak version 6, where
+//!   every host of version 4 looks like this;
+//! - `64:ff9b:1::/48` (local NAT64): refused, since where in it the address stands is the network's own choice;
+//! - `2002::/16` (6to4), `2001::/32` (Teredo), `::a.b.c.d` (compatible): refused. They are dead, and what is inside
+//!   may be only the relay.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// The setting behind [`Guard::new`], by the name a user knows it.
+const SETTING: &str = "tools.web.fetch.allow_private";
+
+/// Turns a name and a port into addresses.
+pub type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
+
+/// Judges addresses, and connects to those it finds good.
+#[derive(Clone)]
+pub struct Guard {
+    allow_private: bool,
+    lookup: Arc<Lookup>,
+}
+
+/// Why there is no connection. Either converts into its [`Error`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The guard says no. The hint names the setting that would allow it, if one does.
+    Refused(Error),
+    /// It was tried and did not work.
+    Unreachable(Error),
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Refused(e) | Fault::Unreachable(e) => e,
+        }
+    }
+}
+
+/// What an address that is not of the public internet is.
+#[derive(Clone, Copy)]
+enum Special {
+    /// This machine or a network it is in: open when the user says so.
+    Private(&'static str),
+    /// Open to nobody.
+    Never(&'static str),
+}
+
+use Special::{Never, Private};
+
+const METADATA: Special = Never("where a cloud keeps a machine's credentials");
+const LINK_LOCAL: Special = Never("link-local, where clouds keep a machine's credentials");
+const LOCAL: Special = Private("an address of a private network");
+const DOCUMENTATION: Special = Never("an address for examples only");
+const TUNNEL: Special = Never("an address of version 4 in the disguise of a tunnel");
+const RESERVED: Special = Never("a reserved address");
+
+/// Base address, length of the prefix, what it is; the first that matches counts.
+///
+/// The metadata services stand before the private range that holds them (Alibaba's 100.100.100.200) or have no range at
+/// all (Azure's 168.63.129.16). Oracle's is in 192.0.0.0/24.
+const SPECIAL_4: &[(Ipv4Addr, u32, Special)] = &[
+    (Ipv4Addr::new(100, 100, 100, 200), 32, METADATA),
+    (Ipv4Addr::new(168, 63, 129, 16), 32, METADATA),
+    // Linux takes 0.0.0.0 for the loopback.
+    (Ipv4Addr::UNSPECIFIED, 8, RESERVED),
+    (Ipv4Addr::new(10, 0, 0, 0), 8, LOCAL),
+    (Ipv4Addr::new(100, 64, 0, 0), 10, Private("an address of a carrier's or a VPN's network")),
+    (Ipv4Addr::new(127, 0, 0, 0), 8, Private("this machine itself")),
+    (Ipv4Addr::new(169, 254, 0, 0), 16, LINK_LOCAL),
+    (Ipv4Addr::new(172, 16, 0, 0), 12, LOCAL),
+    (Ipv4Addr::new(192, 0, 0, 0), 24, RESERVED),
+    (Ipv4Addr::new(192, 0, 2, 0), 24, DOCUMENTATION),
+    (Ipv4Addr::new(192, 88, 99, 0), 24, TUNNEL),
+    (Ipv4Addr::new(192, 168, 0, 0), 16, LOCAL),
+    (Ipv4Addr::new(198, 18, 0, 0), 15, Private("an address of a test network")),
+    (Ipv4Addr::new(198, 51, 100, 0), 24, DOCUMENTATION),
+    (Ipv4Addr::new(203, 0, 113, 0), 24, DOCUMENTATION),
+    (Ipv4Addr::new(224, 0, 0, 0), 4, Never("a multicast address")),
+    (Ipv4Addr::new(240, 0, 0, 0), 4, RESERVED),
+];
+
+/// As [`SPECIAL_4`]. Amazon's services are in `fd00:ec2::/32`, Google's is `fd20:ce::254`.
+const SPECIAL_6: &[(Ipv6Addr, u32, Special)] = &[
+    (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32, METADATA),
+    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, METADATA),
+    (Ipv6Addr::LOCALHOST, 128, Private("this machine itself")),
+    (Ipv6Addr::UNSPECIFIED, 128, RESERVED),
+    (Ipv6Addr::UNSPECIFIED, 96, TUNNEL),
+    (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, TUNNEL),
+    (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7, LOCAL),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, LINK_LOCAL),
+    (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, LOCAL),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Never("a multicast address")),
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, TUNNEL),
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, RESERVED),
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, DOCUMENTATION),
+    (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, TUNNEL),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, DOCUMENTATION),
+];
+
+/// NAT64, RFC 6052: the last 32 bits are the address that is meant.
+const NAT64: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
+/// What is given out for the public internet.
+const GLOBAL: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
+
+impl Guard {
+    /// With `allow_private`, this machine and the networks it is in are open too: loopback, 10/8, 172.16/12, 192.168/16,
+    /// 100.64/10, 198.18/15, `fc00::/7` and `fec0::/10`. Link-local addresses and the metadata services of clouds stay shut
+    /// even then: nobody who wants a page from a box at home means the credentials of the machine.
+    #[must_use]
+    pub fn new(allow_private: bool) -> Self {
+        Self { allow_private, lookup: Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())) }
+    }
+
+    /// Asks `lookup` instead of the system.
+    #[must_use]
+    pub fn with_lookup(
+        mut self,
+        lookup: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
+    ) -> Self {
+        self.lookup = Arc::new(lookup);
+        self
+    }
+
+    /// Judges one address.
+    ///
+    /// # Errors
+    /// [`Fault::Refused`].
+    pub fn check(&self, address: IpAddr) -> Result<(), Fault> {
+        self.judge(address).map_err(Fault::Refused)
+    }
+
+    fn judge(&self, address: IpAddr) -> Result<()> {
+        match special(address) {
+            None => Ok(()),
+            Some(Private(_)) if self.allow_private => Ok(()),
+            Some(Private(what)) => {
+                let e = Error::failed(format!("{address} is {what}"));
+                Err(e.hint(format!("{SETTING} = true would allow it")))
+            }
+            Some(Never(what)) => Err(Error::failed(format!("{address} is {what}"))),
+        }
+    }
+
+    /// The addresses of `host`, looked up once and every one of them judged. Connect to these and to nothing else: the
+    /// name may lead elsewhere the next time it is looked up. The look-up takes as long as the system gives it.
+    ///
+    /// `host` is a name, an address of version 4 in any of the ways of writing one (`127.1`, `0x7f000001`,
+    /// `017700000001`), or one of version 6, with or without brackets.
+    ///
+    /// # Errors
+    /// [`Fault::Refused`] when `host` cannot be a host or one of its addresses may not be connected to;
+    /// [`Fault::Unreachable`] when it has none.
+    pub fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
+        let refused = |e: &str| Fault::Refused(Error::failed(format!("{host:?} {e}")));
+        if port == 0 {
+            return Err(Fault::Refused(Error::failed("port 0 cannot be connected to")));
+        }
+        let name = match read(host).map_err(refused)? {
+            Host::Address(address) => {
+                self.check(address)?;
+                return Ok(vec![SocketAddr::new(address, port)]);
+            }
+            Host::Name(name) => name,
+        };
+        let found = (self.lookup)(name, port);
+        let found = found.map_err(|e| unreachable(format!("looking up {name}: {e}")))?;
+        for address in &found {
+            self.judge(address.ip()).map_err(|e| Fault::Refused(e.doing(name)))?;
+        }
+        if found.is_empty() {
+            return Err(unreachable(format!("{name} has no address")));
+        }
+        Ok(found.into_iter().map(|address| SocketAddr::new(address.ip(), port)).collect())
+    }
+
+    /// Connects to the first address of `host` that answers. `timeout` is for all of them together, without the look-up.
+    ///
+    /// # Errors
+    /// As for [`Guard::resolve`], and [`Fault::Unreachable`] when none of the addresses answers.
+    pub fn connect(&self, host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Fault> {
+        connect(&self.resolve(host, port)?, timeout)
+    }
+}
+
+/// Connects to the first of `addresses`, as [`Guard::resolve`] gave them, that answers within its share of `timeout`: one
+/// that swallows everything must not take the time of the next.
+///
+/// # Errors
+/// [`Fault::Unreachable`], with what went wrong at the last address.
+pub fn connect(addresses: &[SocketAddr], timeout: Duration) -> Result<TcpStream, Fault> {
+    let until = Instant::now() + timeout;
+    let mut last = unreachable("there is no address to connect to".to_owned());
+    for (address, waiting) in addresses.iter().zip((1..=addresses.len()).rev()) {
+        let left = until.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(waiting).unwrap_or(u32::MAX);
+        // A time of zero is an error of its own.
+        match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
+            Ok(stream) => return Ok(stream),
+            Err(e) => last = unreachable(format!("connecting to {address}: {e}")),
+        }
+    }
+    Err(last)
+}
+
+fn unreachable(message: String) -> Fault {
+    Fault::Unreachable(Error::failed(message))
+}
+
+fn special(address: IpAddr) -> Option<Special> {
+    match address {
+        IpAddr::V4(address) => special_4(address),
+        IpAddr::V6(address) => {
+            let [.., a, b, c, d] = address.octets();
+            if address.to_ipv4_mapped().is_some() || within_6(address, NAT64, 96) {
+                return special_4(Ipv4Addr::new(a, b, c, d));
+            }
+            let known = SPECIAL_6.iter().find(|(base, length, _)| within_6(address, *base, *length));
+            let unknown = || (!within_6(address, GLOBAL, 3)).then_some(RESERVED);
+            known.map(|(_, _, what)| *what).or_else(unknown)
+        }
+    }
+}
+
+fn special_4(address: Ipv4Addr) -> Option<Special> {
+    let within = |base: Ipv4Addr, length: u32| (address.to_bits() ^ base.to_bits()) >> (32 - length) == 0;
+    SPECIAL_4.iter().find(|(base, length, _)| within(*base, *length)).map(|(_, _, what)| *what)
+}
+
+fn within_6(address: Ipv6Addr, base: Ipv6Addr, length: u32) -> bool {
+    (address.to_bits() ^ base.to_bits()) >> (128 - length) == 0
+}
+
+enum Host<'a> {
+    Address(IpAddr),
+    Name(&'a str),
+}
+
+/// Tells addresses from names before the system does: its look-up takes `127.1` and `0x7f.1` for addresses, too.
+fn read(host: &str) -> Result<Host<'_>, &'static str> {
+    let brackets = host.strip_prefix('[').map(|rest| rest.strip_suffix(']').ok_or("has a bracket too few"));
+    if let Some(inside) = brackets.transpose()?.or(host.contains(':').then_some(host)) {
+        // Zones (`fe80::1%eth0`) are no part of an address here: only link-local ones need them.
+        let address = inside.parse().map_err(|_| "is not an address of version 6")?;
+        return Ok(Host::Address(IpAddr::V6(address)));
+    }
+    if !host.is_ascii() {
+        return Err("is not written in ASCII; international names have a form that begins with xn--");
+    }
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let is_label = |label: &str| {
+        let letters = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        letters && (1..=63).contains(&label.len())
+    };
+    if name.len() > 253 || !name.split('.').all(is_label) {
+        return Err("cannot be the name of a host");
+    }
+    // As browsers decide it: what ends in a number is an address or a mistake.
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let hex = last.strip_prefix("0x").or(last.strip_prefix("0X"));
+    if last.bytes().all(|b| b.is_ascii_digit()) || hex.is_some_and(|h| h.bytes().all(|b| b.is_ascii_hexdigit())) {
+        let address = any_ipv4(name).ok_or("is not an address of version 4")?;
+        return Ok(Host::Address(IpAddr::V4(address)));
+    }
+    Ok(Host::Name(name))
+}
+
+/// An address as `inet_aton` reads it: up to four numbers, of which the last fills what the others leave.
+fn any_ipv4(text: &str) -> Option<Ipv4Addr> {
+    let numbers = text.split('.').map(number).collect::<Option<Vec<u32>>>()?;
+    let (last, first) = numbers.split_last()?;
+    if first.len() > 3 || first.iter().any(|n| *n > 255) {
+        return None;
+    }
+    let room = 32 - 8 * u32::try_from(first.len()).ok()?;
+    if u64::from(*last) >> room != 0 {
+        return None;
+    }
+    let first = first.iter().zip([24, 16, 8]).fold(0, |bits, (n, shift)| bits | (n << shift));
+    Some(Ipv4Addr::from_bits(first | last))
+}
+
+/// A number in the notation of C: `0x` for sixteen, a leading zero for eight.
+fn number(text: &str) -> Option<u32> {
+    let hex = text.strip_prefix("0x").or(text.strip_prefix("0X"));
+    let (digits, radix) = match hex {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    // `from_str_radix` would take a sign.
+    digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, radix).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(10);
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Verdict {
+        Open,
+        /// Open with `allow_private`.
+        Home,
+        Shut,
+    }
+    use Verdict::{Home, Open, Shut};
+
+    const HOSTS: &[(&str, Verdict)] = &[
+        // The public internet, in every notation.
+        ("93.184.216.34", Open),
+        ("8.8.8.8", Open),
+        ("0x08080808", Open),
+        ("134744072", Open),
+        ("8.8.2056", Open),
+        ("93.184.216.34.", Open),
+        ("[2606:2800:220:1::1]", Open),
+        ("2606:2800:220:1::1", Open),
+        ("[::ffff:8.8.8.8]", Open),
+        ("[64:ff9b::8.8.8.8]", Open),
+        ("172.15.255.255", Open),
+        ("172.32.0.0", Open),
+        ("100.63.255.255", Open),
+        ("100.128.0.0", Open),
+        ("223.255.255.255", Open),
+        ("2001:200::1", Open),
+        // This machine.
+        ("127.0.0.1", Home),
+        ("127.0.0.1.", Home),
+        ("127.255.255.254", Home),
+        ("127.1", Home),
+        ("127.0.1", Home),
+        ("2130706433", Home),
+        ("0x7f000001", Home),
+        ("0X7F000001", Home),
+        ("0x7f.1", Home),
+        ("0x7f.0x0.0x0.0x1", Home),
+        ("0177.0.0.1", Home),
+        ("0177.0.0x1", Home),
+        ("017700000001", Home),
+        ("00000177.0.0.1", Home),
+        ("[::1]", Home),
+        ("::1", Home),
+        ("[0:0:0:0:0:0:0:1]", Home),
+        ("[::ffff:127.0.0.1]", Home),
+        ("[0:0:0:0:0:ffff:7f00:1]", Home),
+        ("[64:ff9b::7f00:1]", Home),
+        // Networks of its own.
+        ("10.0.0.1", Home),
+        ("0xa000001", Home),
+        ("10.1", Home),
+        ("172.16.0.1", Home),
+        ("172.31.255.255", Home),
+        ("192.168.1.1", Home),
+        ("192.168.257", Home),
+        ("3232235777", Home),
+        ("100.64.0.1", Home),
+        ("100.127.255.255", Home),
+        ("198.19.255.255", Home),
+        ("[fc00::1]", Home),
+        ("[fdff:ffff::1]", Home),
+        ("[fec0::1]", Home),
+        ("[::ffff:10.0.0.1]", Home),
+        // Where clouds keep credentials.
+        ("169.254.169.254", Shut),
+        ("2852039166", Shut),
+        ("0xa9fea9fe", Shut),
+        ("0251.0376.0251.0376", Shut),
+        ("169.254.43518", Shut),
+        ("[::ffff:169.254.169.254]", Shut),
+        ("[64:ff9b::a9fe:a9fe]", Shut),
+        ("100.100.100.200", Shut),
+        ("168.63.129.16", Shut),
+        ("192.0.0.192", Shut),
+        ("[fd00:ec2::254]", Shut),
+        ("[fd00:ec2::23]", Shut),
+        ("[fd20:ce::254]", Shut),
+        ("[fe80::a9fe:a9fe]", Shut),
+        // Reserved.
+        ("0.0.0.0", Shut),
+        ("0", Shut),
+        ("0x0", Shut),
+        ("0.1.2.3", Shut),
+        ("192.0.2.1", Shut),
+        ("192.88.99.1", Shut),
+        ("198.51.100.1", Shut),
+        ("203.0.113.1", Shut),
+        ("224.0.0.1", Shut),
+        ("239.255.255.255", Shut),
+        ("240.0.0.1", Shut),
+        ("255.255.255.255", Shut),
+        ("4294967295", Shut),
+        ("[::]", Shut),
+        ("[::ffff:0.0.0.0]", Shut),
+        ("[fe80::1]", Shut),
+        ("[ff02::1]", Shut),
+        ("[2001:db8::1]", Shut),
+        ("[3fff::1]", Shut),
+        ("[100::1]", Shut),
+        ("[5f00::1]", Shut),
+        ("[2001:10::1]", Shut),
+        // Tunnels, whatever is inside.
+        ("[::127.0.0.1]", Shut),
+        ("[::8.8.8.8]", Shut),
+        ("[2002:7f00:1::]", Shut),
+        ("[2002:808:808::]", Shut),
+        ("[2001:0:53aa::1]", Shut),
+        ("[64:ff9b:1::808:808]", Shut),
+        // Not a host.
+        ("", Shut),
+        (".", Shut),
+        ("..", Shut),
+        ("127.0.0.1..", Shut),
+        ("127..1", Shut),
+        ("256.1.1.1", Shut),
+        ("1.2.3.256", Shut),
+        ("1.2.3.4.5", Shut),
+        ("4294967296", Shut),
+        ("0x100000000", Shut),
+        ("99999999999999999999", Shut),
+        ("08.8.8.8", Shut),
+        ("8.8.8.08", Shut),
+        ("8.8.8.0x", Shut),
+        ("8.8.8.+8", Shut),
+        ("example.1", Shut),
+        ("example.0x7f", Shut),
+        ("[127.0.0.1]", Shut),
+        ("[::1", Shut),
+        ("::1]", Shut),
+        ("[]", Shut),
+        ("[fe80::1%eth0]", Shut),
+        ("fe80::1%25eth0", Shut),
+        ("[::1%lo]", Shut),
+        ("127.0.0.1:80", Shut),
+        ("user@8.8.8.8", Shut),
+        ("8.8.8.8/", Shut),
+        ("8.8.8.8\\", Shut),
+        ("8.8.8.8#", Shut),
+        ("8.8.8.8 ", Shut),
+        (" 8.8.8.8", Shut),
+        ("8.8.8.8\0", Shut),
+        ("8.8.8.8\r\nx", Shut),
+        ("%31%32%37.0.0.1", Shut),
+        ("127。0。0。1", Shut),
+        ("①②⑦.0.0.1", Shut),
+        ("１２７.0.0.1", Shut),
+    ];
+
+    #[test]
+    fn every_way_to_write_a_host_is_judged_by_the_address_it_means() {
+        let no_lookup = |_: &str, _| panic!("an address was looked up as a name");
+        let opens = |allow_private: bool, host: &str| {
+            Guard::new(allow_private).with_lookup(no_lookup).resolve(host, 80).is_ok()
+        };
+        for &(host, expected) in HOSTS {
+            let verdict = match (opens(false, host), opens(true, host)) {
+                (true, true) => Open,
+                (false, true) => Home,
+                (false, false) => Shut,
+                (true, false) => panic!("{host:?} is open only when the guard is shut"),
+            };
+            assert_eq!(verdict, expected, "{host:?}");
+        }
+    }
+
+    fn answers(text: &str) -> Vec<SocketAddr> {
+        text.split_whitespace().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0)).collect()
+    }
+
+    #[test]
+    fn one_bad_address_spoils_a_name() {
+        for bad in ["127.0.0.1", "8.8.8.8 127.0.0.1", "8.8.8.8 8.8.4.4 ::1", "10.0.0.1 8.8.8.8", "::ffff:127.0.0.1"] {
+            let guard = Guard::new(false).with_lookup(move |_, _| Ok(answers(bad)));
+            assert!(matches!(guard.resolve("evil.test", 80), Err(Fault::Refused(_))), "{bad}");
+        }
+        let guard = Guard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.1 169.254.169.254")));
+        assert!(matches!(guard.resolve("evil.test", 80), Err(Fault::Refused(_))));
+    }
+
+    #[test]
+    fn a_refusal_says_what_it_is_and_which_setting_allows_it() {
+        let error = |guard: &Guard, host: &str| Error::from(guard.resolve(host, 80).unwrap_err());
+        let guard = Guard::new(false).with_lookup(|_, _| Ok(answers("10.0.0.7")));
+        let e = error(&guard, "nas.test.");
+        assert_eq!(e.message, "nas.test: 10.0.0.7 is an address of a private network");
+        assert_eq!(e.hint.as_deref(), Some("tools.web.fetch.allow_private = true would allow it"));
+        let e = error(&guard, "169.254.169.254");
+        assert_eq!((e.message.contains("credentials"), e.hint), (true, None));
+    }
+
+    #[test]
+    fn names_are_looked_up_without_their_last_dot_and_answers_get_the_port_asked_for() {
+        let guard = Guard::new(false).with_lookup(|name, port| {
+            assert_eq!((name, port), ("example.test", 443));
+            Ok(answers("8.8.8.8 2606:2800::1"))
+        });
+        let found = guard.resolve("example.test.", 443).unwrap();
+        assert_eq!(found, ["8.8.8.8:443".parse().unwrap(), "[2606:2800::1]:443".parse().unwrap()]);
+        assert!(matches!(guard.resolve("example.test", 0), Err(Fault::Refused(_))));
+    }
+
+    #[test]
+    fn a_name_without_an_answer_is_unreachable_and_not_refused() {
+        let guard = Guard::new(false).with_lookup(|_, _| Ok(Vec::new()));
+        assert!(matches!(guard.resolve("nothing.test", 80), Err(Fault::Unreachable(_))));
+        let guard = Guard::new(false).with_lookup(|_, _| Err(io::Error::other("no such name")));
+        assert!(matches!(guard.resolve("nothing.test", 80), Err(Fault::Unreachable(_))));
+    }
+
+    #[test]
+    fn the_system_knows_localhost_and_the_guard_refuses_it() {
+        for host in ["localhost", "localhost.", "LOCALHOST"] {
+            assert!(matches!(Guard::new(false).resolve(host, 80), Err(Fault::Refused(_))), "{host}");
+        }
+        assert!(Guard::new(true).resolve("localhost", 80).is_ok());
+    }
+
+    /// A name server that gives `first` to whoever asks first, and `then` to all later ones; and how often it was asked.
+    fn rebinding(guard: Guard, first: &'static str, then: &'static str) -> (Guard, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let guard = guard.with_lookup(move |_, _| {
+            let again = count.fetch_add(1, Ordering::SeqCst) > 0;
+            Ok(answers(if again { then } else { first }))
+        });
+        (guard, asked)
+    }
+
+    #[test]
+    fn a_name_that_changes_its_mind_is_asked_once() {
+        let (guard, asked) = rebinding(Guard::new(false), "8.8.8.8", "127.0.0.1");
+        assert_eq!(guard.resolve("rebind.test", 80).unwrap(), ["8.8.8.8:80".parse().unwrap()]);
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert!(matches!(guard.resolve("rebind.test", 80), Err(Fault::Refused(_))));
+
+        let judged = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = judged.local_addr().unwrap().port();
+        let other = TcpListener::bind(("127.0.0.2", port)).unwrap();
+        other.set_nonblocking(true).unwrap();
+        let (guard, asked) = rebinding(Guard::new(true), "127.0.0.1", "127.0.0.2");
+        let stream = guard.connect("rebind.test", port, WAIT).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), judged.local_addr().unwrap());
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        assert_eq!(other.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn what_is_refused_is_never_knocked_at() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let guard = Guard::new(false).with_lookup(|_, _| Ok(answers("127.0.0.1 8.8.8.8")));
+        for host in ["127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "evil.test", "localhost"] {
+            assert!(matches!(guard.connect(host, port, WAIT), Err(Fault::Refused(_))), "{host}");
+        }
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn the_next_address_is_tried_when_one_does_not_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let guard = Guard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3 127.0.0.1")));
+        assert_eq!(guard.connect("two.test", port, WAIT).unwrap().peer_addr().unwrap(), listener.local_addr().unwrap());
+        let guard = Guard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3")));
+        assert!(matches!(guard.connect("none.test", port, WAIT), Err(Fault::Unreachable(_))));
+    }
+}

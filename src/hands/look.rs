@@ -1,0 +1,254 @@
+//! Looking at files and directories.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, OsStr};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, readlinkat, statat};
+
+use super::encoding::as_utf8;
+use super::files::{Target, shown, text};
+use super::wire::{Header, ImageKind, MAX_BODY, Reply};
+use crate::beneath::{self, Dir, Links};
+use crate::error::{Error, Result};
+
+/// The most entries that a listing shows.
+const MOST_ENTRIES: usize = 200;
+
+/// Bytes read only to count how many lines are left.
+const MOST_COUNTED: usize = 64 << 20;
+
+/// How long a file is read in search of a line. A sparse file can be larger than anything that could be read.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Lists a directory: one entry a line, directories with a slash, files with their size, links with their target.
+///
+/// # Errors
+/// In words for the model.
+pub fn list_dir(target: Target, depth: u32) -> Result<Reply> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+    let dir = target.tree.open_at(target.path, flags, Mode::empty(), Links::Follow);
+    let dir = dir.map(Dir::from).map_err(|e| beneath::explain(e, target.asked))?;
+    let mut listing = Listing { text: String::new(), shown: 0, more: 0, unseen: false };
+    listing.add(&dir, "", depth.max(1))?;
+    if listing.more > 0 {
+        let least = if listing.unseen { "at least " } else { "" };
+        listing.text.push_str(&format!("[{least}{} more]\n", listing.more));
+    }
+    if listing.shown == 0 {
+        listing.text.push_str("(empty)\n");
+    }
+    Ok(text(listing.text))
+}
+
+/// The names in a directory, in order.
+///
+/// # Errors
+/// What the file system says.
+pub fn names(dir: &Dir) -> Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(dir)? {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// A directory within another, by its own name.
+pub fn below(dir: &Dir, name: &CStr) -> Option<Dir> {
+    let name = Path::new(OsStr::from_bytes(name.to_bytes()));
+    dir.open_at(name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), Links::Refuse).ok().map(Dir::from)
+}
+
+struct Listing {
+    text: String,
+    shown: usize,
+    more: u64,
+    /// Some of those not shown are directories that were not entered.
+    unseen: bool,
+}
+
+impl Listing {
+    fn add(&mut self, dir: &Dir, prefix: &str, depth: u32) -> Result<()> {
+        for name in names(dir)? {
+            if self.shown == MOST_ENTRIES {
+                self.more += 1;
+                self.unseen |= depth > 1;
+                continue;
+            }
+            let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            self.shown += 1;
+            let path = format!("{prefix}{}", shown(&name.to_string_lossy()));
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            self.text.push_str(&match kind {
+                FileType::Directory => format!("{path}/\n"),
+                FileType::RegularFile => format!("{path}  {}\n", size(u64::try_from(stat.st_size).unwrap_or(0))),
+                FileType::Symlink => {
+                    let target = readlinkat(dir, &name, Vec::new()).unwrap_or_default();
+                    format!("{path} -> {}\n", shown(&target.to_string_lossy()))
+                }
+                _ => format!("{path}  (not a regular file)\n"),
+            });
+            if depth > 1 && kind == FileType::Directory {
+                // One that cannot be entered is listed by its name alone.
+                if let Some(below) = below(dir, &name) {
+                    self.add(&below, &format!("{path}/"), depth - 1)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes as people write them.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} bytes"),
+        1_024..1_048_576 => format!("{} KB", bytes / 1_024),
+        _ => format!("{}.{} MB", bytes / 1_048_576, bytes % 1_048_576 * 10 / 1_048_576),
+    }
+}
+
+/// Reads an image, or lines of a text file, and says what was left out.
+///
+/// # Errors
+/// In words for the model.
+pub fn read_file(target: Target, offset: u64, limit: u64, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
+    let name = target.asked.display();
+    let file = target.tree.read(target.path, target.asked, Links::Follow)?;
+    let bytes = fstat(&file)?.st_size;
+    let mut file = BufReader::new(file);
+    if let Some(kind) = ImageKind::of(file.fill_buf()?) {
+        return image(file, kind, u64::try_from(bytes).unwrap_or(0), &target);
+    }
+    let mut file = as_utf8(file)?;
+    let until = Instant::now() + PATIENCE;
+    let impatient = |_| Instant::now() > until || hung_up();
+    let first = offset.max(1);
+    for number in 1..first {
+        match take_line(&mut file, None, &impatient)? {
+            Line::End if number > 1 => return Err(Error::failed(format!("{name} has only {} lines", number - 1))),
+            Line::End => break,
+            Line::Stopped => {
+                return Err(Error::failed(format!(
+                    "{name} is too large: in the time there was, line {number} was reached"
+                )));
+            }
+            Line::Whole | Line::Cut => {}
+        }
+    }
+    // Room is left for the notice at the end.
+    let (mut body, room) = (Vec::new(), MAX_BODY - 1024);
+    let (mut next, end) = (first, first.saturating_add(limit.max(1)));
+    let mut ended = Line::Whole;
+    while next < end && ended == Line::Whole {
+        ended = take_line(&mut file, Some((&mut body, room)), &impatient)?;
+        next += u64::from(ended == Line::Whole);
+    }
+    let notice = match ended {
+        Line::Whole => rest(&mut file, hung_up)?.map(|(least, left)| {
+            let (last, of) = (next - 1, next - 1 + left);
+            format!("[lines {first} to {last} of {least}{of}; go on with offset {next}]\n")
+        }),
+        Line::End => None,
+        Line::Cut | Line::Stopped => Some(format!("[line {next} is cut: there is no more room]\n")),
+    };
+    if let Some(notice) = notice {
+        if body.last().is_some_and(|b| *b != b'\n') {
+            body.push(b'\n');
+        }
+        body.extend_from_slice(notice.as_bytes());
+    }
+    Ok(text(body))
+}
+
+/// How many lines are left, with `more than ` where that took too long to tell; `None` when there are none.
+fn rest(file: &mut dyn BufRead, hung_up: &dyn Fn() -> bool) -> Result<Option<(&'static str, u64)>> {
+    let mut left = 0;
+    let counted = Cell::new(0);
+    let enough = |bytes| {
+        counted.set(counted.get() + bytes);
+        counted.get() > MOST_COUNTED || hung_up()
+    };
+    loop {
+        match take_line(file, None, &enough)? {
+            Line::Whole | Line::Cut => left += 1,
+            Line::End => return Ok(Some(("", left)).filter(|_| left > 0)),
+            Line::Stopped => return Ok(Some(("more than ", left))),
+        }
+    }
+}
+
+/// What became of a line that was to be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    Whole,
+    /// The room was used up; the rest of the line is still to be read.
+    Cut,
+    /// There was none: the file is at its end.
+    End,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// Reads to the end of a line, and keeps it where there is a place for it, up to so many bytes of that place in all.
+/// `stop` is asked now and then, and told how many bytes were read since.
+///
+/// # Errors
+/// What the file system says.
+pub fn take_line(
+    file: &mut dyn BufRead,
+    mut keep: Option<(&mut Vec<u8>, usize)>,
+    stop: &dyn Fn(usize) -> bool,
+) -> Result<Line> {
+    let mut any = false;
+    loop {
+        let piece = file.fill_buf()?;
+        if piece.is_empty() {
+            return Ok(if any { Line::Whole } else { Line::End });
+        }
+        any = true;
+        let end = piece.iter().position(|b| *b == b'\n').map(|at| at + 1);
+        let mut used = end.unwrap_or(piece.len());
+        let mut whole = end.is_some();
+        if let Some((place, room)) = &mut keep {
+            let fits = room.saturating_sub(place.len());
+            if fits < used {
+                (used, whole) = (fits, false);
+            }
+            place.extend_from_slice(&piece[..used]);
+            if fits == used && !whole {
+                file.consume(used);
+                return Ok(Line::Cut);
+            }
+        }
+        file.consume(used);
+        if whole {
+            return Ok(Line::Whole);
+        }
+        if stop(used) {
+            return Ok(Line::Stopped);
+        }
+    }
+}
+
+fn image(mut file: impl Read, kind: ImageKind, bytes: u64, target: &Target) -> Result<Reply> {
+    let mut body = Vec::new();
+    file.by_ref().take(MAX_BODY as u64 + 1).read_to_end(&mut body)?;
+    if body.len() > MAX_BODY {
+        return Err(Error::failed(format!(
+            "{} is an image of {} ({}), and images of up to {} can be shown: make a smaller copy of it first",
+            target.asked.display(),
+            size(bytes),
+            kind.mime(),
+            size(MAX_BODY as u64)
+        )));
+    }
+    Ok(Reply { header: Header::Image { kind }, body })
+}

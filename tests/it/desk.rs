@@ -1,0 +1,104 @@
+//! A home with files in its workspace, and a model that makes tool calls and is then told their results.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::harness::{CANARY, Home, merged};
+use crate::model::{Model, Reply, call};
+
+pub struct Desk {
+    pub model: Model,
+    pub home: Home,
+}
+
+impl Desk {
+    /// One call.
+    pub fn calling(tool: &str, arguments: &Value) -> Self {
+        Self::making([(tool, arguments.clone())])
+    }
+
+    /// Several calls in one step, in this order.
+    pub fn making<'a>(calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
+        Self::configured(&json!({}), calls)
+    }
+
+    /// The same with `extra` in the configuration.
+    pub fn configured<'a>(extra: &Value, calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
+        let calls = calls.into_iter().enumerate();
+        let calls = calls.map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, &arguments));
+        let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
+        let home = Home::with(&merged(model.config(), extra));
+        home.write("workspace/notes.txt", "first\nsecond\nthird\nfourth\n");
+        Self { model, home }
+    }
+
+    /// Each result that the model was told, and whether it was told as an error.
+    #[track_caller]
+    pub fn results(&self) -> Vec<(String, bool)> {
+        self.home.agent(["-m", "do it"]).exits(0).prints("Done.\n");
+        let session = self.home.session("cli_default");
+        session.has_one_result_per_call();
+        let failed = session.history().into_iter().filter(|m| m["role"] == "tool").map(|m| m["is_error"] == true);
+        self.model.request(1).texts("tool").into_iter().zip(failed).collect()
+    }
+
+    /// The result of a single call.
+    #[track_caller]
+    pub fn result(&self) -> (String, bool) {
+        let results = self.results();
+        assert_eq!(results.len(), 1, "one call, one result: {results:?}");
+        results.into_iter().next().unwrap()
+    }
+
+    /// Every call succeeded.
+    #[track_caller]
+    pub fn succeeds(&self) -> Vec<String> {
+        let results = self.results();
+        assert!(results.iter().all(|(_, failed)| !failed), "{results:?}");
+        results.into_iter().map(|(text, _)| text).collect()
+    }
+
+    #[track_caller]
+    pub fn is_told(&self, part: &str) {
+        let (result, failed) = self.result();
+        assert!(!failed && result.contains(part), "no {part:?}: {result}");
+    }
+
+    /// Every call failed, and told nothing of what lies outside.
+    #[track_caller]
+    pub fn is_refused(&self) {
+        for (result, failed) in self.results() {
+            assert!(failed, "not refused: {result}");
+            for outside in [CANARY, "api_key", "root:x:0"] {
+                assert!(!result.contains(outside), "{outside:?} of another file: {result}");
+            }
+        }
+    }
+
+    /// Every call failed, and the model is told why.
+    #[track_caller]
+    pub fn is_refused_saying(&self, part: &str) {
+        for (result, failed) in self.results() {
+            assert!(failed && result.contains(part), "no {part:?}: {result}");
+        }
+    }
+
+    /// A file of the workspace.
+    pub fn file(&self, path: &str) -> PathBuf {
+        self.home.path("workspace").join(path)
+    }
+
+    /// What is in a file of the workspace.
+    #[track_caller]
+    pub fn bytes(&self, path: &str) -> Vec<u8> {
+        std::fs::read(self.file(path)).unwrap_or_else(|error| panic!("reading {path}: {error}"))
+    }
+
+    /// Nothing is left of how a file was changed.
+    #[track_caller]
+    pub fn has_no_leftovers(&self) {
+        let left: Vec<_> = self.home.files().into_iter().filter(|path| path.contains("/.bantam-")).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}

@@ -1,0 +1,95 @@
+//! What commands can reach: nothing, what the address guard lets through, or everything.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, merged};
+use crate::model::{Model, Reply};
+
+/// A listener that answers every connection with a page, and tells of each.
+fn page() -> (u16, Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            // The test may be over.
+            if tell.send(()).is_err() {
+                return;
+            }
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && connection.read(&mut byte).is_ok_and(|n| n == 1) {
+                head.push(byte[0]);
+            }
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached";
+            // A client that has hung up has been counted all the same.
+            drop(connection.write_all(answer));
+        }
+    });
+    (port, told)
+}
+
+/// What the model is told of a command that fetches the page: by the proxy of its environment, or past it.
+fn fetch(port: u16, tools: &Value, by_proxy: bool) -> String {
+    let handlers = if by_proxy { "{'http': p} if p else {}" } else { "{}" };
+    let script = format!(
+        "import os, urllib.request as u\np = os.environ.get('http_proxy')\nh = u.ProxyHandler({handlers})\n\
+         for name in ('no_proxy', 'NO_PROXY'): os.environ.pop(name, None)\n\
+         print(u.build_opener(h).open('http://127.0.0.1:{port}/', timeout=20).read().decode())"
+    );
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": format!("python3 - <<'END'\n{script}\nEND") })),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": tools })));
+    home.agent(["-m", "fetch it"]).exits(0).prints("Done.\n");
+    model.request(1).last("tool")
+}
+
+#[test]
+fn without_a_network_nothing_is_reached_and_the_model_is_told_why() {
+    let (port, connections) = page();
+    let result = fetch(port, &json!({}), false);
+    assert!(!result.contains("reached"), "{result}");
+    assert!(connections.try_recv().is_err(), "somebody connected");
+    let model = Model::scripted([
+        Reply::call(
+            "exec",
+            &json!({ "command": "python3 -c \"import socket; socket.getaddrinfo('example.org', 80)\"" }),
+        ),
+        Reply::text("Done."),
+    ]);
+    Home::with(&model.config()).agent(["-m", "look it up"]).exits(0);
+    let result = model.request(1).last("tool");
+    assert!(result.contains("tools.exec.network"), "{result}");
+}
+
+#[test]
+fn a_guarded_network_leads_through_the_address_guard_and_nowhere_else() {
+    let (port, connections) = page();
+    let guarded = json!({ "exec": { "network": "guarded" } });
+    let result = fetch(port, &guarded, true);
+    assert!(result.contains("403"), "{result}");
+    assert!(!fetch(port, &guarded, false).contains("reached"));
+    assert!(connections.try_recv().is_err(), "the guard let somebody through");
+
+    let open = merged(guarded, &json!({ "web": { "fetch": { "allow_private": true } } }));
+    let result = fetch(port, &open, true);
+    assert!(result.contains("reached"), "{result}");
+    assert!(connections.try_recv().is_ok());
+    assert!(!fetch(port, &open, false).contains("reached"), "there is a way past the proxy");
+    assert!(connections.try_recv().is_err(), "somebody went past the proxy");
+}
+
+#[test]
+fn a_full_network_is_the_hosts() {
+    let (port, connections) = page();
+    let result = fetch(port, &json!({ "exec": { "network": "full" } }), false);
+    assert!(result.contains("reached"), "{result}");
+    assert!(connections.try_recv().is_ok());
+}

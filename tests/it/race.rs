@@ -1,0 +1,208 @@
+//! The race that has broken many file tools: somebody swaps what was checked for a link before it is opened.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bantam::beneath::Dir;
+use bantam::child::Network;
+use bantam::hands::Way;
+use bantam::hands::files::{Trees, perform};
+use bantam::hands::wire::{FileJob, Header, Setup};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::json;
+
+use crate::harness::Home;
+use crate::lacking;
+use crate::model::{Model, Reply, call};
+
+/// Calls of each of the two ways to open a path.
+const TRIES: usize = 50_000;
+
+const INSIDE: &str = "inside\n";
+const OUTSIDE: &str = "OUTSIDE\n";
+
+/// A workspace in which a directory and a file change places all the time with links that lead out of it.
+struct Arena<'h> {
+    home: &'h Home,
+    workspace: PathBuf,
+    outside: PathBuf,
+}
+
+impl<'h> Arena<'h> {
+    fn new(home: &'h Home) -> Self {
+        let (workspace, outside) = (home.dir("workspace"), home.dir("outside"));
+        home.write("workspace/dir/file", INSIDE);
+        home.write("workspace/file", INSIDE);
+        home.write("outside/file", OUTSIDE);
+        std::os::unix::fs::symlink("../outside", workspace.join("dir-link")).unwrap();
+        std::os::unix::fs::symlink("../outside/file", workspace.join("file-link")).unwrap();
+        Self { home, workspace, outside }
+    }
+
+    /// Swaps as fast as it can while `work` runs.
+    fn swapping<T>(&self, work: impl FnOnce() -> T) -> T {
+        let over = AtomicBool::new(false);
+        let swap = |a: &str, b: &str| {
+            let [a, b] = [a, b].map(|name| self.workspace.join(name));
+            renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    self.mend();
+                    for _ in 0..50 {
+                        swap("dir", "dir-link");
+                        swap("file", "file-link");
+                    }
+                }
+            });
+            // Also when the work panics, or the scope would wait for ever.
+            let _over = Over(&over);
+            work()
+        })
+    }
+
+    /// A write that loses the race puts its file where the link is by then, which is no escape, but leaves none.
+    fn mend(&self) {
+        let [a, b, new] = ["file", "file-link", "new-link"].map(|name| self.workspace.join(name));
+        if !a.is_symlink() && !b.is_symlink() {
+            std::os::unix::fs::symlink("../outside/file", &new).unwrap();
+            fs::rename(new, b).unwrap();
+        }
+    }
+
+    /// Nothing outside has changed, appeared or gone.
+    #[track_caller]
+    fn is_whole(&self) {
+        assert_eq!(fs::read_to_string(self.outside.join("file")).unwrap(), OUTSIDE);
+        assert_eq!(fs::read_dir(&self.outside).unwrap().count(), 1, "{:?}", self.home.files());
+    }
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Looks where the path leads, and then opens it: how many tries it took until one of them read what is outside.
+fn naive(arena: &Arena) -> Option<usize> {
+    let until = Instant::now() + Duration::from_secs(15);
+    (1..usize::MAX).take_while(|_| Instant::now() < until).find(|n| {
+        let path = arena.workspace.join(if n % 2 == 0 { "dir/file" } else { "file" });
+        let checked = path.canonicalize().is_ok_and(|real| real.starts_with(&arena.workspace));
+        checked && fs::read_to_string(&path).is_ok_and(|text| text == OUTSIDE)
+    })
+}
+
+/// Every tool by turns, on paths that lead through what is being swapped.
+fn job(n: usize) -> FileJob {
+    let path = ["dir/file", "file", "dir/../dir/file", "dir/new"][n / 10 % 4].to_owned();
+    let content = INSIDE.to_owned();
+    match n % 10 {
+        0 => FileJob::WriteFile { path, content },
+        1 => {
+            let (old_text, new_text) = if n % 20 == 1 { ("i", "I") } else { ("I", "i") };
+            FileJob::EditFile { path, old_text: old_text.into(), new_text: new_text.into(), replace_all: true }
+        }
+        2 => FileJob::AppendFile { path, content },
+        3 => FileJob::ListDir { path: "dir".into(), depth: 2 },
+        4 => FileJob::Grep { pattern: ".".into(), path: "dir".into(), glob: String::new(), max: 5 },
+        5 => FileJob::Grep { pattern: ".".into(), path: ".".into(), glob: "f*".into(), max: 5 },
+        _ => FileJob::ReadFile { path, offset: 1, limit: 5 },
+    }
+}
+
+/// Calls the tools' own code `TRIES` times.
+#[track_caller]
+fn nothing_escapes(arena: &Arena) {
+    let (workspace, none) = (arena.workspace.clone(), Vec::new());
+    let setup = Setup {
+        way: Way::Bare,
+        network: Network::None,
+        workspace: workspace.clone(),
+        agent_dir: None,
+        read_paths: none.clone(),
+        write_paths: none,
+        memory_mb: 0,
+    };
+    let (mut done, mut refused) = (0, 0);
+    for n in 0..TRIES {
+        // As every call does: the handle of the root is new each time.
+        let reply = perform(&Trees::open(Dir::open(&workspace).unwrap(), &setup), &job(n), &|| false);
+        let said = match reply {
+            Ok(reply) => {
+                assert_eq!(reply.header, Header::Text);
+                done += 1;
+                String::from_utf8(reply.body).unwrap()
+            }
+            Err(error) => {
+                refused += 1;
+                error.message
+            }
+        };
+        assert!(!said.contains(OUTSIDE.trim_end()), "try {n}, {:?}: {said}", job(n));
+        if n % 1000 == 0 {
+            arena.is_whole();
+        }
+    }
+    arena.is_whole();
+    // Both happened often, so the race was one.
+    assert!(done > TRIES / 10 && refused > TRIES / 20, "{done} done, {refused} refused");
+}
+
+#[test]
+fn the_file_tools_win_a_race_against_swapped_links_and_a_check_before_opening_does_not() {
+    let home = Home::empty();
+    let arena = Arena::new(&home);
+    arena.swapping(|| {
+        assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
+        nothing_escapes(&arena);
+    });
+    arena.is_whole();
+}
+
+#[test]
+fn without_openat2_they_win_it_too() {
+    let home = Home::empty();
+    let arena = Arena::new(&home);
+    arena.swapping(|| {
+        assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
+        lacking::openat2(|| nothing_escapes(&arena));
+    });
+    arena.is_whole();
+}
+
+#[test]
+fn the_real_program_wins_it_too() {
+    let calls = |n: usize| {
+        let calls = (0..100).map(|at| {
+            let path = ["dir/file", "file"][at / 5 % 2];
+            let (tool, arguments) = match at % 5 {
+                0 => ("write_file", json!({ "path": path, "content": INSIDE })),
+                1 => ("edit_file", json!({ "path": path, "old_text": "side", "new_text": "SIDE" })),
+                2 => ("append_file", json!({ "path": path, "content": INSIDE })),
+                3 => ("grep", json!({ "pattern": ".", "path": "." })),
+                _ => ("read_file", json!({ "path": path })),
+            };
+            call(&format!("call_{n}_{at}"), tool, &arguments)
+        });
+        Reply::calls(calls)
+    };
+    let model = Model::scripted([calls(0), calls(1), calls(2), Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    let arena = Arena::new(&home);
+    arena.swapping(|| {
+        assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
+        home.agent(["-m", "do it"]).exits(0);
+    });
+    arena.is_whole();
+    let results = model.request(3).texts("tool");
+    assert_eq!(results.len(), 300);
+    assert!(results.iter().all(|text| !text.contains(OUTSIDE.trim_end())), "{results:?}");
+}
