@@ -22,7 +22,8 @@ use crate::bus::Origin;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::provider::{Provider, Retry, ToolOffer};
+use crate::provider::lineup::{Lineup, Retry};
+use crate::provider::{Provider, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::{Memory, Store};
 use crate::tool::{Registry, Tool};
@@ -50,7 +51,7 @@ impl Default for Limits {
 
 /// See the module's description.
 pub struct Agent {
-    provider: Box<dyn Provider>,
+    lineup: Lineup,
     tools: Registry,
     offers: Vec<ToolOffer>,
     store: Arc<dyn Store>,
@@ -87,7 +88,7 @@ impl Agent {
     #[must_use]
     pub fn builder() -> Builder {
         Builder {
-            provider: None,
+            lineup: Lineup::default(),
             tools: Vec::new(),
             store: None,
             prompt: Prompt::default(),
@@ -98,16 +99,16 @@ impl Agent {
         }
     }
 
-    /// `vendor/model`, as it is shown.
+    /// `vendor/model` of the first choice, as it is shown.
     #[must_use]
     pub fn model(&self) -> &str {
-        self.provider.model()
+        self.lineup.first().map_or("", Provider::model)
     }
 }
 
 /// Puts an [`Agent`] together.
 pub struct Builder {
-    provider: Option<Box<dyn Provider>>,
+    lineup: Lineup,
     tools: Vec<Box<dyn Tool>>,
     store: Option<Arc<dyn Store>>,
     prompt: Prompt,
@@ -118,17 +119,17 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Who answers. There is no default.
+    /// Who answers; there is no default. A further one is asked when those before it fail.
     #[must_use]
     pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
-        self.provider = Some(Box::new(provider));
+        self.lineup.push(vec![Box::new(provider)]);
         self
     }
 
-    /// The same, when which one it is was decided at run time.
+    /// All who may answer, when who they are was decided at run time.
     #[must_use]
-    pub fn boxed_provider(mut self, provider: Box<dyn Provider>) -> Self {
-        self.provider = Some(provider);
+    pub fn lineup(mut self, lineup: Lineup) -> Self {
+        self.lineup = lineup;
         self
     }
 
@@ -189,7 +190,9 @@ impl Builder {
     /// # Errors
     /// There is no provider, or two tools share a name.
     pub fn build(self) -> Result<Agent> {
-        let provider = self.provider.ok_or_else(|| Error::failed("an agent needs a provider"))?;
+        if self.lineup.is_empty() {
+            return Err(Error::failed("an agent needs a provider"));
+        }
         let tools = Registry::new(self.tools, self.redactor.clone())?;
         let offers = tools.specs().map(|spec| ToolOffer {
             name: spec.name.clone(),
@@ -197,7 +200,7 @@ impl Builder {
             schema: spec.schema.clone(),
         });
         Ok(Agent {
-            provider,
+            lineup: self.lineup,
             offers: offers.collect(),
             tools,
             store: self.store.unwrap_or_else(|| Arc::new(Memory::default())),

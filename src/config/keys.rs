@@ -3,17 +3,49 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Env;
 use crate::child;
 use crate::error::{Context, Error, Result};
-use crate::secret::Secret;
+use crate::secret::{Redactor, Secret};
 
 /// How long a command may take to print a key.
 const COMMAND_TIME: Duration = Duration::from_secs(10);
 /// No key is longer.
 const LONGEST: u64 = 64 << 10;
+
+/// A key that is looked up when it is first needed: until then no file is opened and no command run.
+pub struct Key {
+    written: Secret,
+    env: Arc<Env>,
+    config: PathBuf,
+    /// Learns what the key is, so that it is struck wherever it turns up.
+    redactor: Redactor,
+    found: OnceLock<Secret>,
+}
+
+impl Key {
+    /// See [`resolve`].
+    #[must_use]
+    pub fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
+        Self { written, env, config, redactor, found: OnceLock::new() }
+    }
+
+    /// The key. One that is not to be had is looked for again the next time.
+    ///
+    /// # Errors
+    /// As [`resolve`].
+    pub fn get(&self) -> Result<&Secret> {
+        if let Some(key) = self.found.get() {
+            return Ok(key);
+        }
+        let key = resolve(&self.written, &self.env, &self.config)?;
+        self.redactor.learn(key.clone());
+        Ok(self.found.get_or_init(|| key))
+    }
+}
 
 /// The key that `written` in config.json means: `"${VAR}"`, `"file:PATH"`, `"cmd:COMMAND"`, or the key itself.
 ///

@@ -5,6 +5,7 @@ pub mod keys;
 pub mod load;
 mod locate;
 pub mod models;
+pub mod proxy;
 mod routes;
 mod shapes;
 pub mod table;

@@ -17,8 +17,8 @@ fn works_unchanged(name: &str) -> Request {
     let text = fs::read_to_string(fixture).unwrap().replace("MODEL_BASE", &model.base());
     let home = Home::empty();
     home.config(&text);
-    // The fixtures keep their workspaces where those programs do.
-    let user = home.dir("user");
+    // The fixtures keep their workspaces where those programs do, below the user's home.
+    let user = home.path("").parent().unwrap().join("user");
     let run = home.bantam().env("HOME", &user).args(["agent", "-m", "hi"]).run();
     run.exits(6).prints("Done what I could.\n").says("limit of 3 steps").does_not_say("means nothing");
     assert!(model.request(2).tools().is_empty(), "the third step is the last");
