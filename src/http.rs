@@ -260,7 +260,10 @@ fn agent(settings: &Settings) -> Result<Agent> {
         ),
     });
     if let Some(path) = &settings.ca_file {
-        let pem = fs_err::read(path).doing("reading the certificates that SSL_CERT_FILE names")?;
+        let pem = fs_err::read(path).map_err(|e| {
+            Error::config(format!("reading the certificates that SSL_CERT_FILE names: {e}"))
+                .hint("unset SSL_CERT_FILE, or point it at a PEM bundle")
+        })?;
         let roots: Vec<Certificate<'static>> = ureq::tls::parse_pem(&pem)
             .filter_map(|item| match item {
                 Ok(PemItem::Certificate(certificate)) => Some(certificate),

@@ -13,6 +13,7 @@ mod stored;
 
 mod agent;
 mod aimock;
+mod anthropic;
 mod cancel;
 mod config;
 mod crash;
@@ -22,7 +23,9 @@ mod exec;
 mod files;
 mod foreign;
 mod grep;
+mod keys;
 mod provider;
+mod proxy;
 mod race;
 mod secrets;
 mod session;
