@@ -402,6 +402,38 @@ mod tests {
     }
 
     #[test]
+    fn every_path_has_a_variable_that_works() {
+        for key in KEYS {
+            let Some(name) = env_name(key.path) else {
+                let whole = |list: &&&str| key.path.starts_with(**list);
+                assert!(WHOLE.iter().any(|list| whole(&list)), "{} can be set by no variable", key.path);
+                continue;
+            };
+            let (text, value) = match key.kind {
+                Kind::Text | Kind::Secret => ("x y".to_owned(), json!("x y")),
+                Kind::Bool => {
+                    let other = key.default != "true";
+                    (other.to_string(), json!(other))
+                }
+                Kind::Whole(least) => ((least + 7).to_string(), json!(least + 7)),
+                Kind::Number(_) | Kind::Maybe(_) => ("2.5".to_owned(), json!(2.5)),
+                Kind::Choice(words) => {
+                    let word = words[words.len() - 1];
+                    (word.to_owned(), json!(word))
+                }
+                Kind::Texts | Kind::Secrets => ("a, b".to_owned(), json!(["a", "b"])),
+                Kind::Map | Kind::Any => (r#"{"a":"b"}"#.to_owned(), json!({"a": "b"})),
+            };
+            let env = BTreeMap::from([(name.clone(), text)]);
+            let tree = load(Some(("c", "{}")), &env, Vec::new()).unwrap();
+            let found = key.path.split('.').fold(&tree.value, |at, part| &at[part]);
+            assert_eq!(*found, value, "{name}");
+            assert_eq!(tree.origins.get(key.path), Some(&Origin::Env(name)));
+            assert!(super::super::Config::load(None, &env, Vec::new()).is_ok());
+        }
+    }
+
+    #[test]
     fn both_spellings_are_read_and_ids_may_be_numbers() {
         let tree = file(r#"{"channels":{"telegram":{"allowFrom":[12,"34"]}},"modelList":[{"apiKey":"k"}]}"#).unwrap();
         assert_eq!(tree.value["channels"]["telegram"]["allow_from"], json!(["12", "34"]));
