@@ -18,15 +18,18 @@ use crate::provider::lineup::Retry;
 use crate::secret::Redactor;
 use crate::session::{Files, Memory};
 use crate::template;
-use crate::tool::edit::{AppendFile, EditFile, WriteFile};
+use crate::tool::Tool;
 use crate::tool::exec::Exec;
-use crate::tool::files::{Grep, ListDir, ReadFile};
+use crate::tool::files::FileTool;
+use crate::tool::think::Think;
+pub use models::lineup;
 
-/// Whether conversations are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where conversations are kept.
+#[derive(Clone)]
 pub enum Keep {
     OnDisk,
-    Nothing,
+    /// As long as this is there.
+    InMemory(Arc<Memory>),
 }
 
 /// What an agent is made from.
@@ -38,6 +41,10 @@ pub struct Parts<'a> {
     pub configured: bool,
     pub keep: Keep,
     pub stream: bool,
+    /// The names of the tools to offer; `None`: all there are.
+    pub tools: Option<Vec<String>>,
+    /// For one turn.
+    pub budget_tokens: Option<u64>,
 }
 
 /// An agent, and what its user should know about it.
@@ -46,63 +53,97 @@ pub struct Ready {
     pub notices: Vec<String>,
 }
 
-/// Puts the agent together. The workspace is made from the template when it is missing.
+/// Makes the workspace from the template when it is missing.
 ///
 /// # Errors
-/// No model can be chosen, or the workspace cannot be made.
+/// It cannot be made.
+pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
+    let workspace = workspace(home, config, env)?;
+    if workspace.is_dir() {
+        return Ok(());
+    }
+    template::write("workspace", &workspace).map(drop).doing("making the workspace")
+}
+
+/// Puts the agent together. Writes nothing.
+///
+/// # Errors
+/// No model can be chosen.
 pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
     let redactor = Redactor::new(config.secrets(env));
-    let lineup = models::lineup(parts, &redactor, &mut notices)?;
-    let workspace = workspace(home, config, env)?;
-    if !workspace.is_dir() {
-        template::write("workspace", &workspace).doing("making the workspace")?;
-    }
-    let exec = &config.tools.exec;
-    let setup = Setup {
-        way: Way::Bare,
-        network: exec.network,
-        workspace: workspace.clone(),
-        agent_dir: Some(home.agent()),
-        read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
-        write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
-        memory_mb: exec.memory_mb,
-    };
-    let hands = Arc::new(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)));
+    let lineup = lineup(parts, &redactor, &mut notices)?;
+    let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .lineup(lineup)
-        .tool(ListDir::new(hands.clone()))
-        .tool(ReadFile::new(hands.clone()))
-        .tool(Grep::new(hands.clone()))
-        .tool(WriteFile::new(hands.clone()))
-        .tool(AppendFile::new(hands.clone()))
-        .tool(EditFile::new(hands.clone()))
-        .prompt(Prompt::from_files(home.agent(), workspace))
+        .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
+        .tools(tools(&hands, config, env))
         .redactor(redactor)
         .stream(parts.stream)
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,
             timeout: Duration::from_secs(defaults.timeout),
+            budget_tokens: parts.budget_tokens,
             retry: Retry {
                 max: defaults.max_retries,
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
-    if exec.enabled {
-        let passed = exec.pass_env.iter().filter_map(|name| Some((name.clone(), env.get(name)?.clone())));
-        builder = builder.tool(Exec::new(hands, exec.timeout, passed.collect(), exec.network));
+    if let Some(names) = &parts.tools {
+        builder = builder.only(names);
     }
-    builder = match parts.keep {
+    builder = match &parts.keep {
         Keep::OnDisk => builder.store(Files::new((*home).clone())),
-        Keep::Nothing => builder.store(Memory::default()),
+        Keep::InMemory(memory) => builder.store(memory.clone()),
     };
     Ok(Ready { agent: builder.build()?, notices })
 }
 
+/// The hands that every tool call goes through. The workspace is made from the template when it is missing.
+///
+/// # Errors
+/// The workspace cannot be made.
+pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
+    let workspace = workspace(home, config, env)?;
+    let exec = &config.tools.exec;
+    let setup = Setup {
+        way: Way::Bare,
+        network: exec.network,
+        workspace,
+        agent_dir: Some(home.agent()),
+        read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
+        write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
+        memory_mb: exec.memory_mb,
+    };
+    Ok(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)))
+}
+
+/// The variables of the user's that every command gets.
+#[must_use]
+pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
+    let names = config.tools.exec.pass_env.iter();
+    names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
+}
+
+/// Every tool that the configuration allows. Needs no model and no key, and makes no files.
+#[must_use]
+pub fn tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
+    let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
+    tools.push(Box::new(Think::new()));
+    let exec = &config.tools.exec;
+    if exec.enabled {
+        tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
+    }
+    tools
+}
+
 /// Where the agent works, absolute.
-fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
+///
+/// # Errors
+/// The configuration names a relative path, and the current directory cannot be told.
+pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {
         return Ok(home.workspace());

@@ -7,6 +7,8 @@
 //! What is acknowledged is on disk: an append is one write and one fdatasync. Only bytes after the last newline (a
 //! write cut short by a crash) are ever mended away, and a copy is kept.
 
+mod below;
+
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -16,6 +18,8 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Map, Value};
+
+pub use below::{Copied, Runs, copy_new, settle};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -50,6 +54,32 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     };
     file.write_all(content)?;
     Ok(true)
+}
+
+/// Removes a file, or a directory with all that is in it. What is not there is removed already.
+///
+/// # Errors
+/// What the file system says.
+pub fn remove(path: &Path) -> Result<()> {
+    let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    match if is_dir { fs_err::remove_dir_all(path) } else { fs_err::remove_file(path) } {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Removes files; one that is not there is fine. On disk before this returns.
+///
+/// # Errors
+/// What the file system says; those before the one at fault are gone.
+pub fn remove_files(files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        match fs_err::remove_file(file) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),
+            _ => {}
+        }
+    }
+    files.first().and_then(|file| file.parent()).map_or(Ok(()), sync_dir)
 }
 
 /// Makes what was created or renamed in `dir` survive a power cut.
@@ -153,6 +183,26 @@ impl Journal {
         Ok(journal)
     }
 
+    /// Starts the journal at `path` anew with `first`; what stands there becomes `old`. When a crash comes between the two
+    /// renames, [`Journal::open`] makes the second.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn renew(path: &Path, old: &Path, first: &[Fields]) -> Result<Self> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        let new = successor(path);
+        // One that was never renamed: the crash came before anything had happened.
+        remove_files(std::slice::from_ref(&new))?;
+        let mut journal = Self::create(&new, first)?;
+        fs_err::rename(path, old)?;
+        // Not every file system keeps the order of renames by itself.
+        sync_dir(dir)?;
+        fs_err::rename(&new, path)?;
+        sync_dir(dir)?;
+        journal.path = path.to_owned();
+        Ok(journal)
+    }
+
     /// Opens a journal and reads it whole, mending a tail that a crash cut short. `None` when there is no file, or an
     /// empty one.
     ///
@@ -165,7 +215,13 @@ impl Journal {
             options
         };
         let mut file = match options().open(path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                if fs_err::rename(successor(path), path).is_err() {
+                    return Ok(None);
+                }
+                sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+                options().open(path)?
+            }
             result => result?,
         };
         let mut bytes = Vec::new();
@@ -246,6 +302,50 @@ impl Journal {
             self.suspect = true;
         }
     }
+}
+
+/// Where the journal that is about to stand at `path` is written.
+#[must_use]
+pub fn successor(path: &Path) -> PathBuf {
+    path.with_extension("jsonl.new")
+}
+
+/// What [`read_journal`] found.
+#[derive(Debug, Default)]
+pub struct Looked {
+    pub lines: Vec<Line>,
+    /// One sentence for each thing that is not as it should be.
+    pub damage: Vec<String>,
+    /// The end is no whole line, in a sentence.
+    pub torn: Option<String>,
+}
+
+/// Reads a journal and changes nothing: the good lines, and one sentence for each thing that is not as it should be.
+/// `None` when there is no file. Needs no lock: lines are only ever appended, so what is under way is at the end.
+///
+/// # Errors
+/// It is no regular file, or what the file system says.
+pub fn read_journal(path: &Path) -> Result<Option<Looked>> {
+    // Non-blocking, or a pipe of that name would be waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        result => result?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(Error::failed(format!("{} is not a regular file", path.display())));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let mut damage = Vec::new();
+    let (lines, _) = parse(&bytes[..whole], path, &mut damage);
+    let rest = bytes.len() - whole;
+    let torn = (rest > 0).then(|| {
+        let number = bytes[..whole].iter().filter(|b| **b == b'\n').count() + 1;
+        format!("{}:{number}: the line is not complete ({rest} bytes): cut short, or being written", path.display())
+    });
+    Ok(Some(Looked { lines, damage, torn }))
 }
 
 /// What of a torn tail is kept aside: a longer one is hardly a record of ours.
@@ -440,6 +540,40 @@ mod tests {
         fs_err::write(&path, [line[0], line[1], line[1], line[2]].concat()).unwrap();
         let opened = Journal::open(&path).unwrap().unwrap();
         assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 1, 2], 1));
+    }
+
+    #[test]
+    fn reading_changes_nothing_and_needs_a_regular_file() {
+        let scratch = Scratch::new("read");
+        let path = scratch.file();
+        assert!(read_journal(&path).unwrap().is_none());
+        drop(Journal::create(&path, &[fields(0), fields(1)]).unwrap());
+        let mut bytes = fs_err::read(&path).unwrap();
+        bytes.extend_from_slice(b"{\"crc\":\"torn");
+        fs_err::write(&path, &bytes).unwrap();
+        let looked = read_journal(&path).unwrap().unwrap();
+        assert_eq!((looked.lines.len(), looked.damage.len()), (2, 0));
+        assert!(looked.torn.unwrap().contains("j.jsonl:3: "));
+        assert_eq!(fs_err::read(&path).unwrap(), bytes);
+        assert!(read_journal(&scratch.0).is_err());
+    }
+
+    #[test]
+    fn a_renewal_cut_short_anywhere_loses_nothing() {
+        let scratch = Scratch::new("renew");
+        let (path, old) = (scratch.file(), scratch.0.join("j.1.jsonl"));
+        drop(Journal::create(&path, &[fields(0)]).unwrap());
+        // Before the first rename: the old one still counts, and the next renewal is not in its own way.
+        drop(Journal::create(&successor(&path), &[fields(7)]).unwrap());
+        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [0]);
+        let mut journal = Journal::renew(&path, &old, &[fields(1)]).unwrap();
+        journal.append(&[fields(2)], Durability::Now).unwrap();
+        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [1, 2]);
+        assert_eq!(numbers(&Journal::open(&old).unwrap().unwrap()), [0]);
+        // Between the renames: the new one is there under its first name only.
+        fs_err::rename(&path, successor(&path)).unwrap();
+        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [1, 2]);
+        assert!(!successor(&path).exists());
     }
 
     #[test]

@@ -9,13 +9,14 @@
 //! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
 //! | 5 | [`app`] | the one place that names concrete types and wires them together |
 //! | 4 | [`gateway`] | the dispatcher, one worker for each conversation |
-//! | 3 | [`agent`] | the turn loop (`turn`), the system prompt (`context`), the builder |
+//! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), the builder |
+//! | 3 | [`doctor`] | is everything well (`home`, `model`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: who and when again (`lineup`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
-//! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`); one file for each family of tools |
+//! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings, its four layers, other programs' files (`foreign`, `shapes`, `routes`), vendors and the choice of a model |
 //! | 1 | [`http`] | the one maker of HTTP requests |
-//! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside |
-//! | 1 | [`session`] | conversations on disk |
+//! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
+//! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
 //! | 1 | [`template`] | the files a new home starts with |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
@@ -24,7 +25,8 @@
 //! # Where a new thing goes
 //!
 //! - **A tool**: a file in `tool/` that implements [`tool::Tool`], and one line in [`app::build`]. If it touches the
-//!   workspace, a job in `hands/wire.rs` and its work in `hands/`.
+//!   workspace, a job in `hands/wire.rs` and its work in `hands/`; one that works on files needs no more than that and a
+//!   row of the table in `tool/files.rs`.
 //! - **A provider**: a file in `provider/` that implements [`provider::Provider`], a protocol and its vendors in
 //!   `config/vendors.rs`, and one arm in `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to [`gateway::serve`] by a command in `cli/`.
@@ -40,6 +42,7 @@ pub mod child;
 pub mod cli;
 pub mod config;
 pub mod disk;
+pub mod doctor;
 pub mod error;
 pub mod gateway;
 pub mod guard;

@@ -3,8 +3,11 @@
 //! A session file is a [`disk::Journal`]. Line 0 is `{"v":1,"session","created"}`; the others are messages with a time,
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on are not history.
 
+pub mod shelf;
+
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -31,6 +34,21 @@ pub enum TurnEnd {
     Done,
     Failed,
     Cancelled,
+}
+
+impl TurnEnd {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    fn from_name(name: &str) -> Option<Self> {
+        [Self::Done, Self::Failed, Self::Cancelled].into_iter().find(|end| end.name() == name)
+    }
 }
 
 /// A thing to append.
@@ -75,11 +93,31 @@ pub trait Store: Send + Sync {
     /// what the file system says.
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session>;
 
+    /// The history of the conversation `name` as it is now. Changes nothing and waits for nobody.
+    ///
+    /// # Errors
+    /// [`Kind::Config`] when a newer program wrote it, and what the file system says.
+    fn peek(&self, name: &str) -> Result<Vec<Message>>;
+
     /// Appends to a loaded conversation; `now` is the time of what is appended. Does not touch `session.messages`.
     ///
     /// # Errors
     /// What the file system says; nothing is appended then.
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()>;
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
+        (**self).load(name, cancel)
+    }
+
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        (**self).peek(name)
+    }
+
+    fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
+        (**self).append(session, entries, durability, now)
+    }
 }
 
 /// Conversations as files below `$BANTAM_HOME/sessions`.
@@ -105,12 +143,7 @@ impl Files {
 
 impl Store for Files {
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
-        let lock = Lock::acquire(&self.home.session_lock(name), LOCK_WAIT, cancel).map_err(|e| match e.kind {
-            Kind::Busy => e
-                .doing(format_args!("waiting for session {name}"))
-                .hint("another run is using it: wait for that, or use --session with another key"),
-            _ => self.hinted(e),
-        })?;
+        let lock = lock(&self.home, name, cancel).map_err(|e| self.hinted(e))?;
         let path = self.home.session(name);
         let mut session = Session {
             name: name.to_owned(),
@@ -122,12 +155,8 @@ impl Store for Files {
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
             return Ok(session);
         };
-        if let Some(v) = opened.lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION) {
-            return Err(Error::config(format!(
-                "{} has format {v}, newer than this bantam's {VERSION}",
-                path.display()
-            ))
-            .hint("use the newer bantam that wrote it, or another --session"));
+        if let Some(e) = too_new(&opened.lines, &path) {
+            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
         }
         session.damage = opened.damage;
         session.next = opened.journal.next();
@@ -143,6 +172,17 @@ impl Store for Files {
         Ok(session)
     }
 
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        let path = self.home.session(name);
+        let lines = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default().lines;
+        if let Some(e) = too_new(&lines, &path) {
+            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
+        }
+        let mut messages = replay(lines);
+        pair(&mut messages);
+        Ok(messages)
+    }
+
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
         let now = rfc3339(now);
         let mut lines: Vec<Fields> = entries.iter().map(|entry| fields(entry, &now)).collect();
@@ -152,8 +192,7 @@ impl Store for Files {
         if let Some(journal) = &mut held.journal {
             journal.append(&lines, durability)?;
         } else {
-            let header = json!({"v": VERSION, "session": session.name, "created": now});
-            lines.insert(0, header.as_object().cloned().unwrap_or_default());
+            lines.insert(0, header(&session.name, &now));
             let journal = Journal::create(&self.home.session(&session.name), &lines)
                 .doing("starting the session")
                 .map_err(|e| self.hinted(e))?;
@@ -164,6 +203,38 @@ impl Store for Files {
     }
 }
 
+/// What is wrong with a session file, and whether a crash cut its end short, in sentences. Looks only: what there is to
+/// mend, the next turn mends.
+///
+/// # Errors
+/// It cannot be read.
+pub fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
+    let found = disk::read_journal(path).doing("reading the session")?.unwrap_or_default();
+    let mut damage = found.damage;
+    damage.extend(too_new(&found.lines, path).map(|e| e.message));
+    Ok((damage, found.torn))
+}
+
+fn lock(home: &Home, name: &str, cancel: &Cancel) -> Result<Lock> {
+    Lock::acquire(&home.session_lock(name), LOCK_WAIT, cancel).map_err(|e| match e.kind {
+        Kind::Busy => e
+            .doing(format_args!("waiting for session {name}"))
+            .hint("another run is using it: wait for that, or use --session with another key"),
+        _ => e,
+    })
+}
+
+/// What is wrong with a file that a newer program wrote.
+fn too_new(lines: &[disk::Line], path: &Path) -> Option<Error> {
+    let v = lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)?;
+    Some(Error::config(format!("{} has format {v}, newer than this bantam's {VERSION}", path.display())))
+}
+
+/// Line 0 of a session file.
+fn header(name: &str, now: &str) -> Fields {
+    json!({"v": VERSION, "session": name, "created": now}).as_object().cloned().unwrap_or_default()
+}
+
 fn fields(entry: &Entry, now: &str) -> Fields {
     match entry {
         Entry::Message(message) => {
@@ -172,29 +243,26 @@ fn fields(entry: &Entry, now: &str) -> Fields {
             line.extend(message.to_json());
             line
         }
-        Entry::TurnEnd(end) => {
-            let word = match end {
-                TurnEnd::Done => "done",
-                TurnEnd::Failed => "failed",
-                TurnEnd::Cancelled => "cancelled",
-            };
-            Fields::from_iter([("turn".to_owned(), Value::from(word))])
-        }
+        Entry::TurnEnd(end) => Fields::from_iter([("turn".to_owned(), Value::from(end.name()))]),
         Entry::Undo(from) => Fields::from_iter([("undo".to_owned(), Value::from(*from))]),
     }
 }
 
-/// The messages that a file's lines come to.
-fn replay(lines: Vec<disk::Line>) -> Vec<Message> {
-    let mut history: Vec<(u64, Message)> = Vec::new();
+/// The lines that count: what was undone is left out.
+fn standing(lines: Vec<disk::Line>) -> Vec<disk::Line> {
+    let mut standing: Vec<disk::Line> = Vec::new();
     for line in lines {
-        if let Some(from) = line.fields.get("undo").and_then(Value::as_u64) {
-            history.retain(|(seq, _)| *seq < from);
-        } else if let Some(message) = Message::from_json(&line.fields) {
-            history.push((line.seq, message));
+        match line.fields.get("undo").and_then(Value::as_u64) {
+            Some(from) => standing.retain(|line| line.seq < from),
+            None => standing.push(line),
         }
     }
-    history.into_iter().map(|(_, message)| message).collect()
+    standing
+}
+
+/// The messages that a file's lines come to.
+fn replay(lines: Vec<disk::Line>) -> Vec<Message> {
+    standing(lines).iter().filter_map(|line| Message::from_json(&line.fields)).collect()
 }
 
 /// Makes every call have exactly one result, right after it: results that belong to no call go, calls without one get
@@ -240,11 +308,15 @@ pub struct Memory {
 
 impl Store for Memory {
     fn load(&self, name: &str, _: &Cancel) -> Result<Session> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut messages = kept.get(name).cloned().unwrap_or_default();
+        let mut messages = self.peek(name)?;
         let next = messages.len() as u64;
         pair(&mut messages);
         Ok(Session { name: name.to_owned(), messages, damage: Vec::new(), next, held: None })
+    }
+
+    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(kept.get(name).cloned().unwrap_or_default())
     }
 
     fn append(&self, session: &mut Session, entries: &[Entry], _: Durability, now: SystemTime) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::disk;
+use crate::disk::{self, Copied, Runs};
 use crate::error::Result;
 
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
@@ -13,16 +13,70 @@ pub fn text(path: &str) -> Option<String> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
 }
 
-/// Writes those below `part` (`agent` or `workspace`) into `dir`; what is there already stays.
+/// The names of those in `dir`, a path in `workspace-template/`.
+#[must_use]
+pub fn names(dir: &str) -> Vec<&'static str> {
+    let below = FILES.iter().filter_map(|(name, _)| name.strip_prefix(dir)?.strip_prefix('/'));
+    below.filter(|name| !name.contains('/')).collect()
+}
+
+/// Writes those below `part` (`agent` or `workspace`) into `dir`; what is there already stays. Returns for each its path
+/// below `dir`, and whether it was made.
 ///
 /// # Errors
 /// What the file system says.
-pub fn write(part: &str, dir: &Path) -> Result<()> {
+pub fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, Copied)>> {
     disk::make_dir(dir)?;
+    let mut written = Vec::new();
     for (name, text) in FILES {
         if let Some(path) = name.strip_prefix(part).and_then(|rest| rest.strip_prefix('/')) {
-            disk::write_new(&dir.join(path), text.as_bytes())?;
+            if path == "AGENT.md" && dir.join("AGENTS.md").exists() {
+                // It would come before the one that stands there.
+                written.push(("AGENTS.md", Copied::Kept));
+                continue;
+            }
+            let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), Runs::No, u64::MAX)?;
+            written.push((path, copied));
         }
     }
-    Ok(())
+    Ok(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_skill_says_its_name_and_what_it_is_for() {
+        let skills: Vec<_> = FILES.iter().filter(|(path, _)| path.starts_with("agent/skills/")).collect();
+        assert!(skills.len() >= 2);
+        for (path, text) in skills {
+            let folder = path.split('/').nth(2).unwrap();
+            let front = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).unwrap().0;
+            let field = |name| front.lines().find_map(|line: &str| line.strip_prefix(name)?.strip_prefix(": "));
+            assert_eq!(field("name"), Some(folder), "{path}");
+            // The limit of the Agent Skills format.
+            assert!(field("description").is_some_and(|text| (1..=1024).contains(&text.len())), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_every_call_pays_for_is_short() {
+        let paid =
+            ["agent/IDENTITY.md", "agent/AGENT.md", "agent/SOUL.md", "workspace/USER.md", "workspace/memory/MEMORY.md"];
+        let total: usize = paid.iter().map(|path| text(path).unwrap().len()).sum();
+        assert!(total < 2000, "{total} bytes");
+    }
+
+    #[test]
+    fn no_task_waits_in_a_new_home() {
+        let tasks = text("agent/HEARTBEAT.md").unwrap();
+        assert!(tasks.starts_with("<!--") && tasks.trim_end().ends_with("-->"));
+    }
+
+    #[test]
+    fn prompts_take_the_text() {
+        let prompts: Vec<_> = FILES.iter().filter(|(path, _)| path.starts_with("agent/prompts/")).collect();
+        assert!(prompts.len() >= 2 && prompts.iter().all(|(_, text)| text.contains("{{input}}")));
+    }
 }

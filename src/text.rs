@@ -13,11 +13,12 @@ pub fn clip(text: &str, max: usize) -> &str {
 }
 
 /// One line of at most `max` characters for a person: line breaks and runs of space become one space, control
-/// characters go, and what is cut is marked.
+/// characters go with those that turn the direction of text around, and what is cut is marked.
 #[must_use]
 pub fn one_line(text: &str, max: usize) -> String {
     let mut out = String::new();
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()) {
+    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control() || turns(c)).filter(|w| !w.is_empty()) {
         if !out.is_empty() {
             out.push(' ');
         }
@@ -119,6 +120,7 @@ mod tests {
         assert_eq!(one_line(" a\n\tb\x1b[0m  c ", 20), "a b [0m c");
         assert_eq!(one_line("שלום עולם", 5), "שלום…");
         assert_eq!(one_line("12345", 5), "12345");
+        assert_eq!(one_line("rm \u{202e}txt.a\u{2069}", 20), "rm txt.a");
     }
 
     #[test]

@@ -17,7 +17,7 @@ const RANKS: &[(usize, &[&str])] = &[
     (6, &["main", "cli"]),
     (5, &["app"]),
     (4, &["gateway"]),
-    (3, &["agent"]),
+    (3, &["agent", "doctor"]),
     (2, &["provider", "tool", "mcp", "telegram"]),
     (1, &["config", "http", "hands", "session", "memory", "skills", "usage", "cron", "template"]),
     (
@@ -75,6 +75,7 @@ const OWNED: &[Owned] = &[
         ],
         owners: &[
             ("disk.rs", "the one writer of files"),
+            ("disk/", "its rooms"),
             ("hands/", "writes beneath the directory handle it holds, in a process of its own"),
         ],
         instead: "let `disk` do it: it knows modes, atomic replacement and syncing",

@@ -58,8 +58,7 @@ impl Prompt {
         }
         let mut list = String::new();
         for spec in tools.specs() {
-            let what = spec.description.split_once(". ").map_or(spec.description.as_str(), |(first, _)| first);
-            list.push_str(&format!("- {}: {}\n", spec.name, what.trim_end_matches('.')));
+            list.push_str(&format!("- {}: {}\n", spec.name, spec.purpose()));
         }
         built.section("TOOLS", &list);
         if let Some(workspace) = &self.workspace {

@@ -12,20 +12,25 @@
 //! # Ok::<(), bantam::error::Error>(())
 //! ```
 
+mod breaker;
+mod calls;
 pub mod context;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::bus::Origin;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::message::Message;
+use crate::message::{Message, User};
 use crate::provider::lineup::{Lineup, Retry};
-use crate::provider::{Provider, ToolOffer};
+use crate::provider::{self, Provider, System, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::{Memory, Store};
+use crate::text::rfc3339;
 use crate::tool::{Registry, Tool};
 use context::Prompt;
 
@@ -36,6 +41,9 @@ pub struct Limits {
     pub max_steps: u32,
     /// From first to last, all tries and tools included.
     pub timeout: Duration,
+    /// Tokens of all requests together, as the provider counts them. No request is made once they are spent, so the
+    /// last one may go beyond.
+    pub budget_tokens: Option<u64>,
     pub retry: Retry,
 }
 
@@ -44,6 +52,7 @@ impl Default for Limits {
         Self {
             max_steps: 25,
             timeout: Duration::from_secs(600),
+            budget_tokens: None,
             retry: Retry { max: 3, first_wait: Duration::from_secs(1) },
         }
     }
@@ -82,6 +91,11 @@ impl Request {
         let origin = Origin { channel: "library".to_owned(), chat: session.clone() };
         Self { input: input.into(), session, origin, cancel: Cancel::new(None) }
     }
+
+    /// What the user says in this turn.
+    fn message(&self, now: SystemTime) -> Message {
+        Message::User(User { content: self.input.clone(), time: rfc3339(now) })
+    }
 }
 
 impl Agent {
@@ -90,6 +104,7 @@ impl Agent {
         Builder {
             lineup: Lineup::default(),
             tools: Vec::new(),
+            only: None,
             store: None,
             prompt: Prompt::default(),
             limits: Limits::default(),
@@ -104,12 +119,35 @@ impl Agent {
     pub fn model(&self) -> &str {
         self.lineup.first().map_or("", Provider::model)
     }
+
+    /// What the first request of a turn would be, as JSON for people. Nothing is sent, and nothing is stored.
+    ///
+    /// # Errors
+    /// The conversation cannot be read.
+    pub fn preview(&self, request: &Request) -> Result<String> {
+        let mut messages = self.store.peek(&request.session)?;
+        messages.push(request.message(SystemTime::now()));
+        if let Some(filter) = &self.filter {
+            messages = filter(messages);
+        }
+        let built = self.prompt.build(&self.tools, &request.origin);
+        let Some(first) = self.lineup.first() else { return Ok(String::new()) };
+        let body = first.preview(&provider::Request {
+            system: System::marked(&built.text, built.mark),
+            messages: &messages,
+            tools: &self.offers,
+            stream: self.stream,
+            cancel: &request.cancel,
+        });
+        Ok(self.redactor.strike(format!("{body:#}")))
+    }
 }
 
 /// Puts an [`Agent`] together.
 pub struct Builder {
     lineup: Lineup,
     tools: Vec<Box<dyn Tool>>,
+    only: Option<Vec<String>>,
     store: Option<Arc<dyn Store>>,
     prompt: Prompt,
     limits: Limits,
@@ -136,6 +174,20 @@ impl Builder {
     #[must_use]
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.push(Box::new(tool));
+        self
+    }
+
+    /// Offers the tools of these names and no others; of an empty list, none.
+    #[must_use]
+    pub fn only(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.only = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Several, when which they are was decided at run time.
+    #[must_use]
+    pub fn tools(mut self, tools: Vec<Box<dyn Tool>>) -> Self {
+        self.tools.extend(tools);
         self
     }
 
@@ -188,12 +240,16 @@ impl Builder {
     }
 
     /// # Errors
-    /// There is no provider, or two tools share a name.
+    /// There is no provider, two tools share a name, or [`Builder::only`] names one that is not there (which is
+    /// [`crate::error::Kind::Usage`]).
     pub fn build(self) -> Result<Agent> {
         if self.lineup.is_empty() {
             return Err(Error::failed("an agent needs a provider"));
         }
-        let tools = Registry::new(self.tools, self.redactor.clone())?;
+        let mut tools = Registry::new(self.tools, self.redactor.clone())?;
+        if let Some(names) = &self.only {
+            tools.choose(names)?;
+        }
         let offers = tools.specs().map(|spec| ToolOffer {
             name: spec.name.clone(),
             description: spec.description.clone(),

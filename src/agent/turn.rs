@@ -3,17 +3,23 @@
 use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime};
 
-use super::{Agent, Request};
-use crate::bus::{CallReport, Event, Response, TurnStop};
-use crate::cancel::{Cancel, Why};
+use serde_json::Value;
+
+use super::calls::Calls;
+use super::{Agent, Limits, Request};
+use crate::bus::{Event, Response, TurnStop};
+use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
+use crate::message::{Message, Reply, Stop, ToolCall, Usage};
 use crate::provider::lineup::Note;
 use crate::provider::{self, ProviderError, System};
 use crate::session::{Entry, Session, TurnEnd};
-use crate::text::{millis, rfc3339};
-use crate::tool;
+use crate::text::millis;
+use crate::tool::fitting_name;
+
+/// Calls of one reply that are run and kept. A model that makes more has lost its way.
+const MOST_CALLS: usize = 64;
 
 /// Shows something to whoever watches.
 pub type Events<'a> = &'a (dyn Fn(Event) + Sync);
@@ -51,6 +57,31 @@ impl Ending {
             TurnStop::Limit if self.reply.as_ref().is_some_and(|r| !r.partial) => TurnEnd::Done,
             TurnStop::Cancelled => TurnEnd::Cancelled,
             TurnStop::Limit | TurnStop::Error => TurnEnd::Failed,
+        }
+    }
+}
+
+/// Why a step is asked without tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    /// It is the last that the turn may have.
+    Steps,
+    /// The model makes the same calls over and over.
+    Stuck,
+}
+
+impl Last {
+    fn error(self, limits: &Limits) -> Error {
+        let s = if limits.max_steps == 1 { "" } else { "s" };
+        match self {
+            Self::Steps => {
+                Error::new(Kind::Limit, format!("the turn reached its limit of {} step{s}", limits.max_steps))
+                    .hint("give it more with --max-steps, or ask it to go on")
+            }
+            Self::Stuck => {
+                Error::new(Kind::Limit, "the model made the same calls over and over, so tools were withheld")
+                    .hint("ask in other words, or use another --model")
+            }
         }
     }
 }
@@ -94,7 +125,7 @@ impl Agent {
         }
         let first = session.next();
         let now = SystemTime::now();
-        let user = Message::User(User { content: request.input.clone(), time: rfc3339(now) });
+        let user = request.message(now);
         self.store.append(&mut session, &[Entry::Message(&user)], Durability::Now, now)?;
         session.messages.push(user);
         if let Some(filter) = &self.filter {
@@ -132,13 +163,17 @@ impl Agent {
         for notice in built.notices {
             events(Event::Notice(notice));
         }
-        let mut step = 0;
-        let mut asked_again = false;
+        let mut calls = Calls::new(self, request, cancel, events);
+        let (mut step, mut spent, mut asked_again) = (0, 0_u64, false);
         loop {
+            if let Some(budget) = self.limits.budget_tokens.filter(|budget| spent >= *budget) {
+                return Ok(Ending::fault(over_budget(budget, spent), String::new()));
+            }
             step += 1;
             // The last step is asked without tools, so that there is an answer; a limit of one still leaves room for it.
-            let last = step >= self.limits.max_steps.max(2);
-            let offers = if last || asked_again { &[][..] } else { &self.offers };
+            let last_step = self.limits.max_steps.max(2);
+            let last = if calls.are_stuck() { Some(Last::Stuck) } else { (step >= last_step).then_some(Last::Steps) };
+            let offers = if last.is_some() || asked_again { &[][..] } else { &self.offers };
             let system = System::marked(&built.text, built.mark);
             let mut reply = match self.ask(system, session, offers, cancel, events, &mut response.model) {
                 Ok(reply) => reply,
@@ -152,6 +187,7 @@ impl Agent {
             };
             response.steps += 1;
             response.usage.add(reply.usage);
+            spent = spent.saturating_add(self.cost(&built.text, session, &reply));
             if offers.is_empty() || reply.stop != Stop::Done {
                 // Not offered, or perhaps cut short: such calls are neither run nor kept.
                 reply.calls.clear();
@@ -162,25 +198,32 @@ impl Agent {
                     events(Event::Trace("the model answered nothing: asking once more, without tools".to_owned()));
                     continue;
                 }
-                return Ok(finished(reply, last, self.limits.max_steps));
+                return Ok(finished(reply, last.map(|last| last.error(&self.limits))));
             }
             events(Event::DeltasVoid);
-            make_ids_unique(&mut reply.calls, &session.messages);
-            let calls = reply.calls.clone();
+            let last_word = last_word(reply.calls.len(), step + 1 == last_step);
+            reply.calls.truncate(MOST_CALLS);
+            tidy(&mut reply.calls, &session.messages);
+            let wanted = reply.calls.clone();
             let reply = Message::Assistant(reply);
             self.store.append(session, &[Entry::Message(&reply)], Durability::Now, SystemTime::now())?;
             session.messages.push(reply);
-            for (at, call) in calls.iter().enumerate() {
-                let result = Message::ToolResult(self.call(call, request, cancel, events, response));
-                // Each result is written when it is there, and all are on disk before the next request.
-                let durability = if at + 1 == calls.len() { Durability::Now } else { Durability::Later };
-                self.store.append(session, &[Entry::Message(&result)], durability, SystemTime::now())?;
-                session.messages.push(result);
-            }
+            calls.run(&wanted, &last_word, session, &mut response.tool_calls)?;
             if let Some(why) = cancel.why() {
                 return Ok(Ending::fault(ProviderError::Cancelled(why).into_error(self.model()), String::new()));
             }
         }
+    }
+
+    /// The tokens of one request. Where the server counts none a budget holds all the same: four bytes are about one.
+    fn cost(&self, system: &str, session: &Session, reply: &Reply) -> u64 {
+        if self.limits.budget_tokens.is_none() || reply.usage != Usage::default() {
+            return reply.usage.total();
+        }
+        let size = |message: &Message| Value::Object(message.to_json()).to_string().len();
+        let read: usize = session.messages.iter().map(size).sum();
+        let bytes = system.len() + read + size(&Message::Assistant(reply.clone()));
+        bytes as u64 / 4
     }
 
     /// Asks the models, with all their tries, and says in `model` which one it was. The error comes with the text that
@@ -222,54 +265,44 @@ impl Agent {
         events(Event::Trace(format!("{model} answered in {} ms ({read} + {wrote} tokens)", millis(started.elapsed()))));
         Ok(reply)
     }
-
-    fn call(
-        &self,
-        call: &ToolCall,
-        request: &Request,
-        cancel: &Cancel,
-        events: Events,
-        response: &mut Response,
-    ) -> ToolResult {
-        let started = Instant::now();
-        events(Event::ToolStarted { summary: self.tools.summary(call) });
-        let result = match cancel.why() {
-            None => {
-                let turn = tool::Turn { origin: &request.origin, cancel, events };
-                self.tools.dispatch(call, &turn)
-            }
-            Some(why) => {
-                let why = if why == Why::Stopped { "the user stopped the turn" } else { "the turn's time was up" };
-                let content = format!("not run: {why}");
-                ToolResult { call_id: call.id.clone(), content, is_error: true, images: Vec::new() }
-            }
-        };
-        let report = CallReport { name: call.name.clone(), ok: !result.is_error, ms: millis(started.elapsed()) };
-        events(Event::ToolFinished { name: report.name.clone(), ok: report.ok, ms: report.ms });
-        response.tool_calls.push(report);
-        result
-    }
 }
 
-/// What an answer without calls means.
-fn finished(reply: Reply, last: bool, max_steps: u32) -> Ending {
+fn over_budget(budget: u64, spent: u64) -> Error {
+    Error::new(Kind::Limit, format!("the turn's budget of {budget} tokens is used up ({spent} were spent)"))
+        .hint("give it more with --budget-tokens")
+}
+
+/// What an answer without calls means. `limit` is why it was the last that could be had.
+fn finished(reply: Reply, limit: Option<Error>) -> Ending {
     if reply.text.trim().is_empty() {
-        let error = Error::failed("the model gave an empty answer").hint("ask again, or use another --model");
-        return Ending { reply: None, ..Ending::fault(error, String::new()) };
+        let error = limit.map_or_else(
+            || Error::failed("the model gave an empty answer").hint("ask again, or use another --model"),
+            |limit| Error { message: format!("{}, and the model gave no answer", limit.message), ..limit },
+        );
+        return Ending::fault(error, String::new());
     }
-    match (reply.stop, last) {
+    match (reply.stop, limit) {
         (Stop::Length, _) => Ending::answer(reply, TurnStop::Length),
-        (_, true) => {
-            let error = Error::new(Kind::Limit, format!("the turn reached its limit of {max_steps} steps"))
-                .hint("give it more with --max-steps, or ask it to go on");
-            Ending { error: Some(error), ..Ending::answer(reply, TurnStop::Limit) }
-        }
+        (_, Some(error)) => Ending { error: Some(error), ..Ending::answer(reply, TurnStop::Limit) },
         _ => Ending::answer(reply, TurnStop::Done),
     }
 }
 
-/// Some servers count calls from 1 in every reply. Within a conversation an id means one call.
-fn make_ids_unique(calls: &mut [ToolCall], messages: &[Message]) {
+/// What the model is told below the results of a reply that made so many calls.
+fn last_word(calls: usize, no_more_tools: bool) -> String {
+    let mut words = Vec::new();
+    if calls > MOST_CALLS {
+        words.push(format!("your reply made {calls} calls: the first {MOST_CALLS} were run, and the others forgotten"));
+    }
+    if no_more_tools {
+        words.push("no more tools in this turn: answer with what you have".to_owned());
+    }
+    words.join("; ")
+}
+
+/// Gives calls names that every provider takes back, and ids of their own: some servers count calls from 1 in every reply,
+/// but within a conversation an id means one call.
+fn tidy(calls: &mut [ToolCall], messages: &[Message]) {
     let mut used: BTreeSet<String> = BTreeSet::new();
     for message in messages {
         if let Message::Assistant(reply) = message {
@@ -277,6 +310,10 @@ fn make_ids_unique(calls: &mut [ToolCall], messages: &[Message]) {
         }
     }
     for call in calls {
+        call.name = fitting_name(&call.name);
+        if call.id.is_empty() {
+            call.id = "call_1".to_owned();
+        }
         let (wanted, mut n) = (call.id.clone(), 2);
         while !used.insert(call.id.clone()) {
             call.id = format!("{wanted}_{n}");

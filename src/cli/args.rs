@@ -5,11 +5,12 @@ use std::ffi::OsString;
 
 use crate::config::Env;
 use crate::error::{Error, Result};
-use crate::text::nearest;
+use crate::text::{nearest, one_line};
 
 pub struct Command {
+    /// One word, or a word and a verb: `sessions list`. Each verb is a command of its own, with its own flags.
     pub name: &'static str,
-    /// What follows the name: `[TEXT...]`.
+    /// What follows the name: `KEY` has to be there, `[KEY]` may, and `[TEXT...]` may be many.
     pub words: &'static str,
     pub about: &'static str,
     pub flags: &'static [Flag],
@@ -48,6 +49,11 @@ impl Given {
         self.flags.get(flag)?.last().map(String::as_str)
     }
 
+    /// Every value given, in order.
+    pub fn values(&self, flag: &str) -> impl Iterator<Item = &str> {
+        self.flags.get(flag).into_iter().flatten().map(String::as_str)
+    }
+
     /// # Errors
     /// It is not a whole number of at least 1.
     pub fn number(&self, flag: &str) -> Result<Option<u64>> {
@@ -80,7 +86,7 @@ pub fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<
     loop {
         let arg = parser.next().map_err(|e| Error::usage(e.to_string()).hint(hint()))?;
         let (found, shown) = match arg {
-            None => return Ok(Parsed::Run(given)),
+            None => return count(command, &given).map(|()| Parsed::Run(given)),
             Some(Arg::Long("help") | Arg::Short('h')) => return Ok(Parsed::Help),
             Some(Arg::Value(word)) => {
                 given.words.push(text(word)?);
@@ -107,13 +113,30 @@ pub fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<
     }
 }
 
+/// Checks how many words were given against what the command takes.
+fn count(command: &Command, given: &Given) -> Result<()> {
+    let Command { name, words, .. } = command;
+    let taken: Vec<&str> = words.split_whitespace().collect();
+    let needed = taken.iter().filter(|word| !word.starts_with('[')).count();
+    if let Some(missing) = taken.get(given.words.len()).filter(|_| given.words.len() < needed) {
+        return Err(Error::usage(format!("bantam {name} needs {missing}")).hint(format!("bantam {name} {words}")));
+    }
+    match given.words.get(taken.len()) {
+        Some(word) if !words.contains("...") => {
+            let word = one_line(word, 40);
+            Err(Error::usage(format!("bantam {name} does not take \"{word}\"")).hint(format!("bantam help {name}")))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const COMMAND: Command = Command {
         name: "test",
-        words: "",
+        words: "A [B...]",
         about: "",
         flags: &[Flag::new(Some('m'), "message", "TEXT", ""), Flag::new(None, "json", "", "")],
         run: |_, _| Ok(0),
@@ -132,13 +155,26 @@ mod tests {
         assert_eq!(given.words, ["a", "-b"]);
         assert_eq!(given.value("message"), Some("x y"));
         assert!(given.has("json") && !given.has("message-not"));
-        assert_eq!(parsed(&["--message=x"]).unwrap().value("message"), Some("x"));
+        assert_eq!(parsed(&["a", "--message=x"]).unwrap().value("message"), Some("x"));
+    }
+
+    #[test]
+    fn words_are_counted() {
+        let taken = |words: &'static str, given: &[&str]| {
+            let given = Given { words: given.iter().map(|word| (*word).to_owned()).collect(), ..Given::default() };
+            count(&Command { words, ..COMMAND }, &given).is_ok()
+        };
+        assert!(taken("", &[]) && !taken("", &["a"]));
+        assert!(taken("KEY", &["a"]) && !taken("KEY", &[]) && !taken("KEY", &["a", "b"]));
+        assert!(taken("[KEY]", &[]) && taken("[KEY]", &["a"]) && !taken("[KEY]", &["a", "b"]));
+        assert!(taken("[TEXT...]", &["a", "b", "c"]));
     }
 
     #[test]
     fn what_is_wrong_is_said_with_what_is_right() {
         for (args, message, hint) in [
             (&["--mesage", "x"][..], "unknown flag --mesage", "did you mean --message?"),
+            (&[], "bantam test needs A", "bantam test A [B...]"),
             (&["-z"], "unknown flag -z", "bantam help test"),
             (&["-m"], "-m needs a value", "--message TEXT"),
             (&["--json=1"], "json", "bantam help test"),

@@ -2,19 +2,41 @@
 
 mod agent;
 mod args;
+mod doctor;
 mod help;
+mod import;
+mod markdown;
+mod onboard;
+mod question;
+mod repl;
+mod screen;
+mod sessions;
+mod status;
 mod terminal;
+mod tools;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
 use crate::config::Env;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
+use crate::text::{nearest, one_line};
 use args::{Command, Parsed};
 
 /// Every command.
-const COMMANDS: &[&Command] = &[&agent::COMMAND, &help::COMMAND];
+const COMMANDS: &[&Command] = &[
+    &agent::COMMAND,
+    &onboard::COMMAND,
+    &doctor::COMMAND,
+    &status::COMMAND,
+    &tools::COMMAND,
+    &sessions::LIST,
+    &sessions::SHOW,
+    &sessions::RESET,
+    &sessions::ERASE,
+    &help::COMMAND,
+];
 
 /// Runs the program.
 #[must_use]
@@ -34,22 +56,62 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         "--version" | "-V" => say(concat!("bantam ", env!("CARGO_PKG_VERSION"))),
         "--help" | "-h" => say(&help::overview()),
         name => {
-            let command = find(name)?;
-            match args::parse(command, args)? {
-                Parsed::Help => say(&help::of(command)),
-                Parsed::Run(given) => (command.run)(&given, env),
+            let mut name = name.to_owned();
+            let mut found = find(&name)?;
+            if found[0].name != name {
+                // A word with verbs: the verb comes next.
+                let verbs = verbs(&found);
+                let Some(verb) = args.next() else {
+                    return Err(Error::usage(format!("bantam {name} needs a verb")).hint(verbs));
+                };
+                let verb = verb.to_string_lossy();
+                if matches!(verb.as_ref(), "--help" | "-h") {
+                    return say(&help::of(&found));
+                }
+                if verb.starts_with('-') {
+                    return Err(Error::usage(format!("the verb of bantam {name} comes before its flags")).hint(verbs));
+                }
+                name = format!("{name} {verb}");
+                found = find(&name)?;
+            }
+            match args::parse(found[0], args)? {
+                Parsed::Help => say(&help::of(&found)),
+                Parsed::Run(given) => (found[0].run)(&given, env),
             }
         }
     }
 }
 
-fn find(name: &str) -> Result<&'static Command> {
-    COMMANDS.iter().find(|c| c.name == name).copied().ok_or_else(|| {
-        let near = crate::text::nearest(name, COMMANDS.iter().map(|c| c.name));
-        let hint =
-            near.map_or("bantam help lists the commands".to_owned(), |near| format!("did you mean `bantam {near}`?"));
-        Error::usage(format!("there is no command \"{}\"", crate::text::one_line(name, 40))).hint(hint)
-    })
+/// The command called `name`; for a word with verbs, all of them. Never empty.
+fn find(name: &str) -> Result<Vec<&'static Command>> {
+    let one = COMMANDS.iter().filter(|c| c.name == name);
+    let all = COMMANDS.iter().filter(|c| c.name.split_once(' ').is_some_and(|(word, _)| word == name));
+    let found: Vec<&Command> = one.chain(all).copied().collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let near = match name.split_once(' ') {
+        // Whoever has the first word right means one of its verbs.
+        Some((word, verb)) => {
+            let of_word = find(word)?;
+            let names = of_word.iter().filter_map(|c| c.name.split_once(' '));
+            let near = nearest(verb, names.map(|(_, verb)| verb)).map(|near| format!("{word} {near}"));
+            near.map_or_else(|| verbs(&of_word), |near| format!("did you mean `bantam {near}`?"))
+        }
+        None => {
+            let words = COMMANDS.iter().map(|c| c.name.split(' ').next().unwrap_or_default());
+            let near = nearest(name, words).map(|near| format!("did you mean `bantam {near}`?"));
+            near.unwrap_or_else(|| "bantam help lists the commands".to_owned())
+        }
+    };
+    Err(Error::usage(format!("there is no command \"{}\"", one_line(name, 40))).hint(near))
+}
+
+/// `bantam sessions list|show|reset|erase`
+fn verbs(commands: &[&Command]) -> String {
+    let verbs: Vec<&str> = commands.iter().filter_map(|c| c.name.split_once(' ')).map(|(_, verb)| verb).collect();
+    let word = commands.iter().find_map(|c| c.name.split(' ').next()).unwrap_or_default();
+    format!("bantam {word} {}", verbs.join("|")).trim_end().to_owned()
 }
 
 /// Prints a command's answer.
@@ -71,9 +133,23 @@ fn tell(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
 }
 
+/// Asks on the terminal.
+///
+/// # Errors
+/// The input ends: nobody is going to answer.
+fn ask(question: &str) -> Result<String> {
+    let mut err = io::stderr().lock();
+    drop(err.write_all(question.as_bytes()).and_then(|()| err.flush()));
+    let mut answer = String::new();
+    if io::stdin().lock().read_line(&mut answer).doing("reading the answer")? == 0 {
+        return Err(Error::new(Kind::Interrupted, "stopped: the question was not answered"));
+    }
+    Ok(answer.trim().to_owned())
+}
+
 /// The one printer of errors: what was being done and what went wrong, then the thing to type or change.
 fn report(e: &Error) -> u8 {
-    tell(&format!("bantam: error: {}", crate::text::one_line(&e.message, 2000)));
+    tell(&format!("bantam: error: {}", one_line(&e.message, 2000)));
     if let Some(hint) = &e.hint {
         tell(&format!("hint: {hint}"));
     }

@@ -2,13 +2,14 @@
 //!
 //! Standard output holds the answer and nothing else: streamed on a terminal, otherwise printed whole once it is stored.
 
-use std::io::{self, IsTerminal};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::{is_interrupt, print, tell};
+use super::is_interrupt;
+use super::markdown::Markdown;
+use super::screen::Screen;
 use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response};
 use crate::error::Error;
 use crate::sys;
@@ -18,7 +19,10 @@ use crate::text::printable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
     Text,
+    /// The object that tells the whole turn.
     Json,
+    /// A line for each event as it happens, and then that object.
+    Events,
 }
 
 /// What stands on standard error.
@@ -32,28 +36,25 @@ pub enum Verbosity {
 /// One question, and where its answer is reported.
 pub struct Terminal {
     pub inbound: Inbound,
-    pub show: Show,
-    pub verbosity: Verbosity,
+    pub view: View,
+    pub signals: Signals,
     pub result: Sender<Response>,
 }
 
 impl Channel for Terminal {
     fn start(self, inbound: Sender<Inbound>) -> Sender<Outbound> {
+        let Self { inbound: question, mut view, signals, result } = self;
         let (outbound, events) = channel::<Outbound>();
-        let stop = Inbound { kind: Kind::Stop, text: String::new(), ..self.inbound.clone() };
+        signals.turn_begins(&inbound, &question);
+        view.begin();
         // The receiver is there: it was made a moment ago.
-        drop(inbound.send(self.inbound));
-        let sender = Arc::new(Mutex::new(Some(inbound)));
-        watch_signals(sender.clone(), stop);
-        let mut view = View { show: self.show, verbosity: self.verbosity, streaming: Streaming::of(self.show) };
-        let result = self.result;
+        drop(inbound.send(question));
         std::thread::spawn(move || {
             for Outbound { event, .. } in events {
                 if let Event::Done(response) = event {
-                    let response = view.done(*response);
                     // Nothing more comes in: that ends the dispatcher.
-                    sender.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    drop(result.send(response));
+                    signals.turn_ends();
+                    drop(result.send(view.done(*response)));
                 } else {
                     view.event(event);
                 }
@@ -63,93 +64,163 @@ impl Channel for Terminal {
     }
 }
 
-/// The first signal ends the turn; the second ends the program, turn or no turn.
-fn watch_signals(sender: Arc<Mutex<Option<Sender<Inbound>>>>, stop: Inbound) {
-    std::thread::spawn(move || {
-        let mut before = false;
-        loop {
-            let signal = sys::wait_for_signal();
-            let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
-            match (&*sender, before) {
-                (Some(sender), false) => drop(sender.send(stop.clone())),
-                _ => std::process::exit(128 + signal),
+/// What a signal does: it stops the turn that is under way, and the next one ends the program.
+#[derive(Clone, Default)]
+pub struct Signals(Arc<Mutex<Wanted>>);
+
+#[derive(Default)]
+struct Wanted {
+    /// Where a stop goes while a turn is under way.
+    turn: Option<(Sender<Inbound>, Inbound)>,
+    /// It has been stopped already.
+    stopped: bool,
+    /// There was a Ctrl-C since the last line was entered.
+    at_prompt: bool,
+    /// The program is to end after the turn, by this signal.
+    leaving: bool,
+}
+
+impl Signals {
+    /// Holds the signals back from every thread started after this, and starts one that waits for them. `at_prompt` is
+    /// called at the first Ctrl-C while no turn is under way; without it that ends the program.
+    pub fn watch(screen: Screen, at_prompt: Option<fn(&Screen)>) -> Self {
+        let signals = Self::default();
+        let watched = signals.clone();
+        sys::hold_signals();
+        std::thread::spawn(move || {
+            loop {
+                let signal = sys::wait_for_signal();
+                let mut wanted = watched.lock();
+                match (&wanted.turn, at_prompt) {
+                    (Some((sender, stop)), _) if !wanted.stopped => {
+                        drop(sender.send(stop.clone()));
+                        wanted.stopped = true;
+                        wanted.leaving |= signal != libc::SIGINT;
+                    }
+                    (None, Some(warn)) if signal == libc::SIGINT && !wanted.at_prompt => {
+                        wanted.at_prompt = true;
+                        warn(&screen);
+                    }
+                    _ => {
+                        screen.end_line();
+                        std::process::exit(128 + signal);
+                    }
+                }
             }
-            before = true;
-        }
-    });
-}
+        });
+        signals
+    }
 
-/// Whether text is shown as it comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Streaming {
-    No,
-    /// Nothing is on the line yet.
-    LineStart,
-    /// The last thing shown did not end its line.
-    InLine,
-}
+    /// From now on a signal stops the turn that `question` begins.
+    pub fn turn_begins(&self, inbound: &Sender<Inbound>, question: &Inbound) {
+        let stop = Inbound { kind: Kind::Stop, text: String::new(), ..question.clone() };
+        let mut wanted = self.lock();
+        wanted.turn = Some((inbound.clone(), stop));
+        wanted.stopped = false;
+    }
 
-impl Streaming {
-    fn of(show: Show) -> Self {
-        if show == Show::Text && io::stdout().is_terminal() { Self::LineStart } else { Self::No }
+    pub fn turn_ends(&self) {
+        self.lock().turn = None;
+    }
+
+    /// Whether Ctrl-C was typed since this was last asked.
+    pub fn interrupted_at_prompt(&self) -> bool {
+        std::mem::take(&mut self.lock().at_prompt)
+    }
+
+    /// Whether somebody wants the program gone, not only the turn.
+    pub fn leaving(&self) -> bool {
+        self.lock().leaving
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Wanted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-struct View {
+/// Shows what happens in a turn.
+pub struct View {
     show: Show,
     verbosity: Verbosity,
-    streaming: Streaming,
+    screen: Screen,
+    /// Text is shown as it comes.
+    streams: bool,
+    markdown: Option<Markdown>,
 }
 
 impl View {
-    fn event(&mut self, event: Event) {
-        let watched =
-            self.verbosity == Verbosity::Verbose || self.verbosity == Verbosity::Normal && io::stderr().is_terminal();
+    pub fn new(show: Show, verbosity: Verbosity, screen: Screen) -> Self {
+        let streams = show == Show::Text && screen.stdout_is_terminal;
+        let markdown = (streams && screen.style.ansi).then(|| Markdown::new(screen.style.look));
+        Self { show, verbosity, screen, streams, markdown }
+    }
+
+    /// The turn begins.
+    pub fn begin(&self) {
+        self.busy("thinking");
+    }
+
+    fn busy(&self, what: &str) {
+        if self.show == Show::Text && self.verbosity != Verbosity::Quiet {
+            self.screen.busy(what);
+        }
+    }
+
+    pub fn event(&mut self, event: Event) {
+        if self.show == Show::Events {
+            // What cannot be written now is told at the end.
+            drop(self.screen.answer(&format!("{}\n", line(&event))));
+        }
+        let verbose = self.verbosity == Verbosity::Verbose;
+        let watched = verbose || self.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;
         match event {
-            Event::Delta(text) => self.delta(&text),
-            Event::DeltasVoid => self.end_line(),
-            Event::ToolStarted { summary } if watched => self.note(&format!("· {summary}")),
-            Event::ToolFinished { name, ok, ms } if self.verbosity == Verbosity::Verbose => {
-                let outcome = if ok { "done" } else { "failed" };
-                self.note(&format!("· {name} {outcome} in {ms} ms"));
+            Event::Delta(text) if self.streams => self.delta(&printable(&text)),
+            Event::DeltasVoid => self.text_ends(),
+            Event::ToolStarted { summary } => {
+                if watched {
+                    self.detail(&summary);
+                }
+                self.busy(&summary);
             }
-            Event::Notice(text) if watched => self.note(&format!("bantam: {text}")),
-            Event::Trace(text) if self.verbosity == Verbosity::Verbose => self.note(&format!("· {text}")),
+            Event::ToolFinished { name, ok, ms } => {
+                if verbose {
+                    self.detail(&format!("{name} {} in {ms} ms", if ok { "done" } else { "failed" }));
+                }
+                self.busy("thinking");
+            }
+            Event::Notice(text) if watched => self.screen.note(&format!("bantam: {text}")),
+            Event::Trace(text) if verbose => self.detail(&text),
             _ => {}
         }
     }
 
-    /// A line on standard error that does not land in the middle of the answer.
-    fn note(&mut self, line: &str) {
-        self.end_line();
-        tell(&printable(line));
+    fn detail(&self, text: &str) {
+        let bullet = if self.screen.style.look.utf8 { "·" } else { "-" };
+        self.screen.faint(&format!("{bullet} {text}"));
     }
 
     fn delta(&mut self, text: &str) {
-        if self.streaming == Streaming::No || text.is_empty() {
-            return;
-        }
+        let shown = self.markdown.as_mut().map(|markdown| markdown.push(text));
         // What cannot be shown now is stored all the same, and told at the end.
-        drop(print(&printable(text)));
-        self.streaming = if text.ends_with('\n') { Streaming::LineStart } else { Streaming::InLine };
+        drop(self.screen.answer(shown.as_deref().unwrap_or(text)));
     }
 
-    fn end_line(&mut self) {
-        if self.streaming == Streaming::InLine {
-            drop(print("\n"));
-            self.streaming = Streaming::LineStart;
+    fn text_ends(&mut self) {
+        if let Some(markdown) = &mut self.markdown {
+            drop(self.screen.answer(&markdown.finish()));
         }
+        self.screen.end_line();
     }
 
     /// Shows the end of the turn. An answer that could not be written is the error of the whole.
-    fn done(&mut self, mut response: Response) -> Response {
-        self.end_line();
+    pub fn done(&mut self, mut response: Response) -> Response {
+        self.text_ends();
         let shown = match self.show {
-            Show::Json => print(&format!("{}\n", object(&response))),
+            Show::Json | Show::Events => self.screen.answer(&format!("{}\n", object(&response))),
             // Half an answer is none to a pipe.
-            Show::Text if self.streaming == Streaming::No && !response.partial && !response.output.is_empty() => {
+            Show::Text if !self.streams && !response.partial && !response.output.is_empty() => {
                 let end = if response.output.ends_with('\n') { "" } else { "\n" };
-                print(&format!("{}{end}", response.output))
+                self.screen.answer(&format!("{}{end}", response.output))
             }
             Show::Text => Ok(()),
         };
@@ -157,6 +228,19 @@ impl View {
             response.error = Some(e);
         }
         response
+    }
+}
+
+/// The line of `--events` for an event.
+fn line(event: &Event) -> Value {
+    match event {
+        Event::Delta(text) => json!({"event": "delta", "text": text}),
+        Event::DeltasVoid => json!({"event": "deltas_void"}),
+        Event::ToolStarted { summary } => json!({"event": "tool_started", "summary": summary}),
+        Event::ToolFinished { name, ok, ms } => json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms}),
+        Event::Notice(text) => json!({"event": "notice", "text": text}),
+        Event::Trace(text) => json!({"event": "trace", "text": text}),
+        Event::Done(response) => object(response),
     }
 }
 

@@ -93,6 +93,27 @@ pub fn at_hand(written: &Secret, env: &Env) -> Option<Secret> {
     (!key.is_empty()).then(|| Secret::new(key))
 }
 
+/// Where [`resolve`] would look, for people.
+#[must_use]
+pub fn source(written: &Secret) -> String {
+    let text = written.reveal().trim();
+    if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
+        format!("the variable {name}")
+    } else if let Some(path) = text.strip_prefix("file:") {
+        format!("the file {}", path.trim())
+    } else if is_command(written) {
+        "a command".to_owned()
+    } else {
+        "written out".to_owned()
+    }
+}
+
+/// Whether [`resolve`] would run a program.
+#[must_use]
+pub fn is_command(written: &Secret) -> bool {
+    written.reveal().trim().starts_with("cmd:")
+}
+
 /// A relative path is looked for where systemd puts credentials, else beside config.json.
 fn from_file(path: &str, env: &Env, config: &Path) -> Result<String> {
     let path = path.strip_prefix("//").unwrap_or(path);

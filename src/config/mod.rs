@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use load::Tree;
 pub use load::{Origin, Override};
 pub use models::{Choice, Model};
 
@@ -122,6 +123,8 @@ pub struct Search {
 /// What [`Config::load`] found.
 pub struct Loaded {
     pub config: Config,
+    /// The same as a tree: every path of the table has a value, also those that the program does not use yet.
+    pub values: Value,
     /// By path; a path that is missing has its default.
     pub origins: BTreeMap<String, Origin>,
     /// One sentence for each key that means nothing here.
@@ -138,8 +141,9 @@ impl Config {
     pub fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
         let tree = load::load(file, env, flags)?;
         let config =
-            serde_json::from_value(tree.value).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
-        Ok(Loaded { config, origins: tree.origins, warnings: tree.warnings, passed_over: tree.passed_over })
+            Config::deserialize(&tree.value).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
+        let Tree { value: values, origins, warnings, passed_over } = tree;
+        Ok(Loaded { config, values, origins, warnings, passed_over })
     }
 }
 

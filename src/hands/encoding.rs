@@ -59,21 +59,16 @@ fn lossy(units: impl Iterator<Item = u16>) -> String {
     char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
-/// A file as UTF-8, without the mark. What is not text stays as it is: the bytes are for a lossy reader.
-pub fn as_utf8<'a>(mut file: BufReader<impl Read + 'a>) -> io::Result<Box<dyn BufRead + 'a>> {
+/// A file as UTF-8, without the mark. What is not text in its encoding is left as it is: the bytes are for a lossy reader.
+pub fn as_utf8<R: Read>(mut file: BufReader<R>) -> io::Result<BufReader<Decoded<R>>> {
     let (encoding, mark) = Encoding::of(file.fill_buf()?);
     file.consume(mark);
-    Ok(match encoding {
-        Encoding::Utf8 => Box::new(file),
-        Encoding::Utf16Le | Encoding::Utf16Be => {
-            Box::new(BufReader::new(Utf16 { file, encoding, high: None, ready: Vec::new(), given: 0 }))
-        }
-    })
+    Ok(BufReader::new(Decoded { file, encoding, high: None, ready: Vec::new(), given: 0 }))
 }
 
-/// Reads UTF-16 as UTF-8.
-struct Utf16<R> {
-    file: R,
+/// See [`as_utf8`].
+pub struct Decoded<R> {
+    file: BufReader<R>,
     encoding: Encoding,
     /// The first half of a pair whose second half is still to be read.
     high: Option<u16>,
@@ -81,20 +76,29 @@ struct Utf16<R> {
     given: usize,
 }
 
-impl<R: Read> Read for Utf16<R> {
+impl<R: Read> Decoded<R> {
+    /// Makes some UTF-8 ready, none at the end.
+    fn decode(&mut self) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        // An even number, but at the end of the file, where half a unit is nothing.
+        self.file.by_ref().take(4096).read_to_end(&mut bytes)?;
+        let mut units: Vec<u16> = self.high.take().into_iter().collect();
+        units.extend(bytes.chunks_exact(2).map(|pair| self.encoding.number([pair[0], pair[1]])));
+        if bytes.len() > 1 && units.last().is_some_and(|last| (0xd800..0xdc00).contains(last)) {
+            self.high = units.pop();
+        }
+        (self.ready, self.given) = (lossy(units.into_iter()).into_bytes(), 0);
+        if self.ready.is_empty() && self.high.is_some() { self.decode() } else { Ok(()) }
+    }
+}
+
+impl<R: Read> Read for Decoded<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        while self.given == self.ready.len() {
-            let mut bytes = Vec::new();
-            // An even number, but at the end of the file, where half a unit is nothing.
-            if self.file.by_ref().take(4096).read_to_end(&mut bytes)? == 0 && self.high.is_none() {
-                return Ok(0);
-            }
-            let mut units: Vec<u16> = self.high.take().into_iter().collect();
-            units.extend(bytes.chunks_exact(2).map(|pair| self.encoding.number([pair[0], pair[1]])));
-            if !bytes.is_empty() && units.last().is_some_and(|last| (0xd800..0xdc00).contains(last)) {
-                self.high = units.pop();
-            }
-            (self.ready, self.given) = (lossy(units.into_iter()).into_bytes(), 0);
+        if self.encoding == Encoding::Utf8 {
+            return self.file.read(buf);
+        }
+        if self.given == self.ready.len() {
+            self.decode()?;
         }
         let n = buf.len().min(self.ready.len() - self.given);
         buf[..n].copy_from_slice(&self.ready[self.given..self.given + n]);

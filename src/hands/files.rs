@@ -97,18 +97,18 @@ impl Trees {
 /// In words for the model.
 pub fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     match job {
-        FileJob::ListDir { path, depth } => look::list_dir(trees.find(path, Access::Read)?, *depth),
+        FileJob::ListDir { path, depth } => look::list_dir(trees.find(path, Access::Read)?, depth.unwrap_or(1)),
         FileJob::ReadFile { path, offset, limit } => {
-            look::read_file(trees.find(path, Access::Read)?, *offset, *limit, hung_up)
+            look::read_file(trees.find(path, Access::Read)?, offset.unwrap_or(1), *limit, hung_up)
         }
         FileJob::Grep { pattern, path, glob, max } => {
-            let search = grep::Search::new(pattern, glob, *max)?;
-            search.run(trees.find(path, Access::Read)?, hung_up)
+            let search = grep::Search::new(pattern, glob.as_deref().unwrap_or_default(), *max)?;
+            search.run(trees.find(path.as_deref().unwrap_or("."), Access::Read)?, hung_up)
         }
         FileJob::WriteFile { path, content } => edit::write_file(trees.find(path, Access::Write)?, content, hung_up),
         FileJob::AppendFile { path, content } => edit::append_file(trees.find(path, Access::Write)?, content, hung_up),
         FileJob::EditFile { path, old_text, new_text, replace_all } => {
-            let change = replace::Change { old: old_text, new: new_text, all: *replace_all };
+            let change = replace::Change { old: old_text, new: new_text, all: replace_all.unwrap_or(false) };
             edit::edit_file(trees.find(path, Access::Write)?, &change, hung_up)
         }
     }
@@ -139,5 +139,53 @@ pub(super) fn inside<'a>(setup: &Setup, path: &'a str) -> &'a str {
         // What does not go on with a slash only begins with the same letters.
         Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
         _ => path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::Network;
+    use crate::hands::Way;
+
+    #[test]
+    fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_alike() {
+        let root = std::env::temp_dir().join(format!("bantam-trees-{}", std::process::id()));
+        for tree in ["work", "open/closed", "closed/open"] {
+            std::fs::create_dir_all(root.join(tree)).unwrap();
+        }
+        let at = |below: &str| root.join(below);
+        let setup = Setup {
+            way: Way::Bare,
+            network: Network::None,
+            agent_dir: None,
+            workspace: at("work"),
+            read_paths: vec![at("open/closed"), at("closed"), at("not/there")],
+            write_paths: vec![at("open"), at("closed/open")],
+            memory_mb: 0,
+        };
+        let trees = Trees::open(Dir::open(&setup.workspace).unwrap(), &setup);
+        for (path, access, comes_to) in [
+            (at("work"), Access::Write, Some(".")),
+            (at("work/"), Access::Read, Some(".")),
+            (at("work//a/./b"), Access::Write, Some("a/b")),
+            (at("work/../secret"), Access::Read, Some("../secret")),
+            ("a/b".into(), Access::Write, Some("a/b")),
+            ("".into(), Access::Read, Some(".")),
+            // The root of the inner tree may be a link by now: it is looked up beneath the outer one.
+            (at("open/closed/a"), Access::Read, Some("closed/a")),
+            (at("open/closed/a"), Access::Write, Some("closed/a")),
+            (at("closed/open/a"), Access::Read, Some("open/a")),
+            (at("closed/open/a"), Access::Write, Some("a")),
+            (at("closed/a"), Access::Write, None),
+            (at("worker/a"), Access::Read, None),
+            (at("not/there/a"), Access::Read, None),
+            ("/".into(), Access::Read, None),
+        ] {
+            let path = path.to_str().unwrap();
+            let found = trees.find(path, access).ok();
+            assert_eq!(found.map(|target| target.path), comes_to.map(Path::new), "{path} for {access:?}");
+        }
+        std::fs::remove_dir_all(root).unwrap();
     }
 }

@@ -18,6 +18,10 @@ use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
 use crate::text::printable;
 
+/// Lines that are given, unless the call names another number, and at most.
+const LINES: usize = 100;
+const MOST_LINES: usize = 1000;
+
 /// How long one search may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -44,10 +48,11 @@ pub struct Search {
 impl Search {
     /// # Errors
     /// What is wrong with the pattern or the glob, for the model.
-    pub fn new(pattern: &str, glob: &str, max: usize) -> Result<Self> {
+    pub fn new(pattern: &str, glob: &str, max: Option<usize>) -> Result<Self> {
         let wrong = |what, e| Error::failed(format!("the {what} cannot be used: {e}"));
         let glob = if glob.is_empty() { None } else { Some(Glob::new(glob).map_err(|e| wrong("glob", e))?) };
-        Ok(Self { pattern: Regex::new(pattern).map_err(|e| wrong("pattern", e))?, glob, max })
+        let pattern = Regex::new(pattern).map_err(|e| wrong("pattern", e))?;
+        Ok(Self { pattern, glob, max: max.unwrap_or(LINES).clamp(1, MOST_LINES) })
     }
 
     /// Searches a file, or the files of a directory and those below it. Links are not followed, binary files and
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn a_bad_pattern_is_told() {
         for pattern in ["(", "a{5000}{5000}", "(?=x)"] {
-            let error = Search::new(pattern, "", 1).err().unwrap();
+            let error = Search::new(pattern, "", None).err().unwrap();
             assert!(error.message.starts_with("the pattern cannot be used: "), "{}", error.message);
         }
     }

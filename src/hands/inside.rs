@@ -123,8 +123,6 @@ fn prefer_for_the_oom_killer() {
     drop(std::fs::write("/proc/self/oom_score_adj", "500"));
 }
 
-/// The largest file that may be written, in bytes.
-const LARGEST_FILE: u64 = 256 << 20;
 /// The most files that a process may have open.
 const MOST_OPEN: u64 = 1024;
 
@@ -134,9 +132,6 @@ fn limit_all(setup: &Setup, processes: Option<u64>) -> Result<()> {
     if setup.memory_mb > 0 {
         // The data segment, not the address space: node and java reserve far more address space than they use.
         limit(Resource::Data, setup.memory_mb.saturating_mul(1 << 20))?;
-    }
-    if setup.way.holds() {
-        limit(Resource::Fsize, LARGEST_FILE)?;
     }
     processes.map_or(Ok(()), |most| limit(Resource::Nproc, most))
 }

@@ -18,6 +18,12 @@ use crate::error::{Error, Result};
 /// The most entries that a listing shows.
 const MOST_ENTRIES: usize = 200;
 
+/// Levels that a listing goes down, at most: each takes a descriptor.
+const DEEPEST: u32 = 10;
+
+/// Lines of a file given at once, at most.
+const MOST_LINES: u64 = 2000;
+
 /// Bytes read only to count how many lines are left.
 const MOST_COUNTED: usize = 64 << 20;
 
@@ -33,7 +39,7 @@ pub fn list_dir(target: Target, depth: u32) -> Result<Reply> {
     let dir = target.tree.open_at(target.path, flags, Mode::empty(), Links::Follow);
     let dir = dir.map(Dir::from).map_err(|e| beneath::explain(e, target.asked))?;
     let mut listing = Listing { text: String::new(), shown: 0, more: 0, unseen: false };
-    listing.add(&dir, "", depth.max(1))?;
+    listing.add(&dir, "", depth.clamp(1, DEEPEST))?;
     if listing.more > 0 {
         let least = if listing.unseen { "at least " } else { "" };
         listing.text.push_str(&format!("[{least}{} more]\n", listing.more));
@@ -119,7 +125,7 @@ pub fn size(bytes: u64) -> String {
 ///
 /// # Errors
 /// In words for the model.
-pub fn read_file(target: Target, offset: u64, limit: u64, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
+pub fn read_file(target: Target, first: u64, limit: Option<u64>, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     let name = target.asked.display();
     let file = target.tree.read(target.path, target.asked, Links::Follow)?;
     let bytes = fstat(&file)?.st_size;
@@ -130,7 +136,7 @@ pub fn read_file(target: Target, offset: u64, limit: u64, hung_up: &dyn Fn() -> 
     let mut file = as_utf8(file)?;
     let until = Instant::now() + PATIENCE;
     let impatient = |_| Instant::now() > until || hung_up();
-    let first = offset.max(1);
+    let first = first.max(1);
     for number in 1..first {
         match take_line(&mut file, None, &impatient)? {
             Line::End if number > 1 => return Err(Error::failed(format!("{name} has only {} lines", number - 1))),
@@ -145,7 +151,7 @@ pub fn read_file(target: Target, offset: u64, limit: u64, hung_up: &dyn Fn() -> 
     }
     // Room is left for the notice at the end.
     let (mut body, room) = (Vec::new(), MAX_BODY - 1024);
-    let (mut next, end) = (first, first.saturating_add(limit.max(1)));
+    let (mut next, end) = (first, first.saturating_add(limit.unwrap_or(MOST_LINES).clamp(1, MOST_LINES)));
     let mut ended = Line::Whole;
     while next < end && ended == Line::Whole {
         ended = take_line(&mut file, Some((&mut body, room)), &impatient)?;
@@ -169,7 +175,7 @@ pub fn read_file(target: Target, offset: u64, limit: u64, hung_up: &dyn Fn() -> 
 }
 
 /// How many lines are left, with `more than ` where that took too long to tell; `None` when there are none.
-fn rest(file: &mut dyn BufRead, hung_up: &dyn Fn() -> bool) -> Result<Option<(&'static str, u64)>> {
+fn rest(file: &mut impl BufRead, hung_up: &dyn Fn() -> bool) -> Result<Option<(&'static str, u64)>> {
     let mut left = 0;
     let counted = Cell::new(0);
     let enough = |bytes| {
@@ -203,7 +209,7 @@ pub enum Line {
 /// # Errors
 /// What the file system says.
 pub fn take_line(
-    file: &mut dyn BufRead,
+    file: &mut impl BufRead,
     mut keep: Option<(&mut Vec<u8>, usize)>,
     stop: &dyn Fn(usize) -> bool,
 ) -> Result<Line> {

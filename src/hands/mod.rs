@@ -20,6 +20,7 @@ pub mod wire;
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -113,6 +114,26 @@ impl Hands {
     #[must_use]
     pub fn settled(&self) -> Option<Settled> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The tree that jobs are done in; absolute.
+    #[must_use]
+    pub fn workspace(&self) -> &Path {
+        &self.setup.workspace
+    }
+
+    /// Really enters one way of being held, in a process of its own, and tells its layers, a line for each; or why it is
+    /// not to be had here. Decides nothing for other calls.
+    ///
+    /// # Errors
+    /// The process could not be started, died, or did not answer in time.
+    pub fn attempt(&self, way: Way, cancel: &Cancel) -> Result<Result<String, String>> {
+        let reply = self.once(way, &Job::Layers, cancel)?;
+        match reply.header {
+            Header::Text => Ok(Ok(String::from_utf8_lossy(&reply.body).trim_end().to_owned())),
+            Header::Unavailable { why } => Ok(Err(why)),
+            other => Err(other.refusal()),
+        }
     }
 
     fn once(&self, way: Way, job: &Job, cancel: &Cancel) -> Result<Reply> {

@@ -25,6 +25,9 @@ use crate::sys;
 /// The kernel's limit on one argument is 128 KiB (`MAX_ARG_STRLEN`).
 const LONGEST_COMMAND: usize = 120 << 10;
 
+/// The largest file that a command may write, in bytes.
+const LARGEST_FILE: u64 = 256 << 20;
+
 /// How long the killing of what a command left behind may take.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -61,6 +64,9 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) ->
     rustix::process::fchdir(&dir).doing("entering the working directory")?;
     // Wall time is watched; this is for what spins while nobody watches.
     limit(Resource::Cpu, timeout_secs + 1)?;
+    if setup.way.holds() {
+        limit(Resource::Fsize, LARGEST_FILE)?;
+    }
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let guarded = setup.way == Way::Namespaces && setup.network == Network::Guarded;
     let proxy = if guarded { link::variables() } else { Vec::new() };

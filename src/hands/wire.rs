@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::jail::Way;
 use crate::child::Network;
@@ -59,29 +60,29 @@ pub enum Job {
     Layers,
 }
 
-/// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.
+/// A job with files, as a call asks for it. Paths are relative to the workspace, or absolute and within one of the trees.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum FileJob {
     ListDir {
         path: String,
         /// Levels to go down; 1 is the directory alone.
-        depth: u32,
+        depth: Option<u32>,
     },
     ReadFile {
         path: String,
         /// The first line to give, from 1.
-        offset: u64,
+        offset: Option<u64>,
         /// Lines to give.
-        limit: u64,
+        limit: Option<u64>,
     },
     Grep {
         pattern: String,
-        path: String,
-        /// Which files to look into: by name, or by path when it has a slash. Empty: all.
-        glob: String,
+        path: Option<String>,
+        /// Which files to look into: by name, or by path when it has a slash.
+        glob: Option<String>,
         /// Lines to give.
-        max: usize,
+        max: Option<usize>,
     },
     WriteFile {
         path: String,
@@ -95,7 +96,7 @@ pub enum FileJob {
         path: String,
         old_text: String,
         new_text: String,
-        replace_all: bool,
+        replace_all: Option<bool>,
     },
 }
 
@@ -165,6 +166,19 @@ impl ImageKind {
     }
 }
 
+impl Header {
+    /// The error for a caller that asked for something else.
+    #[must_use]
+    pub fn refusal(self) -> Error {
+        match self {
+            Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
+            Self::Text | Self::Image { .. } | Self::Exited { .. } => {
+                Error::failed("the hands answered another question")
+            }
+        }
+    }
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
@@ -210,7 +224,10 @@ pub fn receive_job(from: &mut impl Read) -> Result<Job> {
     }
     let mut bytes = vec![0; len];
     from.read_exact(&mut bytes)?;
-    serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string())).doing("reading the job")
+    // By way of a `Value`, as tools read their arguments: a second reader of jobs would cost 10 KB of program.
+    let job: Value =
+        serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string())).doing("reading the job")?;
+    Job::deserialize(&job).map_err(|e| Error::failed(e.to_string())).doing("reading the job")
 }
 
 /// # Errors
@@ -253,7 +270,7 @@ mod tests {
     #[test]
     fn a_job_arrives_as_it_was_sent() {
         let exec = Job::Exec { command: "ls".into(), working_dir: ".".into(), timeout_secs: 1, env: Vec::new() };
-        let grep = FileJob::Grep { pattern: "a".into(), path: "文".into(), glob: String::new(), max: 3 };
+        let grep = FileJob::Grep { pattern: "a".into(), path: Some("文".into()), glob: None, max: Some(3) };
         for job in [exec, Job::File(grep)] {
             let mut bytes = Vec::new();
             send_job(&mut bytes, &job).unwrap();

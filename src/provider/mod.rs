@@ -12,7 +12,7 @@ mod stream;
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind};
@@ -70,6 +70,18 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// See [`ProviderError`]. Text that arrived before a fault has been given to `on_delta`.
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError>;
+
+    /// The body that [`Provider::chat`] would send. There is no key in it: keys travel in headers.
+    fn preview(&self, request: &Request) -> Value {
+        let messages = request.messages.iter().map(|message| Value::Object(message.to_json()));
+        let tools = request.tools.iter().map(|tool| tool.name.as_str());
+        json!({
+            "model": self.model(),
+            "system": request.system.text(),
+            "messages": messages.collect::<Value>(),
+            "tools": tools.collect::<Value>(),
+        })
+    }
 }
 
 /// Why there is no answer. The texts are for a person and hold no key.

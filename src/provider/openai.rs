@@ -61,6 +61,10 @@ impl Provider for OpenAi {
         &self.host.model().name
     }
 
+    fn preview(&self, request: &Request) -> Value {
+        self.host.body(&self.body(request))
+    }
+
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         self.host.ask::<Stream>(&self.body(request), request, on_delta)
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::child::Network;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hands::wire::{End, Header, Job, Reply};
 use crate::hands::{Hands, Way};
 use crate::text::one_line;
@@ -38,7 +38,7 @@ impl Exec {
                 "properties": {
                     "command": {"type": "string"},
                     "working_dir": {"type": "string", "description": "Relative to the workspace; default: the workspace"},
-                    "timeout": {"type": "integer", "description": format!("Seconds, at most {LONGEST}; default {timeout}")},
+                    "timeout": {"type": "integer", "minimum": 1, "description": format!("Seconds, at most {LONGEST}; default {timeout}")},
                 },
                 "required": ["command"],
             }),
@@ -81,7 +81,12 @@ impl Tool for Exec {
     }
 
     fn summary(&self, args: &Value) -> String {
-        one_line(args.get("command").and_then(Value::as_str).unwrap_or_default(), 80)
+        let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
+        let command = one_line(text("command"), 80);
+        match text("working_dir") {
+            "" | "." => command,
+            dir => format!("{command} (in {})", one_line(dir, 40)),
+        }
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
@@ -100,10 +105,7 @@ impl Tool for Exec {
                 }
                 Ok(output)
             }
-            Header::Refused { why } => Err(Error::failed(why)),
-            Header::Text | Header::Image { .. } | Header::Unavailable { .. } => {
-                Err(Error::failed("the hands answered another question"))
-            }
+            other => Err(other.refusal()),
         }
     }
 }
@@ -148,7 +150,7 @@ fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOu
     } else if text.is_empty() {
         text.push_str("(no output)");
     }
-    ToolOutput { text, failed: note.is_some(), ..ToolOutput::default() }
+    ToolOutput { failed: note.is_some(), ..ToolOutput::text(text) }
 }
 
 #[cfg(test)]

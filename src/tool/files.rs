@@ -1,178 +1,181 @@
-//! The tools that look at files, each one job for the hands.
+//! The tools that work on files. Each is one job for the hands, and the arguments of a call are that job's fields.
 
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hands::Hands;
 use crate::hands::wire::{FileJob, Header, Job, Reply};
 use crate::message::Image;
 use crate::text::one_line;
 
-/// Lines of a file given at once, at most.
-const MOST_LINES: u64 = 2000;
-
-/// Lines that a search gives, unless the call names another number, and at most.
-const MATCHES: usize = 100;
-const MOST_MATCHES: usize = 1000;
-
-/// What a tool that works on files is. Paths are explained once, here.
-pub(super) fn spec(name: &str, description: &str, properties: &Value, required: &[&str], risk: Risk) -> ToolSpec {
-    let schema = json!({"type": "object", "properties": properties, "required": required});
-    ToolSpec { name: name.into(), description: description.into(), schema, risk, source: "built in".into() }
+/// A tool as the model is told of it.
+struct Offer {
+    name: &'static str,
+    description: &'static str,
+    risk: Risk,
+    /// Name, type and meaning of each argument.
+    arguments: &'static [(&'static str, &'static str, &'static str)],
+    /// How many of them, from the first, a call must have.
+    required: usize,
 }
 
-/// The schema of a path.
-pub(super) fn path_schema() -> Value {
-    json!({"type": "string", "description": "Relative to the workspace, or absolute"})
-}
+const PATH: (&str, &str, &str) = ("path", "string", "Relative to the workspace, or absolute");
 
-/// The path of a call, for people.
-pub(super) fn path_of(args: &Value) -> String {
-    one_line(args.get("path").and_then(Value::as_str).unwrap_or("."), 80)
-}
+const OFFERS: [Offer; 6] = [
+    Offer {
+        name: "list_dir",
+        description: "List a directory, 200 entries at most.",
+        risk: Risk::Safe,
+        arguments: &[
+            ("path", "string", "Relative to the workspace, or absolute; . is the workspace itself"),
+            ("depth", "integer", "Levels to go down, from 1 to 10; default 1"),
+        ],
+        required: 1,
+    },
+    Offer {
+        name: "read_file",
+        description: "Read a text file, at most 2000 lines at once, or look at an image (PNG, JPEG, GIF, WebP).",
+        risk: Risk::Safe,
+        arguments: &[
+            PATH,
+            ("offset", "integer", "The first line to read, from 1; default 1"),
+            ("limit", "integer", "How many lines to read; default 2000"),
+        ],
+        required: 1,
+    },
+    Offer {
+        name: "grep",
+        description: "Search files for lines that match. Each is given as path:number:text. Binary files, links and \
+                      .git are left out.",
+        risk: Risk::Safe,
+        arguments: &[
+            ("pattern", "string", "A regular expression without look-around; (?i) in front ignores case"),
+            ("path", "string", "A file, or a directory to search with all below it; default: the workspace"),
+            ("glob", "string", "Which files: *.rs by name, src/**/*.rs by path"),
+            ("max", "integer", "Lines to give, at most 1000; default 100"),
+        ],
+        required: 1,
+    },
+    Offer {
+        name: "write_file",
+        description: "Write a text file: a new one, with the directories it needs, or all of an old one anew.",
+        risk: Risk::Writes,
+        arguments: &[PATH, ("content", "string", "All that is to be in it")],
+        required: 2,
+    },
+    Offer {
+        name: "append_file",
+        description: "Add text to the end of a file. Makes the file if need be.",
+        risk: Risk::Writes,
+        arguments: &[PATH, ("content", "string", "Added as it is; end it with a line feed")],
+        required: 2,
+    },
+    Offer {
+        name: "edit_file",
+        description: "Replace a part of a text file.",
+        risk: Risk::Writes,
+        arguments: &[
+            PATH,
+            ("old_text", "string", "Exactly as it is in the file, and there only once"),
+            ("new_text", "string", "What is to stand there instead"),
+            ("replace_all", "boolean", "Replace it wherever it is; default false"),
+        ],
+        required: 3,
+    },
+];
 
-/// Has a job done.
-pub(super) fn ask(hands: &Hands, job: FileJob, turn: &Turn) -> Result<ToolOutput> {
-    let Reply { header, body } = hands.call(&Job::File(job), turn.cancel)?;
-    match header {
-        Header::Text => Ok(ToolOutput { text: String::from_utf8_lossy(&body).into_owned(), ..ToolOutput::default() }),
-        Header::Image { kind } => {
-            let image = Image { mime: kind.mime().to_owned(), base64: STANDARD.encode(&body) };
-            let text =
-                format!("[an image, {}, {} KB: it is shown after the results]", image.mime, body.len().div_ceil(1024));
-            Ok(ToolOutput { text, failed: false, images: vec![image] })
+impl Offer {
+    fn spec(&self) -> ToolSpec {
+        let mut properties = Map::new();
+        for (name, kind, about) in self.arguments {
+            properties.insert((*name).to_owned(), json!({"type": kind, "description": about}));
         }
-        Header::Refused { why } => Err(Error::failed(why)),
-        Header::Exited { .. } | Header::Unavailable { .. } => Err(Error::failed("the hands answered another question")),
+        let required: Vec<&str> = self.arguments[..self.required].iter().map(|(name, ..)| *name).collect();
+        ToolSpec {
+            name: self.name.to_owned(),
+            description: self.description.to_owned(),
+            schema: json!({"type": "object", "properties": properties, "required": required}),
+            risk: self.risk,
+            source: "built in".to_owned(),
+        }
     }
 }
 
-pub struct ListDir {
+/// One of them.
+pub struct FileTool {
     spec: ToolSpec,
     hands: Arc<Hands>,
 }
 
-impl ListDir {
-    #[must_use]
-    pub fn new(hands: Arc<Hands>) -> Self {
-        let properties = json!({
-            "path": {"type": "string", "description": "Relative to the workspace, or absolute; . is the workspace itself"},
-            "depth": {"type": "integer", "description": "Levels to go down, from 1 to 10; default 1"},
-        });
-        let spec = spec("list_dir", "List a directory, 200 entries at most.", &properties, &["path"], Risk::Safe);
-        Self { spec, hands }
+impl FileTool {
+    /// All of them.
+    pub fn all(hands: &Arc<Hands>) -> impl Iterator<Item = Self> + use<> {
+        let hands = hands.clone();
+        OFFERS.iter().map(move |offer| Self { spec: offer.spec(), hands: hands.clone() })
     }
 }
 
-#[derive(Deserialize)]
-struct ListDirArgs {
-    path: String,
-    depth: Option<u32>,
-}
-
-impl Tool for ListDir {
+impl Tool for FileTool {
     fn spec(&self) -> &ToolSpec {
         &self.spec
     }
 
     fn summary(&self, args: &Value) -> String {
-        path_of(args)
+        let said = |name| args.get(name).and_then(Value::as_str);
+        one_line(&[said("pattern").unwrap_or_default(), said("path").unwrap_or(".")].join(" "), 80)
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let ListDirArgs { path, depth } = arguments(args)?;
-        ask(&self.hands, FileJob::ListDir { path, depth: depth.unwrap_or(1).clamp(1, 10) }, turn)
+        let mut job = Map::new();
+        job.insert(self.spec.name.clone(), args.clone());
+        let job: FileJob = arguments(&Value::Object(job))?;
+        let Reply { header, body } = self.hands.call(&Job::File(job), turn.cancel)?;
+        match header {
+            Header::Text => {
+                Ok(ToolOutput { text: String::from_utf8_lossy(&body).into_owned(), ..ToolOutput::default() })
+            }
+            Header::Image { kind } => {
+                let (mime, kilobytes) = (kind.mime().to_owned(), body.len().div_ceil(1024));
+                let text = format!("[an image, {mime}, {kilobytes} KB: it is shown after the results]");
+                let images = vec![Image { mime, base64: STANDARD.encode(&body) }];
+                Ok(ToolOutput { text, failed: false, images })
+            }
+            other => Err(other.refusal()),
+        }
     }
 }
 
-pub struct ReadFile {
-    spec: ToolSpec,
-    hands: Arc<Hands>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl ReadFile {
-    #[must_use]
-    pub fn new(hands: Arc<Hands>) -> Self {
-        let properties = json!({
-            "path": path_schema(),
-            "offset": {"type": "integer", "description": "The first line to read, from 1; default 1"},
-            "limit": {"type": "integer", "description": "How many lines to read; default 2000"},
-        });
-        let description = "Read a text file, at most 2000 lines at once, or look at an image (PNG, JPEG, GIF, WebP).";
-        Self { spec: spec("read_file", description, &properties, &["path"], Risk::Safe), hands }
-    }
-}
-
-#[derive(Deserialize)]
-struct ReadFileArgs {
-    path: String,
-    offset: Option<u64>,
-    limit: Option<u64>,
-}
-
-impl Tool for ReadFile {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        path_of(args)
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let ReadFileArgs { path, offset, limit } = arguments(args)?;
-        let limit = limit.unwrap_or(MOST_LINES).clamp(1, MOST_LINES);
-        ask(&self.hands, FileJob::ReadFile { path, offset: offset.unwrap_or(1).max(1), limit }, turn)
-    }
-}
-
-pub struct Grep {
-    spec: ToolSpec,
-    hands: Arc<Hands>,
-}
-
-impl Grep {
-    #[must_use]
-    pub fn new(hands: Arc<Hands>) -> Self {
-        let properties = json!({
-            "pattern": {"type": "string", "description": "A regular expression, without look-around and back-references; (?i) in front ignores case"},
-            "path": {"type": "string", "description": "A file, or a directory to search with all below it; default: the workspace"},
-            "glob": {"type": "string", "description": "Which files: *.rs by name, src/**/*.rs by path"},
-            "max": {"type": "integer", "description": format!("Lines to give, at most {MOST_MATCHES}; default {MATCHES}")},
-        });
-        let description = "Search files for lines that match. Binary files, links and .git are left out. \
-                           Each line is given as path:number:text.";
-        Self { spec: spec("grep", description, &properties, &["pattern"], Risk::Safe), hands }
-    }
-}
-
-#[derive(Deserialize)]
-struct GrepArgs {
-    pattern: String,
-    path: Option<String>,
-    glob: Option<String>,
-    max: Option<usize>,
-}
-
-impl Tool for Grep {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        one_line(&format!("{} {}", args.get("pattern").and_then(Value::as_str).unwrap_or_default(), path_of(args)), 80)
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let GrepArgs { pattern, path, glob, max } = arguments(args)?;
-        let (path, glob) = (path.unwrap_or_else(|| ".".to_owned()), glob.unwrap_or_default());
-        let max = max.unwrap_or(MATCHES).clamp(1, MOST_MATCHES);
-        ask(&self.hands, FileJob::Grep { pattern, path, glob, max }, turn)
+    #[test]
+    fn what_is_offered_is_a_job() {
+        for offer in OFFERS {
+            let value = |kind: &str| match kind {
+                "string" => json!("text"),
+                "integer" => json!(2),
+                "boolean" => json!(true),
+                kind => panic!("a job has no {kind}"),
+            };
+            let fields = |count: usize| {
+                let fields = offer.arguments[..count].iter();
+                json!({ offer.name: fields.map(|(name, kind, _)| ((*name).to_owned(), value(kind))).collect::<Map<_, _>>() })
+            };
+            let all = offer.arguments.len();
+            // What the job makes of it is all that was given: no argument is told to the model and then ignored.
+            let job: FileJob = serde_json::from_value(fields(all)).unwrap();
+            assert_eq!(serde_json::to_value(job).unwrap(), fields(all));
+            assert!(serde_json::from_value::<FileJob>(fields(offer.required)).is_ok(), "{}", offer.name);
+            assert!(serde_json::from_value::<FileJob>(fields(offer.required - 1)).is_err(), "{}", offer.name);
+        }
+        let spec = OFFERS[0].spec();
+        assert_eq!(spec.schema["required"], json!(["path"]));
+        assert_eq!(spec.schema["properties"]["depth"]["type"], "integer");
     }
 }

@@ -1,20 +1,25 @@
 //! Tools: the seam, the registry, and the one place where a call is dispatched and its outcome becomes text.
 
-pub mod edit;
 pub mod exec;
 pub mod files;
+pub mod pages;
+mod schema;
+pub mod think;
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::message::{Image, ToolCall, ToolResult};
 use crate::secret::Redactor;
 use crate::text::{clip, nearest, one_line};
+use pages::{Pages, ReadMore};
+use schema::Fitted;
 
 /// What a tool may do to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,17 @@ pub enum Risk {
     Writes,
     /// It runs programs.
     Runs,
+}
+
+impl Risk {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Safe => "safe",
+            Self::Writes => "writes",
+            Self::Runs => "runs",
+        }
+    }
 }
 
 /// What a tool is, for the model and for people.
@@ -40,6 +56,15 @@ pub struct ToolSpec {
     pub source: String,
 }
 
+impl ToolSpec {
+    /// The first sentence of its description.
+    #[must_use]
+    pub fn purpose(&self) -> &str {
+        let first = self.description.split_once(". ").map_or(self.description.as_str(), |(first, _)| first);
+        first.trim_end_matches('.')
+    }
+}
+
 /// What the tool gives the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolOutput {
@@ -49,10 +74,20 @@ pub struct ToolOutput {
     pub images: Vec<Image>,
 }
 
+impl ToolOutput {
+    /// A good end, with this text.
+    #[must_use]
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
 /// The turn that a call belongs to.
 pub struct Turn<'a> {
     pub origin: &'a Origin,
     pub cancel: &'a Cancel,
+    /// What was too long to give at once.
+    pub pages: &'a Pages,
     /// Shows something to the user.
     pub events: &'a (dyn Fn(Event) + Sync),
 }
@@ -61,7 +96,7 @@ pub struct Turn<'a> {
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
 
-    /// One line for a person who watches: what this call is about to do.
+    /// One line for a person who watches: what this call is about to do. Secrets are struck from `args` before.
     fn summary(&self, args: &Value) -> String {
         one_line(&args.to_string(), 80)
     }
@@ -77,18 +112,24 @@ pub struct Registry {
     redactor: Redactor,
 }
 
-/// What a call may put into the conversation.
-const MOST_OUTPUT: usize = 30_000;
+/// What of arguments that cannot be used is quoted back to the model, in bytes.
+const MOST_QUOTED: usize = 500;
+/// What of one argument is looked at for its summary, in bytes.
+const MOST_SUMMARIZED: usize = 16 << 10;
 
 impl Registry {
+    /// Where there are tools there is [`ReadMore`], too.
+    ///
     /// # Errors
     /// Two tools have the same name, or one has none that providers take.
-    pub fn new(tools: Vec<Box<dyn Tool>>, redactor: Redactor) -> Result<Self> {
+    pub fn new(mut tools: Vec<Box<dyn Tool>>, redactor: Redactor) -> Result<Self> {
+        if !tools.is_empty() {
+            tools.push(Box::new(ReadMore::new()));
+        }
         let mut by_name: BTreeMap<String, Box<dyn Tool>> = BTreeMap::new();
         for tool in tools {
             let name = tool.spec().name.clone();
-            let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-            if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(fits_a_name) {
                 return Err(Error::failed(format!("\"{name}\" cannot be a tool's name")));
             }
             if by_name.insert(name.clone(), tool).is_some() {
@@ -98,66 +139,164 @@ impl Registry {
         Ok(Self { tools: by_name, redactor })
     }
 
+    /// Keeps the tools of these names and no others; without names, none at all.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] for a name that no tool has, with the nearest one.
+    pub fn choose(&mut self, names: &[String]) -> Result<()> {
+        for name in names {
+            if !self.tools.contains_key(name) {
+                let known: Vec<&str> = self.tools.keys().map(String::as_str).collect();
+                let near = nearest(name, known.iter().copied());
+                let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+                let hint = if known.is_empty() { "there are none".into() } else { known.join(", ") };
+                return Err(Error::new(
+                    Kind::Usage,
+                    format!("there is no tool called \"{}\"{near}", one_line(name, 64)),
+                )
+                .hint(format!("the tools are: {hint}")));
+            }
+        }
+        // Whatever can be long must be readable to its end.
+        self.tools.retain(|name, _| names.contains(name) || (!names.is_empty() && name == ReadMore::NAME));
+        Ok(())
+    }
+
     /// In the order of their names: the same every time, so that prompt caches hit.
     pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.tools.values().map(|t| t.spec())
     }
 
-    /// One line for a person who watches.
+    /// Reads a call: which tool it is for, and whether its arguments will do. Runs nothing.
     #[must_use]
-    pub fn summary(&self, call: &ToolCall) -> String {
-        let args = serde_json::from_str(&call.arguments).unwrap_or(Value::Null);
-        match self.tools.get(&call.name) {
-            Some(tool) => format!("{} {}", call.name, tool.summary(&args)),
-            None => format!("{} (unknown)", one_line(&call.name, 40)),
-        }
+    pub fn read<'a>(&'a self, call: &'a ToolCall) -> Ready<'a> {
+        Ready { call, fitted: self.fit(call), redactor: &self.redactor }
     }
 
-    /// What calling the tool may do; an unknown one does nothing.
-    #[must_use]
-    pub fn risk(&self, call: &ToolCall) -> Risk {
-        self.tools.get(&call.name).map_or(Risk::Safe, |t| t.spec().risk)
-    }
-
-    /// Runs a call. Whatever happens becomes its one result: faults are told to the model in a sentence.
-    #[must_use]
-    pub fn dispatch(&self, call: &ToolCall, turn: &Turn) -> ToolResult {
-        let output = self.run(call, turn).unwrap_or_else(|e| ToolOutput {
-            text: format!("error: {}", e.message),
-            failed: true,
-            images: Vec::new(),
-        });
-        let mut content = self.redactor.strike(output.text);
-        if content.len() > MOST_OUTPUT {
-            let total = content.len();
-            let kept = clip(&content, MOST_OUTPUT).len();
-            content.truncate(kept);
-            content.push_str(&format!("\n[cut here: {kept} of {total} bytes shown]"));
-        }
-        // A NUL is no text, and some servers refuse it.
-        content.retain(|c| c != '\0');
-        ToolResult { call_id: call.id.clone(), content, is_error: output.failed, images: output.images }
-    }
-
-    fn run(&self, call: &ToolCall, turn: &Turn) -> Result<ToolOutput> {
+    fn fit(&self, call: &ToolCall) -> Result<(&dyn Tool, Fitted)> {
         let Some(tool) = self.tools.get(&call.name) else {
             let near = nearest(&call.name, self.tools.keys().map(String::as_str));
+            let near = near.map_or("the".to_owned(), |near| format!("did you mean {near}? The"));
             let names = self.tools.keys().cloned().collect::<Vec<_>>().join(", ");
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-            return Err(Error::failed(format!(
-                "there is no tool called \"{}\"{near} The tools are: {names}",
-                one_line(&call.name, 64)
-            )));
+            let name = one_line(&call.name, MOST_NAME);
+            return Err(Error::failed(format!("there is no tool called \"{name}\"; {near} tools are: {names}")));
         };
-        let args: Value = serde_json::from_str(&call.arguments).map_err(|e| {
-            let quoted = clip(&call.arguments, 500);
+        let written = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.as_str() };
+        let quoted = || clip(written, MOST_QUOTED);
+        let args: Value = serde_json::from_str(written).map_err(|e| {
+            let quoted = quoted();
             Error::failed(format!("the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"))
         })?;
-        if !args.is_object() {
-            let quoted = clip(&call.arguments, 500);
-            return Err(Error::failed(format!("the arguments must be a JSON object; they were: {quoted}")));
+        // Some servers write it for no arguments.
+        let args = if args.is_null() { Value::Object(Map::new()) } else { args };
+        let fitted = schema::fit(&tool.spec().schema, args)
+            .map_err(|fault| Error::failed(format!("the arguments of {} do not fit: {fault}", call.name)))?;
+        if !fitted.args.is_object() {
+            return Err(Error::failed(format!("the arguments must be a JSON object; they were: {}", quoted())));
         }
-        tool.call(&args, turn)
+        Ok((tool.as_ref(), fitted))
+    }
+}
+
+/// Providers take no longer name of a tool.
+const MOST_NAME: usize = 64;
+
+fn fits_a_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+/// A name that a model made up, as providers take it back: one that they refuse would end the conversation.
+#[must_use]
+pub fn fitting_name(name: &str) -> String {
+    let name: String = name.trim().chars().map(|c| if fits_a_name(c) { c } else { '_' }).take(MOST_NAME).collect();
+    if name.is_empty() { "unnamed".to_owned() } else { name }
+}
+
+/// A call that has been read. Whatever becomes of it, it has one result.
+pub struct Ready<'a> {
+    call: &'a ToolCall,
+    fitted: Result<(&'a dyn Tool, Fitted)>,
+    redactor: &'a Redactor,
+}
+
+impl Ready<'_> {
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.call.name
+    }
+
+    /// One line for a person who watches, without secrets and control characters.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let summary = match &self.fitted {
+            Ok((tool, fitted)) => tool.summary(&struck(self.redactor, &fitted.args)),
+            Err(e) => self.redactor.strike(format!("cannot be run: {e}")),
+        };
+        one_line(&format!("{} {summary}", self.call.name), 160)
+    }
+
+    /// What the call may do to the world. One that cannot be run does nothing.
+    #[must_use]
+    pub fn risk(&self) -> Risk {
+        self.fitted.as_ref().map_or(Risk::Safe, |(tool, _)| tool.spec().risk)
+    }
+
+    /// It names a tool, and its arguments fit.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        self.fitted.is_ok()
+    }
+
+    /// The same for calls of the same tool with the same arguments, however they are written.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.call.name.hash(&mut hasher);
+        match &self.fitted {
+            // Keys are in order, spaces are gone.
+            Ok((_, fitted)) => fitted.args.to_string().hash(&mut hasher),
+            Err(_) => self.call.arguments.hash(&mut hasher),
+        }
+        hasher.finish()
+    }
+
+    /// Runs it. Faults are told to the model in a sentence.
+    #[must_use]
+    pub fn run(&self, turn: &Turn) -> ToolResult {
+        let outcome = match &self.fitted {
+            Ok((tool, fitted)) => tool.call(&fitted.args, turn).map(|mut output| {
+                // In front, so that they are on the first page.
+                for note in fitted.notes.iter().rev() {
+                    output.text.insert_str(0, &format!("[{note}]\n"));
+                }
+                output
+            }),
+            Err(e) => Err(e.clone()),
+        };
+        self.result(outcome.unwrap_or_else(|e| ToolOutput { failed: true, ..ToolOutput::text(format!("error: {e}")) }))
+    }
+
+    /// Its result when it is not run.
+    #[must_use]
+    pub fn not_run(&self, why: &str) -> ToolResult {
+        self.result(ToolOutput { failed: true, ..ToolOutput::text(format!("not run: {why}")) })
+    }
+
+    fn result(&self, output: ToolOutput) -> ToolResult {
+        let mut content = self.redactor.strike(output.text);
+        // A NUL is no text, and some servers refuse it.
+        content.retain(|c| c != '\0');
+        ToolResult { call_id: self.call.id.clone(), content, is_error: output.failed, images: output.images }
+    }
+}
+
+/// `args` without secrets. They are struck before anything is cut: half a secret is not recognized as one.
+fn struck(redactor: &Redactor, args: &Value) -> Value {
+    match args {
+        Value::String(text) => redactor.strike(clip(text, MOST_SUMMARIZED).to_owned()).into(),
+        Value::Array(list) => list.iter().map(|v| struck(redactor, v)).collect(),
+        Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), struck(redactor, v))).collect(),
+        other => other.clone(),
     }
 }
 
@@ -178,8 +317,12 @@ mod tests {
 
     impl Echo {
         fn named(name: &str) -> Box<dyn Tool> {
-            let schema = json!({"type": "object"});
-            let (risk, source) = (Risk::Safe, String::new());
+            let schema = json!({
+                "type": "object",
+                "properties": {"text": {"type": "string"}, "times": {"type": "integer"}},
+                "required": ["text"],
+            });
+            let (risk, source) = (Risk::Writes, String::new());
             Box::new(Self(ToolSpec { name: name.into(), description: String::new(), schema, risk, source }))
         }
     }
@@ -189,27 +332,35 @@ mod tests {
             &self.0
         }
         fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
-            let text = args["text"].as_str().unwrap_or_default().repeat(10);
-            Ok(ToolOutput { text, ..ToolOutput::default() })
+            Ok(ToolOutput::text(args["text"].as_str().unwrap()))
         }
     }
 
+    fn registry(names: &[&str]) -> Result<Registry> {
+        let redactor = Redactor::new([crate::secret::Secret::new("hunter2-hunter2")]);
+        Registry::new(names.iter().map(|n| Echo::named(n)).collect(), redactor)
+    }
+
+    fn call(name: &str, arguments: &str) -> ToolCall {
+        ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into(), ..ToolCall::default() }
+    }
+
     fn dispatch(name: &str, arguments: &str) -> ToolResult {
-        let registry = Registry::new(vec![Echo::named("echo")], Redactor::default()).unwrap();
+        let (registry, call) = (registry(&["echo"]).unwrap(), call(name, arguments));
         let origin = Origin { channel: "test".into(), chat: "x".into() };
-        let cancel = Cancel::new(None);
-        let turn = Turn { origin: &origin, cancel: &cancel, events: &|_| () };
-        let call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into(), ..ToolCall::default() };
-        registry.dispatch(&call, &turn)
+        let (cancel, pages) = (Cancel::new(None), Pages::default());
+        registry.read(&call).run(&Turn { origin: &origin, cancel: &cancel, pages: &pages, events: &|_| () })
     }
 
     #[test]
     fn names_are_unique_and_such_as_providers_take() {
-        let build = |names: &[&str]| Registry::new(names.iter().map(|n| Echo::named(n)).collect(), Redactor::default());
-        assert!(build(&["a", "b"]).is_ok());
-        assert!(build(&["a", "a"]).is_err());
-        assert!(build(&[""]).is_err());
-        assert!(build(&["with space"]).is_err());
+        assert!(registry(&["a", "b"]).is_ok());
+        for bad in [&["a", "a"][..], &[""], &["with space"], &["read_more"]] {
+            assert!(registry(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(fitting_name("functions/exec now"), "functions_exec_now");
+        assert_eq!(fitting_name(" "), "unnamed");
+        assert_eq!(fitting_name(&"é".repeat(100)).len(), MOST_NAME);
     }
 
     #[test]
@@ -217,18 +368,72 @@ mod tests {
         for (name, arguments, says) in [
             ("ecko", "{}", "did you mean echo?"),
             ("echo", "{\"text\":", "not valid JSON"),
-            ("echo", "[1]", "must be a JSON object"),
-            ("echo", "\"{}\"", "must be a JSON object"),
+            ("echo", "[1]", "the whole was a list ([1]) and should be an object"),
+            ("echo", "\"words\"", "the whole was \"words\" and should be an object"),
+            ("echo", "null", "\"text\" is missing and should be a string"),
+            ("echo", "", "\"text\" is missing and should be a string"),
+            ("echo", "{\"text\":\"x\",\"times\":\"often\"}", "\"times\" was \"often\" and should be an integer"),
         ] {
             let result = dispatch(name, arguments);
             assert!(result.is_error && result.content.contains(says), "{}", result.content);
         }
+        let endless = dispatch("echo", &format!("{{\"text\": \"{}", "é".repeat(5000)));
+        assert!(endless.content.len() < 700, "{}", endless.content);
     }
 
     #[test]
-    fn long_output_is_cut_and_says_so() {
-        let long = "é".repeat(3000);
-        let result = dispatch("echo", &json!({"text": long}).to_string());
-        assert!(result.content.ends_with("[cut here: 30000 of 60000 bytes shown]"), "{}", &result.content[29_990..]);
+    fn what_it_plainly_meant_is_done() {
+        for (arguments, says) in [
+            ("{\"text\": 5}", "5"),
+            ("\"{\\\"text\\\": \\\"x\\\"}\"", "x"),
+            ("{\"text\": \"x\", \"reason\": \"y\"}", "x"),
+            (
+                "{\"text\": \"x\", \"tims\": 2}",
+                "[\"tims\" is no parameter and was ignored; did you mean \"times\"?]\nx",
+            ),
+            ("{\"text\": \"a\\u0000b hunter2-hunter2\"}", "ab [secret removed]"),
+        ] {
+            let result = dispatch("echo", arguments);
+            assert_eq!((result.content.as_str(), result.is_error), (says, false));
+        }
+    }
+
+    #[test]
+    fn the_same_call_is_the_same_however_it_is_written() {
+        let registry = registry(&["echo", "other"]).unwrap();
+        let identity = |name: &str, arguments: &str| registry.read(&call(name, arguments)).identity();
+        let one = identity("echo", "{\"text\":\"a\",\"times\":2}");
+        assert_eq!(one, identity("echo", " { \"times\": \"2\", \"text\" : \"\\u0061\" }"));
+        assert_ne!(one, identity("echo", "{\"text\":\"a\"}"));
+        assert_ne!(one, identity("other", "{\"text\":\"a\",\"times\":2}"));
+        assert_ne!(identity("echo", "{oops"), identity("echo", "{oop"));
+    }
+
+    #[test]
+    fn a_summary_shows_no_secret_and_no_control_character() {
+        let registry = registry(&["echo"]).unwrap();
+        let summary = |name: &str, arguments: &Value| registry.read(&call(name, &arguments.to_string())).summary();
+        // It would be cut in the middle of the secret.
+        let shown = summary("echo", &json!({"text": format!("{}hunter2-hunter2", " x".repeat(30))}));
+        assert!(shown.starts_with("echo {") && !shown.contains("hunter"), "{shown}");
+        let shown = summary("echo", &json!({"text": "a\u{1b}[31m\r\nb\u{202e}c"}));
+        assert!(!shown.contains(|c: char| c.is_control() || c == '\u{202e}'), "{shown:?}");
+        assert!(summary("a\u{7}\nb", &json!({})).starts_with("a b cannot be run: there is no tool called"));
+        let shown = summary("echo", &json!({"times": "hunter2-hunter2"}));
+        assert!(shown.contains("\"times\" was") && !shown.contains("hunter"), "{shown}");
+    }
+
+    #[test]
+    fn tools_are_chosen_by_name_and_long_results_stay_readable() {
+        let chosen = |names: &[&str]| {
+            let mut registry = registry(&["echo", "exec", "grep"]).unwrap();
+            registry.choose(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())?;
+            Ok::<_, Error>(registry.specs().map(|spec| spec.name.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(chosen(&["grep", "echo"]).unwrap(), ["echo", "grep", "read_more"]);
+        assert_eq!(chosen(&[]).unwrap(), [""; 0]);
+        let e = chosen(&["echo", "exce"]).unwrap_err();
+        assert_eq!((e.kind, e.message.as_str()), (Kind::Usage, "there is no tool called \"exce\"; did you mean exec?"));
+        assert_eq!(e.hint.as_deref(), Some("the tools are: echo, exec, grep, read_more"));
     }
 }

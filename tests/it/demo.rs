@@ -55,12 +55,15 @@ fn a_home_that_does_not_exist_is_made_with_a_workspace_from_the_template() {
 }
 
 #[test]
-fn the_demo_model_reads_and_runs() {
+fn the_demo_model_reads_writes_and_runs() {
     let home = Home::with(&json!({ "tools": { "exec": { "sandbox": "off" } } }));
     home.write("workspace/shopping.txt", "oat milk\n");
     let run = home.agent(["--model", "demo/demo", "-m", "read shopping.txt"]);
     run.exits(0);
     assert!(run.stdout.contains("oat milk"), "{}", run.stdout);
+    let run = home.agent(["--model", "demo/demo", "-m", "write rye bread to notes/more.txt"]);
+    run.exits(0);
+    assert_eq!(std::fs::read_to_string(home.path("workspace/notes/more.txt")).unwrap(), "rye bread\n");
     let run = home.agent(["--model", "demo/demo", "-m", "run echo $((40 + 2))"]);
     run.exits(0);
     assert!(run.stdout.contains("42"), "{}", run.stdout);

@@ -21,6 +21,21 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::stored::Session;
+use crate::system::{Withheld, withhold};
+
+/// What a person sees of what a terminal was sent: without escape sequences and carriage returns.
+pub fn seen(text: &str) -> String {
+    let mut out = String::new();
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\u{1b}' => drop(characters.find(char::is_ascii_alphabetic)),
+            '\r' => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
 
 /// The API key of every test, an obvious fake. Long enough and odd enough to be found anywhere.
 pub const CANARY: &str = "sk-test-canary-4f1d8a6be2c97035";
@@ -151,6 +166,8 @@ impl Home {
             stdout: Stdout::Caught,
             prelude: "",
             cwd: self.root.join("cwd"),
+            withheld: &[],
+            columns: None,
         }
     }
 
@@ -241,6 +258,8 @@ enum Stdout {
     Gone,
     /// File descriptor 1 is not open at all.
     Closed,
+    /// Caught, but file descriptor 2 is not open.
+    WithoutStderr,
     /// Every write fails for want of space.
     Full,
     /// Both ends are a terminal; what it shows is caught. Typed text comes from `stdin`.
@@ -257,6 +276,8 @@ pub struct Bantam<'h> {
     stdout: Stdout,
     prelude: &'static str,
     cwd: PathBuf,
+    withheld: &'static [Withheld],
+    columns: Option<u32>,
 }
 
 impl<'h> Bantam<'h> {
@@ -306,6 +327,11 @@ impl<'h> Bantam<'h> {
         self
     }
 
+    pub fn closed_stderr(mut self) -> Self {
+        self.stdout = Stdout::WithoutStderr;
+        self
+    }
+
     pub fn full_stdout(mut self) -> Self {
         self.stdout = Stdout::Full;
         self
@@ -316,6 +342,13 @@ impl<'h> Bantam<'h> {
         self
     }
 
+    /// A terminal that understands everything, so many columns wide.
+    pub fn on_a_clever_terminal(self, columns: u32) -> Self {
+        let mut clever = self.on_a_terminal().env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
+        clever.columns = Some(columns);
+        clever
+    }
+
     /// Has a shell do this first, to limit what bantam may use.
     pub fn after(mut self, prelude: &'static str) -> Self {
         self.prelude = prelude;
@@ -324,6 +357,12 @@ impl<'h> Bantam<'h> {
 
     pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
+        self
+    }
+
+    /// Has the kernel refuse some system calls to it and to all that it starts.
+    pub fn on_a_system_without(mut self, withheld: &'static [Withheld]) -> Self {
+        self.withheld = withheld;
         self
     }
 
@@ -369,12 +408,14 @@ impl<'h> Bantam<'h> {
         let closing = match (&self.stdin, &self.stdout) {
             (Stdin::Closed, _) => "<&-",
             (_, Stdout::Closed) => ">&-",
+            (_, Stdout::WithoutStderr) => "2>&-",
             _ => "",
         };
         let mut command = if matches!(self.stdout, Stdout::Terminal) {
             let mut typescript = Command::new("script");
             let line = [program.into()].into_iter().chain(self.args.iter().cloned());
             let line = shell_words::join(line.map(|word| word.into_string().unwrap()));
+            let line = self.columns.map_or(line.clone(), |columns| format!("stty cols {columns}; exec {line}"));
             typescript.args(["-qefc", &line, "/dev/null"]);
             typescript
         } else if closing.is_empty() && self.prelude.is_empty() {
@@ -398,7 +439,7 @@ impl<'h> Bantam<'h> {
             Stdin::Bytes(_) | Stdin::Silent => Stdio::piped(),
         });
         command.stdout(match self.stdout {
-            Stdout::Caught | Stdout::Terminal => Stdio::piped(),
+            Stdout::Caught | Stdout::WithoutStderr | Stdout::Terminal => Stdio::piped(),
             Stdout::Closed => Stdio::null(),
             Stdout::Full => fs::OpenOptions::new().write(true).open("/dev/full").unwrap().into(),
             Stdout::Gone => {
@@ -408,6 +449,7 @@ impl<'h> Bantam<'h> {
             }
         });
         command.stderr(Stdio::piped());
+        withhold(&mut command, self.withheld);
         command
     }
 }
@@ -546,6 +588,15 @@ impl Running<'_> {
         if self.is_running() {
             kill_process(self.pid, signal).unwrap();
         }
+    }
+
+    /// Sends a signal to the program at the terminal, not to what made the terminal for it.
+    #[track_caller]
+    pub fn signal_at_the_terminal(&self, signal: Signal) {
+        let pid = self.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        let child = children.split_whitespace().next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+        kill_process(child.unwrap(), signal).unwrap();
     }
 
     /// Waits for its end, then looks for the canary.

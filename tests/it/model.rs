@@ -82,7 +82,12 @@ pub struct Call {
 }
 
 pub fn call(id: &str, name: &str, arguments: &Value) -> Call {
-    Call { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_string() }
+    written_call(id, name, &arguments.to_string())
+}
+
+/// A call whose arguments are these very bytes.
+pub fn written_call(id: &str, name: &str, arguments: &str) -> Call {
+    Call { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
 }
 
 #[derive(Clone)]

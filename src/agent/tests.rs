@@ -1,0 +1,241 @@
+//! The loop with a scripted provider and tools that watch how they are called.
+
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::bus::{Response, TurnStop};
+use crate::error::Kind;
+use crate::message::{Reply, ToolCall, Usage};
+use crate::provider::{self, ProviderError};
+use crate::tool::{Risk, ToolOutput, ToolSpec, Turn};
+
+/// Gives these replies in this order, and keeps how many tools each request offered.
+#[derive(Default)]
+struct Script {
+    replies: Mutex<Vec<Reply>>,
+    offered: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Script {
+    fn new(replies: impl IntoIterator<Item = Reply>) -> Self {
+        Self { replies: Mutex::new(replies.into_iter().collect()), ..Self::default() }
+    }
+}
+
+impl Provider for Script {
+    fn model(&self) -> &'static str {
+        "script/x"
+    }
+
+    fn chat(&self, request: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        self.offered.lock().unwrap().push(request.tools.len());
+        Ok(self.replies.lock().unwrap().remove(0))
+    }
+}
+
+fn says(text: &str) -> Reply {
+    Reply { text: text.into(), ..Reply::default() }
+}
+
+/// A reply with these calls of tools, each with its place as its argument.
+fn calls(names: &[&str]) -> Reply {
+    let call = |(n, name): (usize, &&str)| {
+        let arguments = json!({"n": n}).to_string();
+        ToolCall { id: format!("c{n}"), name: (*name).into(), arguments, ..ToolCall::default() }
+    };
+    Reply { calls: names.iter().enumerate().map(call).collect(), ..Reply::default() }
+}
+
+fn spent(mut reply: Reply, prompt_tokens: u64) -> Reply {
+    reply.usage = Usage { prompt_tokens, ..Usage::default() };
+    reply
+}
+
+type Log = Arc<(Mutex<Vec<String>>, Condvar)>;
+
+/// A tool that waits until so many calls of it are under way, and writes down when it begins and ends.
+struct Watched {
+    spec: ToolSpec,
+    meets: usize,
+    log: Log,
+}
+
+impl Watched {
+    fn new(name: &str, risk: Risk, meets: usize, log: &Log) -> Self {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        let spec = ToolSpec { name: name.into(), description: String::new(), schema, risk, source: String::new() };
+        Self { spec, meets, log: log.clone() }
+    }
+}
+
+impl Tool for Watched {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+        let (log, changed) = &*self.log;
+        let (name, n) = (&self.spec.name, &args["n"]);
+        let begun = |log: &[String]| log.iter().filter(|line| line.starts_with(&format!("{name} begins"))).count();
+        let mut log = log.lock().unwrap();
+        log.push(format!("{name} begins {n}"));
+        changed.notify_all();
+        let few = |log: &mut Vec<String>| begun(log) < self.meets;
+        let (mut log, waited) = changed.wait_timeout_while(log, Duration::from_secs(20), few).unwrap();
+        log.push(format!("{name} ends {n}"));
+        drop(log);
+        if name == "stop" {
+            turn.cancel.stop();
+        }
+        if waited.timed_out() { Err(Error::failed("alone")) } else { Ok(ToolOutput::text(format!("{name} {n}"))) }
+    }
+}
+
+/// Runs one turn. The response, what was kept of it, and how many tools each request offered.
+fn run(replies: Vec<Reply>, build: impl FnOnce(Builder) -> Builder) -> (Response, Vec<Message>, Vec<usize>) {
+    let script = Script::new(replies);
+    let (offered, store) = (script.offered.clone(), Arc::new(Memory::default()));
+    let mut agent = build(Agent::builder().provider(script)).build().unwrap();
+    agent.store = store.clone();
+    let response = agent.run(&Request::new("go", "s"), &|_| ());
+    let kept = store.load("s", &Cancel::new(None)).unwrap().messages;
+    let offered = offered.lock().unwrap().clone();
+    (response, kept, offered)
+}
+
+/// The ids and texts of the results, as they are kept.
+fn results(kept: &[Message]) -> Vec<(&str, &str)> {
+    let mut results = Vec::new();
+    for message in kept {
+        if let Message::ToolResult(result) = message {
+            results.push((result.call_id.as_str(), result.content.as_str()));
+        }
+    }
+    results
+}
+
+#[test]
+fn calls_that_only_look_are_run_together_and_their_results_stand_in_order() {
+    let log = Log::default();
+    let tool = Watched::new("look", Risk::Safe, 8, &log);
+    let (response, kept, _) = run(vec![calls(&["look"; 8]), says("done")], |b| b.tool(tool));
+    assert_eq!(response.output, "done");
+    let expected: Vec<(String, String)> = (0..8).map(|n| (format!("c{n}"), format!("look {n}"))).collect();
+    let seen: Vec<(String, String)> = results(&kept).into_iter().map(|(a, b)| (a.into(), b.into())).collect();
+    assert_eq!(seen, expected);
+    assert!(response.tool_calls.iter().all(|report| report.ok));
+}
+
+#[test]
+fn no_more_than_eight_are_run_at_once() {
+    let log = Log::default();
+    let tool = Watched::new("look", Risk::Safe, 1, &log);
+    let (_, kept, _) = run(vec![calls(&["look"; 64]), says("done")], |b| b.tool(tool));
+    assert_eq!(results(&kept).len(), 64);
+    let (mut under_way, mut most) = (0_usize, 0);
+    for line in log.0.lock().unwrap().iter() {
+        under_way = if line.contains("begins") { under_way + 1 } else { under_way - 1 };
+        most = most.max(under_way);
+    }
+    assert!(most <= 8, "{most} at once");
+}
+
+#[test]
+fn a_call_that_does_more_keeps_its_place() {
+    let log = Log::default();
+    let (look, write) = (Watched::new("look", Risk::Safe, 2, &log), Watched::new("write", Risk::Writes, 1, &log));
+    let names = ["look", "look", "write", "write", "look", "write"];
+    let (response, kept, _) = run(vec![calls(&names), says("done")], |b| b.tool(look).tool(write));
+    assert!(response.error.is_none());
+    let log = log.0.lock().unwrap();
+    // The first two looks may swap; everything else is as it was called.
+    assert_eq!(
+        log[4..],
+        ["write begins 2", "write ends 2", "write begins 3", "write ends 3", "look begins 4", "look ends 4"]
+            .into_iter()
+            .chain(["write begins 5", "write ends 5"])
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    );
+    let ids: Vec<&str> = results(&kept).iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, ["c0", "c1", "c2", "c3", "c4", "c5"]);
+}
+
+#[test]
+fn calls_after_a_stop_are_not_run_and_have_results_all_the_same() {
+    let log = Log::default();
+    let (stop, look) = (Watched::new("stop", Risk::Writes, 1, &log), Watched::new("look", Risk::Safe, 1, &log));
+    let (response, kept, _) = run(vec![calls(&["stop", "look", "look", "stop"])], |b| b.tool(stop).tool(look));
+    assert_eq!(response.stop, TurnStop::Cancelled);
+    let not_run = "not run: the user stopped the turn";
+    assert_eq!(results(&kept), [("c0", "stop 0"), ("c1", not_run), ("c2", not_run), ("c3", not_run)]);
+    assert_eq!(response.tool_calls.len(), 4);
+}
+
+/// A turn of three requests, each of 10 tokens, with this budget.
+fn budgeted(budget: Option<u64>) -> (Response, Vec<Message>, Vec<usize>) {
+    let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
+    let replies = vec![spent(calls(&["look"]), 10), spent(calls(&["look", "look"]), 10), spent(says("done"), 10)];
+    run(replies, |b| b.tool(tool).limits(Limits { budget_tokens: budget, ..Limits::default() }))
+}
+
+#[test]
+fn a_spent_budget_ends_the_turn_before_the_next_request() {
+    for (budget, requests) in [(0, 0), (1, 1), (10, 1), (11, 2), (20, 2)] {
+        let (response, kept, offered) = budgeted(Some(budget));
+        assert_eq!((offered.len(), response.stop), (requests, TurnStop::Limit), "{budget}");
+        let error = response.error.unwrap();
+        assert_eq!(error.kind, Kind::Limit);
+        assert!(error.message.contains(&format!("budget of {budget} tokens")), "{}", error.message);
+        assert!(error.hint.unwrap().contains("--budget-tokens"));
+        assert_eq!(results(&kept).len(), [0, 1, 3][requests], "every call has its result");
+    }
+    for budget in [Some(21), None] {
+        let (response, _, offered) = budgeted(budget);
+        assert_eq!((offered.len(), response.error), (3, None));
+        assert_eq!(response.usage.total(), 30);
+    }
+}
+
+#[test]
+fn a_budget_holds_though_the_server_counts_nothing() {
+    let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
+    let long = Reply { text: "x".repeat(4000), ..calls(&["look"]) };
+    let limits = Limits { budget_tokens: Some(1000), ..Limits::default() };
+    let (response, _, offered) = run(vec![long, says("done")], |b| b.tool(tool).limits(limits));
+    assert_eq!((offered.len(), response.stop), (1, TurnStop::Limit));
+    assert_eq!(response.usage, Usage::default(), "what is reported is not guessed");
+}
+
+#[test]
+fn a_limit_of_one_step_leaves_room_for_an_answer() {
+    for (max_steps, name) in [(0, "0 steps"), (1, "1 step"), (2, "2 steps")] {
+        let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
+        let limits = Limits { max_steps, ..Limits::default() };
+        let (response, kept, offered) = run(vec![calls(&["look"]), says("so far")], |b| b.tool(tool).limits(limits));
+        assert_eq!((offered.as_slice(), response.output.as_str()), (&[2, 0][..], "so far"));
+        assert!(response.error.unwrap().message.ends_with(&format!("limit of {name}")));
+        assert_eq!(results(&kept), [("c0", "look 0\n[no more tools in this turn: answer with what you have]")]);
+    }
+}
+
+#[test]
+fn only_the_chosen_tools_are_offered() {
+    let look = || Watched::new("look", Risk::Safe, 1, &Log::default());
+    let write = || Watched::new("write", Risk::Writes, 1, &Log::default());
+    let offered = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        run(vec![says("done")], |b| b.tool(look()).tool(write()).only(names)).2[0]
+    };
+    assert_eq!(offered(&["look", "write"]), 3);
+    assert_eq!(offered(&["write"]), 2, "and read_more");
+    assert_eq!(offered(&[]), 0);
+    // A call of a tool that was not chosen is one of a tool that is not there.
+    let (_, kept, _) = run(vec![calls(&["write"]), says("done")], |b| b.tool(look()).tool(write()).only(["look"]));
+    assert!(results(&kept)[0].1.contains("there is no tool called \"write\""), "{kept:?}");
+    let e = Agent::builder().provider(Script::default()).tool(look()).only(["lok"]).build().err().unwrap();
+    assert_eq!((e.kind, e.message.as_str()), (Kind::Usage, "there is no tool called \"lok\"; did you mean look?"));
+}

@@ -1,0 +1,137 @@
+//! `bantam doctor`: does it work here, and the line that fixes it.
+
+use std::sync::Arc;
+
+use super::args::{Command, Flag, Given};
+use super::print;
+use crate::app::{self, Keep, Parts};
+use crate::child::Sandbox;
+use crate::config::{self, Config, Env};
+use crate::doctor::canary::{self, Ground};
+use crate::doctor::kernel::Facts;
+use crate::doctor::{Check, Verdict, home, jail, kernel, model};
+use crate::error::{Error, Result};
+use crate::paths::Home;
+use crate::secret::Redactor;
+
+pub const COMMAND: Command = Command {
+    name: "doctor",
+    words: "[--provider [NAME]]",
+    about: "does it work here, and the line that fixes it; exit code 1 if a check fails",
+    flags: &[Flag::new(None, "provider", "", "ask the model (or the one called NAME) for one word, too")],
+    run,
+};
+
+/// Prints checks as they come.
+struct Report {
+    failed: bool,
+    printed: Result<()>,
+}
+
+impl Report {
+    fn tell(&mut self, check: &Check) {
+        self.failed |= check.verdict == Verdict::Fails;
+        if self.printed.is_ok() {
+            self.printed = print(&check.to_string());
+        }
+    }
+
+    fn tell_all(&mut self, checks: &[Check]) {
+        for check in checks {
+            self.tell(check);
+        }
+    }
+}
+
+fn run(given: &Given, env: &Env) -> Result<u8> {
+    let ask = given.has("provider");
+    let name = match given.words.as_slice() {
+        [] => None,
+        [name] if ask => Some(name.as_str()),
+        _ => return Err(Error::usage("bantam doctor takes no such words").hint("bantam doctor --provider NAME")),
+    };
+    let mut report = Report { failed: false, printed: Ok(()) };
+    let home = config::home(env)?;
+    report.tell(&home::directory(&home));
+    let file = config::read(&home);
+    let there = !matches!(file, Ok(None));
+    let path = home.config().display().to_string();
+    let loaded = file.and_then(|text| Config::load(text.as_deref().map(|text| (path.as_str(), text)), env, Vec::new()));
+    report.tell_all(&home::configuration(&home, there, &loaded));
+    report.tell_all(&home::sessions(&home));
+    report.tell(&jail::user(home.root()));
+    report.tell(&kernel::kernel());
+    match loaded {
+        Ok(loaded) => {
+            report.tell(&model::chosen(&home, &loaded.config, env, there));
+            workspace_and_jail(&home, &loaded.config, env, &mut report);
+            if ask {
+                report.tell(&question(&home, loaded.config, env, there, name));
+            }
+        }
+        Err(_) => {
+            report.tell(&Check::aside(
+                "jail",
+                "not looked at, nor are model and workspace: the configuration names them",
+            ));
+        }
+    }
+    report.printed?;
+    Ok(u8::from(report.failed))
+}
+
+fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Report) {
+    const WHAT: &str = "workspace";
+    let there = app::workspace(home, config, env).is_ok_and(|dir| dir.is_dir());
+    let hands = match app::make_workspace(home, config, env).and_then(|()| app::hands(home, config, env)) {
+        Ok(hands) => hands,
+        Err(e) => return report.tell(&Check::of_error(WHAT, e)),
+    };
+    let made = if there { "" } else { ": was not there, and was made" };
+    report.tell(&Check::well(WHAT, format!("{}{made}", hands.workspace().display())));
+    let exec = &config.tools.exec;
+    let jail = match jail::jail(&hands, exec, &Facts::gather(env)) {
+        Ok(jail) => jail,
+        Err(e) => return report.tell(&Check::of_error("jail", e)),
+    };
+    report.tell_all(&jail.checks);
+    if !jail.holds {
+        let why = if exec.sandbox == Sandbox::Off { "nothing holds them" } else { "no command runs" };
+        return report.tell(&Check::aside("canaries", format!("not let out: {why}")));
+    }
+    let passed = app::passed(config, env);
+    let ground = Ground { home, hands: &hands, env, passed, network: exec.network };
+    if let Err(e) = canary::run(&ground, &mut |check| report.tell(&check)) {
+        report.tell(&Check::of_error("canaries", e));
+    }
+}
+
+/// Asks the model with the configuration that a turn would have, but for the length of the answer.
+fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: Option<&str>) -> Check {
+    let defaults = &mut config.agents.defaults;
+    if let Some(name) = name {
+        defaults.model_name = name.to_owned();
+    }
+    defaults.max_tokens = model::TOKENS;
+    for entry in &mut config.model_list {
+        entry.max_tokens = 0;
+    }
+    let redactor = Redactor::new(config.secrets(env));
+    let parts = Parts {
+        home,
+        config: &config,
+        env,
+        configured,
+        keep: Keep::InMemory(Arc::default()),
+        stream: true,
+        tools: None,
+        budget_tokens: None,
+    };
+    match app::lineup(&parts, &redactor, &mut Vec::new()) {
+        Ok(lineup) => match lineup.first() {
+            Some(provider) => model::asked(provider, &redactor),
+            None => Check::fails("answer", "there is no model to ask"),
+        },
+        Err(e) => Check::of_error("answer", e),
+    }
+}

@@ -1,0 +1,257 @@
+//! The question of `bantam agent`: from words, a template, standard input and files to one message.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Read};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::args::Given;
+use super::tell;
+use super::terminal::Verbosity;
+use crate::beneath;
+use crate::error::{Context, Error, Result};
+use crate::paths::Home;
+use crate::template;
+use crate::text::{nearest, one_line};
+
+/// What the command line and standard input say; templates are not filled in yet.
+pub struct Question {
+    text: String,
+}
+
+/// How long standard input may say nothing before its reader says so.
+const QUIET_INPUT: Duration = Duration::from_secs(3);
+/// More than any model reads at once.
+const MOST_INPUT: u64 = 8 << 20;
+
+impl Question {
+    /// Reads it: from the flag, the words, or standard input; what a pipe brings besides goes below it. `None` when
+    /// nobody asks anything and there is a terminal to ask at.
+    ///
+    /// # Errors
+    /// It is given twice, or is not text.
+    pub fn read(given: &Given, verbosity: Verbosity) -> Result<Option<Self>> {
+        let words = given.words.join(" ");
+        let asked = match (given.value("message"), words.is_empty()) {
+            (Some(_), false) => {
+                return Err(Error::usage("the question is given twice").hint("use -m or words, not both"));
+            }
+            (Some(text), true) => text.to_owned(),
+            (None, _) => words,
+        };
+        let piped = if given.has("no-stdin") { String::new() } else { piped(verbosity)? };
+        let text = match (asked.trim().is_empty(), piped.trim().is_empty()) {
+            (true, true) => {
+                let silent = ["message", "no-stdin", "json", "events", "dry-run", "attach", "template"];
+                let converses = io::stdin().is_terminal() && !silent.iter().any(|flag| given.has(flag));
+                if converses {
+                    return Ok(None);
+                }
+                String::new()
+            }
+            (false, true) => asked,
+            (true, false) => piped,
+            (false, false) => format!("{asked}\n\n{piped}"),
+        };
+        Ok(Some(Self { text }))
+    }
+
+    /// The whole message.
+    ///
+    /// # Errors
+    /// There is none, or a template or a file cannot be used.
+    pub fn message(self, given: &Given, home: &Home) -> Result<String> {
+        let text = match given.value("template") {
+            Some(name) => {
+                let params = params(given)?;
+                fill(name, &find(name, home)?, &params, &self.text)?
+            }
+            None if given.has("param") => {
+                return Err(Error::usage("--param without --template").hint("name the template with -t"));
+            }
+            None => self.text,
+        };
+        if text.trim().is_empty() {
+            return Err(Error::usage("there is no question").hint("bantam agent -m \"a question\", or pipe one in"));
+        }
+        Ok(text)
+    }
+}
+
+fn params(given: &Given) -> Result<BTreeMap<&str, &str>> {
+    let mut params = BTreeMap::new();
+    for pair in given.values("param") {
+        let (key, value) = pair.split_once('=').ok_or_else(|| {
+            Error::usage(format!("--param {}: there is no = in it", one_line(pair, 40))).hint("-p key=value")
+        })?;
+        params.insert(key, value);
+    }
+    Ok(params)
+}
+
+/// The template's text: the user's own, else the one that is compiled in.
+fn find(name: &str, home: &Home) -> Result<String> {
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    let file = format!("prompts/{name}.md");
+    if plain {
+        let own = beneath::read_trusted(&home.agent(), &file);
+        let own = own.doing(format_args!("reading the template {}", home.agent().join(&file).display()))?;
+        if let Some(text) = own.or_else(|| template::text(&format!("agent/{file}"))) {
+            return Ok(text);
+        }
+    }
+    let mut names: Vec<String> = template::names("agent/prompts").iter().map(|name| (*name).to_owned()).collect();
+    let own = std::fs::read_dir(home.agent().join("prompts")).into_iter().flatten().flatten();
+    names.extend(own.filter_map(|entry| entry.file_name().into_string().ok()));
+    let mut names: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(".md")).collect();
+    names.sort_unstable();
+    names.dedup();
+    let hint = match (nearest(name, names.iter().copied()), names.is_empty()) {
+        (Some(near), _) => format!("did you mean -t {near}?"),
+        (None, false) => format!("there are: {}", names.join(", ")),
+        (None, true) => format!("write one: {}/prompts/NAME.md", home.agent().display()),
+    };
+    Err(Error::usage(format!("there is no template \"{}\"", one_line(name, 40))).hint(hint))
+}
+
+/// Puts the values in, once: what stands in a value is never taken for a place to fill in.
+fn fill(name: &str, template: &str, params: &BTreeMap<&str, &str>, input: &str) -> Result<String> {
+    let mut out = String::new();
+    let mut rest = template;
+    let (mut used, mut takes_input) = (Vec::new(), false);
+    while let Some((before, after)) = rest.split_once("{{") {
+        out.push_str(before);
+        let place = after.split_once("}}").map(|(key, after)| (key.trim(), after));
+        let Some((key, after)) = place.filter(|(key, _)| is_key(key)) else {
+            out.push_str("{{");
+            rest = after;
+            continue;
+        };
+        rest = after;
+        match params.get(key) {
+            Some(value) => {
+                out.push_str(value);
+                used.push(key);
+            }
+            None if key == "input" && !input.trim().is_empty() => {
+                out.push_str(input.trim_end());
+                takes_input = true;
+            }
+            None if key == "input" => {
+                return Err(Error::usage(format!("the template {name} wants a text"))
+                    .hint(format!("bantam agent -t {name} -m \"the text\", or pipe it in")));
+            }
+            None => {
+                return Err(Error::usage(format!("the template {name} wants a value for {key}"))
+                    .hint(format!("add -p {key}=...")));
+            }
+        }
+    }
+    out.push_str(rest);
+    if let Some(unused) = params.keys().find(|key| !used.contains(key)) {
+        let wrong = format!("the template {name} has no place {{{{{}}}}}", one_line(unused, 40));
+        let near = nearest(unused, places(template)).map(|near| format!("did you mean -p {near}=...?"));
+        return Err(Error::usage(wrong).hint(near.unwrap_or_else(|| "leave that --param out".to_owned())));
+    }
+    // A template without a place for it does not swallow what was asked.
+    if !takes_input && !input.trim().is_empty() {
+        out = format!("{}\n\n{}", out.trim_end(), input.trim_end());
+    }
+    Ok(out)
+}
+
+fn is_key(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
+}
+
+fn places(template: &str) -> impl Iterator<Item = &str> {
+    let after = template.split("{{").skip(1);
+    after.filter_map(|after| after.split_once("}}")).map(|(key, _)| key.trim()).filter(|key| is_key(key))
+}
+
+/// What a pipe brings; nothing from a terminal.
+fn piped(verbosity: Verbosity) -> Result<String> {
+    if io::stdin().is_terminal() {
+        return Ok(String::new());
+    }
+    let (tx, rx) = channel();
+    // On a thread, so that a starter that holds the pipe open and says nothing can be told apart from a slow one.
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let mut input = io::stdin().lock().take(MOST_INPUT + 1);
+        let mut piece = [0; 16 << 10];
+        let result = loop {
+            match input.read(&mut piece) {
+                Ok(0) => break Ok(()),
+                Ok(n) => {
+                    // The first bytes are enough to end the wait.
+                    if bytes.is_empty() && tx.send(None).is_err() {
+                        break Ok(());
+                    }
+                    bytes.extend_from_slice(&piece[..n]);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => break Err(e),
+            }
+        };
+        // The receiver may have gone with the program.
+        drop(tx.send(Some(result.map(|()| bytes))));
+    });
+    let mut got = rx.recv_timeout(QUIET_INPUT);
+    if matches!(got, Err(RecvTimeoutError::Timeout)) {
+        if verbosity != Verbosity::Quiet {
+            tell("bantam: waiting for stdin (-n to skip)");
+        }
+        got = rx.recv().map_err(|_| RecvTimeoutError::Disconnected);
+    }
+    let bytes = loop {
+        match got {
+            Ok(Some(result)) => break result,
+            Ok(None) => got = rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Err(_) => return Err(Error::failed("reading standard input: it ended without a word")),
+        }
+    };
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        // Closed from the start, as some schedulers do it: nothing was piped.
+        Err(e) if e.raw_os_error() == Some(libc::EBADF) => return Ok(String::new()),
+        Err(e) => return Err(Error::from(e).doing("reading standard input")),
+    };
+    if bytes.len() as u64 > MOST_INPUT {
+        return Err(Error::usage(format!("standard input is larger than {} MB", MOST_INPUT >> 20))
+            .hint("pass the part that matters, or put the file into the workspace and name it"));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Ok(text),
+        _ => Err(Error::usage("standard input is binary, not text")
+            .hint("put the file into the workspace and name it in the question")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_put_in_once_and_are_never_templates_themselves() {
+        let params = BTreeMap::from([("a", "{{b}} {{input}}"), ("b", "2")]);
+        let filled = fill("t", "{{a}}, {{ b }}, {{not a key}}, {{input}} {{", &params, "x {{a}}\n").unwrap();
+        assert_eq!(filled, "{{b}} {{input}}, 2, {{not a key}}, x {{a}} {{");
+    }
+
+    #[test]
+    fn a_text_without_a_place_goes_below() {
+        assert_eq!(fill("t", "Sum this up:\n", &BTreeMap::new(), "text\n").unwrap(), "Sum this up:\n\ntext");
+        assert_eq!(fill("t", "Say hello.", &BTreeMap::new(), "").unwrap(), "Say hello.");
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_named() {
+        let error = |template, params: &[(&'static str, &'static str)]| {
+            fill("t", template, &params.iter().copied().collect(), "").unwrap_err()
+        };
+        assert!(error("{{language}}", &[]).hint.unwrap().contains("-p language="));
+        assert!(error("{{input}}", &[]).message.contains("wants a text"));
+        assert!(error("{{language}}", &[("language", "de"), ("langauge", "de")]).hint.unwrap().contains("language"));
+    }
+}

@@ -1,0 +1,276 @@
+//! `bantam status`: what is set up and where each value came from. It reads files and starts nothing: no key is fetched,
+//! no server is asked, no command is run.
+
+use serde_json::{Value, json};
+
+use super::args::{Command, Flag, Given};
+use super::print;
+use crate::app;
+use crate::config::table::{KEYS, Kind};
+use crate::config::{self, Choice, Config, Env, Loaded, Origin, keys};
+use crate::error::{Error, Result};
+use crate::paths::Home;
+use crate::secret::Redactor;
+use crate::session::shelf;
+use crate::text::one_line;
+
+pub const COMMAND: Command = Command {
+    name: "status",
+    words: "",
+    about: "what is set up, and where each value came from",
+    flags: &[
+        Flag::new(Some('v'), "verbose", "", "values that are as they are by default, too"),
+        Flag::new(None, "json", "", "one JSON object"),
+    ],
+    run,
+};
+
+fn run(given: &Given, env: &Env) -> Result<u8> {
+    let home = config::home(env)?;
+    let status = Status::of(&home, env, given.has("verbose"));
+    if given.has("json") {
+        print(&format!("{}\n", status.object()))?;
+    } else {
+        print(&status.page())?;
+    }
+    // What is broken is told on the page, and ends it as it would end a question.
+    status.error.map_or(Ok(0), Err)
+}
+
+/// What there is to tell. Everything in it may be shown.
+struct Status {
+    home: String,
+    config: String,
+    has_config: bool,
+    model: String,
+    key: String,
+    /// What stands in the way of a question, and the line that mends it.
+    trouble: Option<Error>,
+    workspace: String,
+    sandbox: String,
+    sessions: Vec<shelf::Summary>,
+    /// Path, value, where it came from.
+    values: Vec<(String, String, String)>,
+    warnings: Vec<String>,
+    error: Option<Error>,
+}
+
+impl Status {
+    fn of(home: &Home, env: &Env, all: bool) -> Self {
+        let path = home.config().display().to_string();
+        let mut status = Self {
+            home: home.root().display().to_string(),
+            config: path.clone(),
+            has_config: home.config().exists(),
+            model: String::new(),
+            key: String::new(),
+            trouble: None,
+            workspace: home.workspace().display().to_string(),
+            sandbox: String::new(),
+            sessions: Vec::new(),
+            values: Vec::new(),
+            warnings: Vec::new(),
+            error: None,
+        };
+        match shelf::list(home) {
+            Ok(sessions) => status.sessions = sessions,
+            Err(e) => status.warnings.push(format!("the conversations cannot be listed: {e}")),
+        }
+        let loaded = config::read(home)
+            .and_then(|file| Config::load(file.as_deref().map(|text| (path.as_str(), text)), env, Vec::new()));
+        match loaded {
+            Ok(loaded) => status.add(loaded, home, env, all),
+            Err(e) => status.error = Some(e),
+        }
+        status
+    }
+
+    fn add(&mut self, loaded: Loaded, home: &Home, env: &Env, all: bool) {
+        let config = &loaded.config;
+        match config.choose_model(env) {
+            Ok(Choice::Model(model)) => {
+                self.model.clone_from(&model.name);
+                self.key = match model.keys.first() {
+                    None => "none is needed".to_owned(),
+                    Some(_) if model.key_origin != "config.json" => format!("from the variable {}", model.key_origin),
+                    Some(key) if keys::is_command(key) => "config.json: a command prints it".to_owned(),
+                    Some(key) => format!("config.json: {}", keys::source(key)),
+                };
+            }
+            Ok(Choice::Nothing) if self.has_config => {
+                let e = Error::config("no model is configured and no key was found");
+                self.trouble = Some(e.hint("export OPENROUTER_API_KEY=... (or another vendor's)"));
+            }
+            Ok(Choice::Nothing) => {
+                self.model = "an Ollama on this machine if one answers, else the built-in demo".to_owned();
+                self.key = "none is set; for a real model: bantam onboard".to_owned();
+            }
+            Err(e) => self.trouble = Some(e),
+        }
+        match app::workspace(home, config, env) {
+            Ok(path) => self.workspace = path.display().to_string(),
+            Err(e) => self.warnings.push(e.message),
+        }
+        let redactor = Redactor::new(config.secrets(env));
+        let mut add = |path: &str, origin: &Origin, kind: Kind| {
+            let value = path.split('.').try_fold(&loaded.values, |at, name| match at {
+                Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+                at => at.get(name),
+            });
+            let value = redactor.strike(shown(path, kind, value.unwrap_or(&Value::Null)));
+            self.values.push((path.to_owned(), value, described(origin)));
+        };
+        for (path, origin) in loaded.origins.iter().filter(|(_, origin)| **origin != Origin::Default) {
+            add(path, origin, kind_of(path));
+        }
+        for key in KEYS.iter().filter(|key| all && !key.path.contains(['[', '*'])) {
+            if loaded.origins.get(key.path).is_none_or(|origin| *origin == Origin::Default) {
+                add(key.path, &Origin::Default, key.kind);
+            }
+        }
+        self.sandbox = loaded.values["tools"]["exec"]["sandbox"].as_str().unwrap_or_default().to_owned();
+        self.warnings.extend(loaded.warnings);
+    }
+
+    fn page(&self) -> String {
+        let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
+        let mut line = |name: &str, text: &str| page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
+        line("home", &self.home);
+        let absent = if self.has_config { "" } else { " (not there; bantam onboard writes one)" };
+        line("config", &format!("{}{absent}", self.config));
+        if let Some(e) = &self.trouble {
+            line("model", &format!("none: {e}"));
+            line("", e.hint.as_deref().unwrap_or_default());
+        } else if self.error.is_none() {
+            line("model", &self.model);
+            line("key", &self.key);
+        }
+        line("workspace", &self.workspace);
+        if !self.sandbox.is_empty() {
+            line("jail", &format!("{} (bantam doctor tries what holds here)", self.sandbox));
+        }
+        line(
+            "sessions",
+            &match self.sessions.first() {
+                None => "none".to_owned(),
+                Some(newest) => format!("{}, the newest is {} ({})", self.sessions.len(), newest.key, newest.last),
+            },
+        );
+        if !self.values.is_empty() {
+            page.push('\n');
+        }
+        for (path, value, origin) in &self.values {
+            page.push_str(&one_line(&format!("{path} = {value} ({origin})"), 300));
+            page.push('\n');
+        }
+        if !self.warnings.is_empty() {
+            page.push('\n');
+        }
+        for warning in &self.warnings {
+            page.push_str(&format!("warning: {}\n", one_line(warning, 500)));
+        }
+        page
+    }
+
+    fn object(&self) -> Value {
+        let told = |e: &Error| json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint});
+        let model = Some(&self.model).filter(|model| !model.is_empty());
+        json!({
+            "ok": self.error.is_none(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "home": self.home,
+            "config": {"path": self.config, "exists": self.has_config},
+            "model": model,
+            "key": model.map(|_| &self.key),
+            "trouble": self.trouble.as_ref().map(told),
+            "workspace": self.workspace,
+            "sandbox": Some(&self.sandbox).filter(|word| !word.is_empty()),
+            "sessions": {
+                "count": self.sessions.len(),
+                "newest": self.sessions.first().map(|s| json!({"key": s.key, "last": s.last})),
+            },
+            "values": self.values.iter()
+                .map(|(path, value, origin)| json!({"path": path, "value": value, "from": origin})).collect::<Value>(),
+            "warnings": self.warnings,
+            "error": self.error.as_ref().map(told),
+        })
+    }
+}
+
+fn described(origin: &Origin) -> String {
+    match origin {
+        Origin::Default => "default".to_owned(),
+        Origin::File => "config.json".to_owned(),
+        Origin::Env(name) => format!("the variable {name}"),
+        Origin::Flag(name) => (*name).to_owned(),
+    }
+}
+
+/// The kind of a path as a user writes it. What is not in the table is shown as little as a secret.
+fn kind_of(path: &str) -> Kind {
+    let parts: Vec<&str> = path.split('.').collect();
+    let fits = |pattern: &str| {
+        // `model_list[].model` is three parts of a path, as `model_list.0.model` has.
+        let pattern = pattern.replace("[]", ".*");
+        let pattern: Vec<&str> = pattern.split('.').collect();
+        pattern.len() == parts.len() && pattern.iter().zip(&parts).all(|(name, part)| *name == "*" || name == part)
+    };
+    KEYS.iter().find(|key| fits(key.path)).map_or(Kind::Secret, |key| key.kind)
+}
+
+/// A value for people. Whatever can hold a secret is only said to be there.
+fn shown(path: &str, kind: Kind, value: &Value) -> String {
+    let empty = match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    // An address may have a password or a token in it, and so may a server's arguments.
+    let server = path.starts_with("mcpServers.");
+    let guarded = match kind {
+        Kind::Secret | Kind::Secrets | Kind::Map | Kind::Any => true,
+        Kind::Texts => server,
+        Kind::Text => value
+            .as_str()
+            .is_some_and(|text| text.contains('@') || text.contains("://") && (server || text.contains(['?', '#']))),
+        Kind::Bool | Kind::Whole(_) | Kind::Number(_) | Kind::Maybe(_) | Kind::Choice(_) => false,
+    };
+    match value {
+        _ if guarded && !empty => "(set)".to_owned(),
+        Value::String(text) => format!("\"{text}\""),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_hold_a_secret_is_only_said_to_be_there() {
+        let told = |path: &str, value: Value| shown(path, kind_of(path), &value);
+        assert_eq!(told("agents.defaults.timeout", json!(60)), "60");
+        assert_eq!(told("model_list.0.model", json!("openai/x")), "\"openai/x\"");
+        assert_eq!(told("model_list.0.api_base", json!("http://h/v1")), "\"http://h/v1\"");
+        for (path, value) in [
+            ("model_list.0.api_key", json!("hush")),
+            ("model_list.0.api_keys", json!(["hush"])),
+            ("model_list.0.headers", json!({"x": "hush"})),
+            ("model_list.0.extra_body", json!({"x": "hush"})),
+            ("model_list.0.api_base", json!("http://me:hush@h/v1")),
+            ("model_list.0.proxy", json!("socks5://me:hush@h:1")),
+            ("model_list", json!([{"api_key": "hush"}])),
+            ("channels.telegram.token", json!("hush")),
+            ("model_list.0.proxy", json!("me:hush@h:1")),
+            ("mcpServers.x.url", json!("https://h/hush")),
+            ("mcpServers.x.args", json!(["--token=hush"])),
+            ("mcpServers.x.env", json!({"x": "hush"})),
+            ("some.thing.else", json!("hush")),
+        ] {
+            assert_eq!(told(path, value), "(set)", "{path}");
+        }
+        assert_eq!(told("model_list.0.api_key", json!("")), "\"\"");
+    }
+}

@@ -1,0 +1,44 @@
+//! `bantam tools`: what the model could call.
+
+use std::sync::Arc;
+
+use super::args::{Command, Given};
+use super::{print, tell};
+use crate::app;
+use crate::config::{self, Config, Env};
+use crate::error::Result;
+use crate::secret::Redactor;
+use crate::text::one_line;
+use crate::tool::Registry;
+
+pub const COMMAND: Command = Command {
+    name: "tools",
+    words: "",
+    about: "every tool: what it may do (safe: only look), where it comes from, what it is for",
+    flags: &[],
+    run,
+};
+
+fn run(_: &Given, env: &Env) -> Result<u8> {
+    let home = config::home(env)?;
+    let file = config::read(&home)?;
+    let name = home.config().display().to_string();
+    let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
+    for line in &loaded.warnings {
+        tell(&format!("bantam: {line}"));
+    }
+    let tools = Registry::new(
+        app::tools(&Arc::new(app::hands(&home, &loaded.config, env)?), &loaded.config, env),
+        Redactor::default(),
+    )?;
+    let mut page = String::new();
+    for spec in tools.specs() {
+        let what = one_line(spec.purpose(), 100);
+        let (name, risk, source) = (&spec.name, spec.risk.name(), one_line(&spec.source, 40));
+        page.push_str(&format!("{name:<14} {risk:<6}  {source:<8}  {what}\n"));
+    }
+    if !loaded.config.tools.exec.enabled {
+        tell("bantam: exec is switched off (tools.exec.enabled in config.json)");
+    }
+    print(&page).map(|()| 0)
+}

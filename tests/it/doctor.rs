@@ -1,0 +1,256 @@
+//! `bantam doctor`: what it says about a healthy home and about sick ones, and that it heals nothing by itself.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::{Value, json};
+
+use crate::harness::{CANARY, Home, Run, config_for, merged};
+use crate::model::{Model, Reply};
+use crate::stored::sealed;
+use crate::system::{ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES};
+
+/// A home whose model is at an address where nobody is asked anything.
+fn healthy() -> Home {
+    Home::with(&config_for("http://127.0.0.1:9/v1"))
+}
+
+fn doctor(home: &Home) -> Run {
+    home.bantam().arg("doctor").run()
+}
+
+/// The first line that begins so.
+#[track_caller]
+fn line<'r>(run: &'r Run, start: &str) -> &'r str {
+    let found = run.stdout.lines().find(|line| line.starts_with(start));
+    found.unwrap_or_else(|| panic!("no line begins with {start:?}:\n{}", run.stdout))
+}
+
+/// The lines to type below the line that begins so.
+#[track_caller]
+fn fixes(run: &Run, start: &str) -> Vec<String> {
+    line(run, start);
+    let below = run.stdout.lines().skip_while(|line| !line.starts_with(start)).skip(1);
+    let fixes = below.map_while(|line| line.strip_prefix("  fix: ").or_else(|| line.strip_prefix("  tip: ")));
+    fixes.map(str::to_owned).collect()
+}
+
+/// The names of the canaries that were not stopped or not tried.
+fn out_of_the_cage(run: &Run) -> Vec<&str> {
+    run.stdout.lines().filter(|line| line.contains("canary: ") && !line.starts_with("ok ")).collect()
+}
+
+fn canaries(run: &Run) -> usize {
+    run.stdout.lines().filter(|line| line.starts_with("ok    canary: ")).count()
+}
+
+fn set_mode(home: &Home, below: &str, mode: u32) {
+    fs::set_permissions(home.path(below), fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_healthy_home_has_nothing_to_fix_and_is_left_as_it_was() {
+    let home = healthy();
+    home.write("workspace/notes.txt", "mine\n");
+    home.write("agent/AGENT.md", "Be kind.\n");
+    let before = home.files();
+    let run = doctor(&home);
+    run.exits(0).is_quiet();
+    for start in
+        ["ok    home: ", "ok    config: ", "ok    sessions: ", "ok    workspace: ", "ok    kernel: ", "ok    jail: "]
+    {
+        line(&run, start);
+    }
+    let model = line(&run, "ok    model: ");
+    assert!(model.contains("openai/test-model at 127.0.0.1:9") && model.contains("config.json"), "{model}");
+    assert!(!run.stdout.contains("FAIL"), "{}", run.stdout);
+    assert_eq!(out_of_the_cage(&run), [""; 0]);
+    assert_eq!(canaries(&run), 12, "{}", run.stdout);
+    assert_eq!(home.files(), before);
+}
+
+#[test]
+fn a_home_that_is_not_there_is_as_good_as_new() {
+    let home = Home::empty();
+    let run = doctor(&home);
+    run.exits(0);
+    assert!(line(&run, "ok    home: ").contains("not there yet"));
+    assert!(line(&run, "ok    workspace: ").contains("was made"));
+    assert!(fixes(&run, "--    model: ")[0].contains("_API_KEY"), "{}", run.stdout);
+    // The workspace came from the template, and nothing else came.
+    let made: Vec<_> = fs::read_dir(home.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(made, ["workspace"]);
+}
+
+#[test]
+fn a_broken_configuration_is_shown_with_its_place() {
+    let home = Home::empty();
+    home.config("{ \"tools\": { \"exec\": { \"sandbox\": \"of\" } } }");
+    let run = doctor(&home);
+    run.exits(1);
+    let found = line(&run, "FAIL  config: ");
+    assert!(found.contains("line 1") && found.contains("tools.exec.sandbox"), "{found}");
+    assert!(fixes(&run, "FAIL  config: ")[0].contains("auto"), "{}", run.stdout);
+    line(&run, "--    jail: not looked at");
+}
+
+#[test]
+fn a_key_that_means_nothing_is_named_and_is_no_failure() {
+    let home = Home::with(&merged(config_for("http://127.0.0.1:9/v1"), &json!({ "agnets": {} })));
+    let run = doctor(&home);
+    run.exits(0);
+    assert!(line(&run, "--    config: ").contains("\"agnets\""), "{}", run.stdout);
+}
+
+#[test]
+fn what_others_can_read_or_write_is_closed_by_the_line_shown() {
+    let home = healthy();
+    set_mode(&home, "config.json", 0o666);
+    set_mode(&home, "", 0o755);
+    let run = doctor(&home);
+    run.exits(1);
+    let lines = [fixes(&run, "FAIL  home: "), fixes(&run, "FAIL  config: ")].concat();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for line in lines {
+        let shell = std::process::Command::new("/bin/sh").args(["-c", &line]).status().unwrap();
+        assert!(shell.success(), "{line}");
+    }
+    doctor(&home).exits(0);
+}
+
+#[test]
+fn a_damaged_conversation_is_told_by_line_and_not_touched() {
+    let home = healthy();
+    let good = |seq: u64, rest: &str| sealed(&format!("\"seq\":{seq},{rest}}}"));
+    let header = good(0, "\"v\":1,\"session\":\"cli_x\",\"created\":\"2026-01-01T00:00:00.000Z\"");
+    let user = good(1, "\"role\":\"user\",\"content\":\"hello\"");
+    let text = format!("{header}{}{}", user.replace("hello", "hullo"), good(2, "\"turn\":\"done\""));
+    let damaged = home.write("sessions/cli_x.jsonl", &text);
+    let torn = home.write("sessions/cli_torn.jsonl", format!("{header}{{\"crc\":\"0000"));
+    home.write("sessions/cli_good.jsonl", format!("{header}{user}"));
+    home.dir("workspace");
+    let before = home.files();
+    let run = doctor(&home);
+    run.exits(1);
+    let found = line(&run, "FAIL  sessions: ");
+    assert!(found.contains(&format!("{}:2:", damaged.display())), "{found}");
+    assert!(fixes(&run, "FAIL  sessions: ")[0].starts_with("mv "), "{}", run.stdout);
+    assert!(line(&run, "--    sessions: ").contains(&torn.display().to_string()));
+    assert!(!run.stdout.contains("cli_good"), "{}", run.stdout);
+    assert_eq!(home.files(), before);
+    assert_eq!(fs::read_to_string(damaged).unwrap(), text);
+    assert!(fs::read_to_string(torn).unwrap().ends_with("\"0000"));
+}
+
+#[test]
+fn without_a_sandbox_it_says_that_nothing_holds() {
+    let off = json!({ "tools": { "exec": { "sandbox": "off" } } });
+    let run = doctor(&Home::with(&merged(config_for("http://127.0.0.1:9/v1"), &off)));
+    run.exits(0);
+    assert!(line(&run, "--    jail: ").contains("nothing holds a command"), "{}", run.stdout);
+    assert_eq!(canaries(&run), 0);
+}
+
+#[test]
+fn without_namespaces_landlock_holds_and_it_says_why_it_is_not_more() {
+    let run = healthy().bantam().arg("doctor").on_a_system_without(&[NAMESPACES]).run();
+    run.exits(0);
+    assert!(line(&run, "--    namespaces: ").contains("refused"), "{}", run.stdout);
+    assert!(line(&run, "ok    jail: ").contains("landlock"), "{}", run.stdout);
+    assert_eq!(out_of_the_cage(&run), [""; 0]);
+    assert_eq!(canaries(&run), 12, "{}", run.stdout);
+}
+
+#[test]
+fn without_landlock_namespaces_hold() {
+    let run = healthy().bantam().arg("doctor").on_a_system_without(&[LANDLOCK]).run();
+    run.exits(0);
+    assert!(line(&run, "--    landlock: ").contains("none"), "{}", run.stdout);
+    let jail = line(&run, "ok    jail: ");
+    assert!(jail.contains("namespaces") && !jail.contains("landlock"), "{jail}");
+    assert_eq!(out_of_the_cage(&run), [""; 0]);
+    assert_eq!(canaries(&run), 12, "{}", run.stdout);
+}
+
+#[test]
+fn without_either_it_fails_and_says_who_could_open_them() {
+    let home = healthy();
+    let run = home.bantam().arg("doctor").on_a_system_without(&[NAMESPACES, LANDLOCK]).run();
+    run.exits(1);
+    assert!(line(&run, "FAIL  jail: ").contains("no jail"), "{}", run.stdout);
+    // What stands in the way here is a filter that the program was started with. The lines for Ubuntu's profile and for
+    // the sysctls are tested next to them: no test can set those.
+    let fixes = fixes(&run, "FAIL  jail: ");
+    assert!(fixes[0].contains("filter") || fixes[0].contains("sysctl") || fixes[0].contains("container"), "{fixes:?}");
+    assert!(fixes.last().unwrap().contains("\"enabled\": false"), "{fixes:?}");
+    assert_eq!(canaries(&run), 0);
+}
+
+#[test]
+fn every_canary_gets_out_of_a_jail_that_does_not_hold() {
+    let home = healthy();
+    home.write("agent/AGENT.md", "Be kind.\n");
+    home.dir("workspace");
+    let before = home.files();
+    let run = home.bantam().arg("doctor").on_a_system_without(ANYTHING_THAT_HOLDS).run();
+    run.exits(1);
+    // It believes in its jail, as the kernel told it to; the canaries do not.
+    line(&run, "ok    jail: ");
+    let escapes = run.stdout.lines().filter(|line| line.starts_with("FAIL  canary: "));
+    assert_eq!(escapes.count(), 12, "{}", run.stdout);
+    assert!(fixes(&run, "FAIL  canary: ")[0].contains("\"enabled\": false"), "{}", run.stdout);
+    assert_eq!(home.files(), before);
+}
+
+#[test]
+fn a_network_of_the_hosts_is_told_as_what_it_is() {
+    let full = json!({ "tools": { "exec": { "network": "full" } } });
+    let run = doctor(&Home::with(&merged(config_for("http://127.0.0.1:9/v1"), &full)));
+    run.exits(0);
+    let open = out_of_the_cage(&run);
+    assert!(!open.is_empty() && open.iter().all(|line| line.contains("\"full\"")), "{open:?}");
+}
+
+#[test]
+fn the_key_is_told_by_its_place_and_its_command_is_not_run() {
+    let home = healthy();
+    let key = |written: &str| {
+        let entry = json!({ "model_name": "test", "model": "openai/x", "api_base": "http://127.0.0.1:9/v1", "api_key": written });
+        home.config(&json!({ "model_list": [entry] }).to_string());
+        home.bantam().arg("doctor").env("MY_KEY", CANARY).run()
+    };
+    assert!(line(&key("${MY_KEY}"), "ok    model: ").contains("MY_KEY"));
+    let touched = home.path("touched");
+    let run = key(&format!("cmd:/usr/bin/touch {}", touched.display()));
+    assert!(line(&run, "ok    model: ").contains("was not run"), "{}", run.stdout);
+    assert!(!touched.exists());
+    let run = key("${NO_SUCH_KEY}");
+    run.exits(1);
+    assert!(fixes(&run, "FAIL  model: ")[0].contains("export NO_SUCH_KEY="), "{}", run.stdout);
+}
+
+#[test]
+fn the_model_is_asked_for_one_word_and_nothing_is_kept() {
+    let model = Model::scripted([Reply::text("ready"), Reply::error(401, "no such key")]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "enabled": false } } })));
+    let run = home.bantam().args(["doctor", "--provider"]).run();
+    run.exits(0);
+    assert!(line(&run, "ok    answer: ").contains("said \"ready\""), "{}", run.stdout);
+    let body: Value = model.request(0).body;
+    assert_eq!(model.request(0).tools(), [""; 0]);
+    let tokens = body["max_completion_tokens"].as_u64().or(body["max_tokens"].as_u64());
+    assert!(tokens.is_some_and(|tokens| tokens <= 64), "{body}");
+    let run = home.bantam().args(["doctor", "--provider", "openai/test-model"]).run();
+    run.exits(1);
+    assert!(line(&run, "FAIL  answer: ").contains("no such key"), "{}", run.stdout);
+    assert!(fixes(&run, "FAIL  answer: ")[0].contains("key"), "{}", run.stdout);
+    let kept: Vec<String> = home.files().into_iter().filter(|path| path.starts_with("sessions/")).collect();
+    assert_eq!(kept, [""; 0]);
+}
+
+#[test]
+fn the_demo_has_nobody_to_ask() {
+    let run = healthy().bantam().args(["doctor", "--provider", "demo/demo"]).run();
+    run.exits(0);
+    assert!(line(&run, "--    answer: ").contains("demo"), "{}", run.stdout);
+}

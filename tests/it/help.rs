@@ -1,0 +1,92 @@
+//! One table of commands: what help says, what the README says, and what a slip of the finger gets.
+
+use std::fs;
+
+use crate::harness::Home;
+
+/// Every command that `bantam help` lists, by name: `agent`, `sessions list`.
+fn commands(home: &Home) -> Vec<String> {
+    let run = home.bantam().arg("help").run();
+    run.exits(0).is_quiet();
+    let lines = run.stdout.lines().filter_map(|line| line.strip_prefix("  bantam "));
+    let names = lines.filter(|line| !line.starts_with("help COMMAND")).map(|line| {
+        let words = line.split_whitespace();
+        words.take_while(|word| word.chars().all(|c| c.is_ascii_lowercase())).take(2).collect::<Vec<_>>()
+    });
+    // The second word may be the first of the description: then help does not know it.
+    let known = |words: &[&str]| home.bantam().arg("help").args(words).run().code == Some(0);
+    names.map(|words| if known(&words) { words.join(" ") } else { words[0].to_owned() }).collect()
+}
+
+#[test]
+fn every_command_has_a_page_and_a_place_in_the_readme() {
+    let home = Home::empty();
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let commands = commands(&home);
+    for name in ["agent", "onboard", "status", "tools", "sessions list", "sessions show", "help"] {
+        assert!(commands.iter().any(|command| command == name), "{name} is missing: {commands:?}");
+    }
+    for command in &commands {
+        let page = home.bantam().arg("help").args(command.split(' ')).run();
+        page.exits(0).is_quiet();
+        assert!(page.stdout.starts_with(&format!("bantam {command}")), "{}", page.stdout);
+        assert!(page.stdout.lines().count() >= 2, "{command} says nothing about itself: {}", page.stdout);
+        let same = home.bantam().args(command.split(' ')).arg("--help").run();
+        same.exits(0).prints(&page.stdout);
+        assert!(readme.contains(&format!("bantam {command}")), "README.md does not mention `bantam {command}`");
+    }
+    assert_eq!(home.files(), Vec::<String>::new(), "help leaves nothing behind");
+}
+
+#[test]
+fn a_word_with_verbs_shows_all_of_them() {
+    let home = Home::empty();
+    for args in [&["help", "sessions"][..], &["sessions", "--help"]] {
+        let run = home.bantam().args(args).run();
+        run.exits(0).is_quiet();
+        for part in
+            ["bantam sessions list", "bantam sessions show KEY", "--after SEQ", "bantam sessions erase KEY", "--yes"]
+        {
+            assert!(run.stdout.contains(part), "{part:?} is missing: {}", run.stdout);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_command_gets_the_nearest_one() {
+    let home = Home::empty();
+    for (args, hint) in [
+        (&["stauts"][..], "bantam status"),
+        (&["session", "list"], "bantam sessions"),
+        (&["sessions", "lsit"], "bantam sessions list"),
+        (&["sessions", "frobnicate"], "bantam sessions list|show|reset|erase"),
+        (&["sessions"], "bantam sessions list|show|reset|erase"),
+        (&["sessions", "--json"], "bantam sessions list|show|reset|erase"),
+        (&["sessions", "list", "--jsn"], "did you mean --json?"),
+        (&["sessions", "show"], "bantam sessions show KEY"),
+        (&["sessions", "show", "a", "b"], "bantam help sessions show"),
+        (&["status", "now"], "bantam help status"),
+        (&["help", "onbaord"], "bantam onboard"),
+    ] {
+        home.bantam().args(args).run().exits(2).prints("").fails_with_a_hint().says(hint);
+    }
+}
+
+#[test]
+fn tools_are_listed_with_risk_and_source_without_a_model_or_a_key() {
+    let home = Home::with(&serde_json::json!({ "agents": { "defaults": { "model_name": "openai/x" } } }));
+    let run = home.bantam().arg("tools").run();
+    run.exits(0).is_quiet();
+    let of = |name: &str| {
+        let line = run.stdout.lines().find(|line| line.split_whitespace().next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} is not listed: {}", run.stdout)).to_owned()
+    };
+    assert!(of("read_file").contains(" safe ") && of("read_file").contains("built in"), "{}", of("read_file"));
+    assert!(of("exec").contains(" runs ") && of("exec").contains("Run a shell command"), "{}", of("exec"));
+    assert_eq!(home.files(), ["config.json"], "it only looks");
+
+    let home = Home::with(&serde_json::json!({ "tools": { "exec": { "enabled": false } } }));
+    let run = home.bantam().arg("tools").run();
+    run.exits(0).says("tools.exec.enabled");
+    assert!(!run.stdout.contains("exec"), "{}", run.stdout);
+}

@@ -1,0 +1,387 @@
+//! A new home: what is written, what is asked, what is never overwritten, and what comes over from another agent.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use crate::harness::{CANARY, Home, Run, walk};
+
+fn config(home: &Home) -> Value {
+    serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+#[track_caller]
+fn prints_line(run: &Run, line: &str) {
+    assert!(run.stdout.lines().any(|l| l == line), "no line {line:?}: {}", run.stdout);
+}
+
+#[test]
+fn a_script_gets_a_whole_home_without_being_asked() {
+    let home = Home::empty();
+    let run = home.bantam().args(["onboard", "--yes"]).run();
+    run.exits(0).is_quiet();
+    assert_eq!(config(&home), json!({ "agents": { "defaults": { "model_name": "demo/demo" } } }));
+    assert!(
+        run.stdout.contains("built-in demo") && run.stdout.contains("export OPENROUTER_API_KEY="),
+        "{}",
+        run.stdout
+    );
+    for file in [
+        "agent/AGENT.md",
+        "agent/HEARTBEAT.md",
+        "agent/IDENTITY.md",
+        "agent/SOUL.md",
+        "agent/prompts/summarize.md",
+        "agent/skills/journal/SKILL.md",
+        "agent/skills/system-health/SKILL.md",
+        "workspace/USER.md",
+        "workspace/memory/MEMORY.md",
+    ] {
+        prints_line(&run, &format!("made  {}", home.path(file).display()));
+        assert_eq!(mode(&home.path(file)), 0o600, "{file}");
+    }
+    assert_eq!(mode(&home.path("config.json")), 0o600);
+    assert!(["", "agent", "workspace", "agent/skills"].iter().all(|dir| mode(&home.path(dir)) == 0o700));
+    home.agent(["-m", "list files"]).exits(0).is_quiet();
+}
+
+#[test]
+fn the_first_vendor_whose_key_is_there_is_chosen_and_its_key_stays_where_it_is() {
+    let home = Home::empty();
+    let onboard = || home.bantam().env("MISTRAL_API_KEY", CANARY).env("DEEPSEEK_API_KEY", CANARY);
+    onboard().args(["onboard", "--yes"]).run().exits(0).is_quiet();
+    let expected = json!({
+        "agents": { "defaults": { "model_name": "deepseek" } },
+        "model_list": [
+            { "model_name": "deepseek", "model": "deepseek/deepseek-chat", "api_key": "${DEEPSEEK_API_KEY}" }
+        ]
+    });
+    assert_eq!(config(&home), expected);
+    let status = onboard().args(["status"]).run();
+    status.exits(0).is_quiet();
+    prints_line(&status, "key        config.json: the variable DEEPSEEK_API_KEY");
+}
+
+#[test]
+fn nothing_is_ever_overwritten() {
+    let home = Home::empty();
+    home.config("{\"agents\": {\"defaults\": {\"model_name\": \"demo/demo\"}}}");
+    home.write("agent/SOUL.md", "Mine.");
+    home.write("agent/AGENTS.md", "My rules.");
+    home.write("workspace/memory/MEMORY.md", "The user is Ada.");
+    let run = home.bantam().env("OPENAI_API_KEY", CANARY).args(["onboard", "--yes"]).run();
+    run.exits(0);
+    for file in ["config.json", "agent/SOUL.md", "agent/AGENTS.md", "workspace/memory/MEMORY.md"] {
+        prints_line(&run, &format!("kept  {}", home.path(file).display()));
+    }
+    assert!(!home.path("agent/AGENT.md").exists(), "it would come before the AGENTS.md that is there");
+    assert_eq!(fs::read_to_string(home.path("agent/SOUL.md")).unwrap(), "Mine.");
+    assert_eq!(config(&home), json!({ "agents": { "defaults": { "model_name": "demo/demo" } } }));
+
+    let before = snapshot(&home.path(""));
+    let again = home.bantam().args(["onboard", "--yes"]).run();
+    again.exits(0);
+    assert!(!again.stdout.contains("made  "), "{}", again.stdout);
+    assert_eq!(snapshot(&home.path("")), before);
+}
+
+#[test]
+fn without_a_terminal_nothing_is_asked_and_nothing_written() {
+    let home = Home::empty();
+    home.bantam().arg("onboard").stdin("1\n\n\n").run().exits(2).prints("").fails_with_a_hint().says("--yes");
+    assert!(!home.path("").exists());
+}
+
+/// What `bantam onboard` on a terminal makes of what is typed there.
+#[track_caller]
+fn typed(home: &Home, text: &str) -> Run {
+    home.bantam().env("GROQ_API_KEY", CANARY).on_a_terminal().stdin(text).arg("onboard").run()
+}
+
+#[test]
+fn on_a_terminal_vendor_key_and_model_are_asked_for() {
+    let home = Home::empty();
+    let run = typed(&home, "\n\n\n");
+    run.exits(0);
+    let groq = run.stdout.find("groq").unwrap();
+    assert!(groq < run.stdout.find("openai").unwrap(), "whose key is there comes first: {}", run.stdout);
+    assert_eq!(config(&home)["model_list"][0]["api_key"], "${GROQ_API_KEY}");
+    assert_eq!(config(&home)["model_list"][0]["model"], "groq/openai/gpt-oss-20b");
+    assert!(run.stdout.contains("Next: bantam agent -m"), "{}", run.stdout);
+
+    let home = Home::empty();
+    let run = typed(&home, "opnai\nopenai\nsk-not two words\nsk-typed-by-hand\nopenai/gpt-5\n");
+    run.exits(0);
+    assert!(run.stdout.contains("did you mean openai?"), "{}", run.stdout);
+    let entry = json!({ "model_name": "openai", "model": "openai/gpt-5", "api_key": "sk-typed-by-hand" });
+    assert_eq!(config(&home)["model_list"], json!([entry]));
+    let told = run.stdout.rsplit("made ").next().unwrap();
+    assert!(!told.contains("sk-typed"), "the key is told back: {told}");
+
+    let home = Home::empty();
+    let run = typed(&home, "mistral\n\n\n");
+    run.exits(0);
+    assert!(run.stdout.contains("Next: export MISTRAL_API_KEY="), "{}", run.stdout);
+
+    let home = Home::empty();
+    typed(&home, "ollama\n\nllama3.2\n").exits(0);
+    assert_eq!(config(&home)["model_list"], json!([{ "model_name": "ollama", "model": "ollama/llama3.2" }]));
+}
+
+#[test]
+fn whoever_stops_half_way_has_changed_nothing() {
+    let home = Home::empty();
+    typed(&home, "openai\n").exits(130);
+    assert!(!home.path("").exists());
+}
+
+#[test]
+fn a_home_that_cannot_be_made_is_told_with_what_to_check() {
+    let home = Home::empty();
+    let nowhere = home.path("file/home");
+    fs::create_dir_all(home.path("")).unwrap();
+    home.write("file", "in the way");
+    let run = home.bantam().env("BANTAM_HOME", nowhere).args(["onboard", "--yes"]).run();
+    run.exits(1).prints("").fails_with_a_hint().says("BANTAM_HOME");
+    // No rights help on a file system that is not for writing.
+    let run = home.bantam().env("BANTAM_HOME", "/proc/bantam").args(["onboard", "--yes"]).run();
+    run.exits(1).prints("").fails_with_a_hint().says("BANTAM_HOME");
+    home.bantam().without("BANTAM_HOME").args(["onboard", "--yes"]).run().exits(3).prints("").fails_with_a_hint();
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_kept_and_told() {
+    let home = Home::empty();
+    home.config("{ nope }");
+    let run = home.bantam().args(["onboard", "--yes"]).run();
+    run.exits(3).fails_with_a_hint().says("config.json");
+    assert!(home.path("agent/SOUL.md").exists(), "all else is made");
+    assert_eq!(fs::read_to_string(home.path("config.json")).unwrap(), "{ nope }");
+}
+
+#[test]
+fn a_workspace_elsewhere_is_told_of() {
+    let home = Home::empty();
+    home.config(
+        &json!({ "agents": { "defaults": { "workspace": "/srv/agent", "model_name": "demo/demo" } } }).to_string(),
+    );
+    let run = home.bantam().args(["onboard", "--yes"]).run();
+    run.exits(0);
+    assert!(run.stdout.contains("has the agent work in /srv/agent"), "{}", run.stdout);
+}
+
+/// Every path below `root`, with what it holds and when it was changed.
+fn snapshot(root: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
+    let entry = |path: PathBuf| {
+        let meta = path.symlink_metadata().unwrap();
+        let bytes = if meta.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        (path, (bytes, meta.modified().unwrap()))
+    };
+    walk(root).into_iter().map(entry).collect()
+}
+
+/// A directory in the test's own place that is somebody else's home, filled with `files`.
+fn elsewhere(home: &Home, files: &[(&str, &str)]) -> PathBuf {
+    let dir = home.path("").parent().unwrap().join("other");
+    for (path, text) in files {
+        let path = dir.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    dir
+}
+
+#[track_caller]
+fn import(home: &Home, dir: &Path) -> Run {
+    home.bantam().args(["onboard", "--yes", "--import"]).arg(dir).run()
+}
+
+const JOBS: &str = r#"{"version":1,"jobs":[{"id":"a","name":"tea","enabled":true,"schedule":{"kind":"every","everyMs":60000},"payload":{"kind":"agent_turn","message":"tea"},"state":{},"createdAtMs":1,"updatedAtMs":1}]}"#;
+
+#[test]
+fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
+    let home = Home::empty();
+    let list = r#"{"model_list":[{"model_name":"x","model":"openai/x","api_base":"http://localhost:1/v1"}]}"#;
+    let dir = elsewhere(
+        &home,
+        &[
+            ("config.json", list),
+            ("workspace/IDENTITY.md", "I am Pico."),
+            ("workspace/AGENT.md", "Rules."),
+            ("workspace/SOUL.md", "Kind."),
+            ("workspace/HEARTBEAT.md", "- water the plants"),
+            ("workspace/USER.md", "Ada."),
+            ("workspace/memory/MEMORY.md", "Likes tea."),
+            ("workspace/memory/202611/20261101.md", "Rain."),
+            ("workspace/skills/tea/SKILL.md", "---\nname: tea\ndescription: Makes tea.\n---\nBoil."),
+            ("workspace/skills/tea/scripts/boil.sh", "#!/bin/sh\necho hot\n"),
+            ("workspace/cron/jobs.json", JOBS),
+            ("workspace/sessions/old.json", "{}"),
+            ("workspace/state/state.json", "{}"),
+            ("workspace/notes/plan.txt", "A plan."),
+            ("logs/today.log", "noise"),
+            ("auth.json", "private"),
+        ],
+    );
+    fs::set_permissions(dir.join("workspace/skills/tea/scripts/boil.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(dir.join("config.json"), fs::Permissions::from_mode(0o644)).unwrap();
+    let before = snapshot(&dir);
+    let run = import(&home, &dir);
+    run.exits(0);
+    assert_eq!(snapshot(&dir), before, "the other home is only read");
+    for (file, text) in [
+        ("config.json", list),
+        ("agent/IDENTITY.md", "I am Pico."),
+        ("agent/AGENT.md", "Rules."),
+        ("agent/SOUL.md", "Kind."),
+        ("agent/HEARTBEAT.md", "- water the plants"),
+        ("agent/skills/tea/SKILL.md", "---\nname: tea\ndescription: Makes tea.\n---\nBoil."),
+        ("workspace/USER.md", "Ada."),
+        ("workspace/memory/MEMORY.md", "Likes tea."),
+        ("workspace/memory/202611/20261101.md", "Rain."),
+        ("workspace/notes/plan.txt", "A plan."),
+        ("cron/jobs.json", JOBS),
+    ] {
+        assert_eq!(fs::read_to_string(home.path(file)).unwrap(), text, "{file}");
+    }
+    assert_eq!(mode(&home.path("config.json")), 0o600);
+    assert_eq!(mode(&home.path("agent/skills/tea/scripts/boil.sh")), 0o700);
+    assert!(!home.path("sessions").exists() && !home.path("workspace/SOUL.md").exists());
+    assert!(home.path("agent/prompts/summarize.md").exists(), "what it did not have comes from the template");
+    prints_line(&run, "took  workspace/SOUL.md -> agent/SOUL.md (1 file)");
+    prints_line(&run, "took  workspace/memory -> workspace/memory (2 files)");
+    for left in ["workspace/sessions", "workspace/state", "auth.json", "logs"] {
+        assert!(run.stdout.lines().any(|line| line.starts_with(&format!("left  {left}: "))), "{left}: {}", run.stdout);
+    }
+    let again = import(&home, &dir);
+    again.exits(0);
+    assert!(!again.stdout.contains("took  ") && !again.stdout.contains("made  "), "{}", again.stdout);
+}
+
+#[test]
+fn an_older_home_and_a_bare_workspace_come_over_too() {
+    let home = Home::empty();
+    let dir = elsewhere(
+        &home,
+        &[
+            ("AGENTS.md", "Old rules."),
+            ("MEMORY.md", "Long ago."),
+            ("TOOLS.md", "Tools."),
+            ("prompts/tea.md", "{{input}}"),
+            ("cron/jobs.json", "[1, 2]"),
+        ],
+    );
+    let run = home.bantam().env("OPENAI_API_KEY", CANARY).args(["onboard", "--yes", "--import"]).arg(&dir).run();
+    run.exits(0);
+    assert_eq!(fs::read_to_string(home.path("agent/AGENT.md")).unwrap(), "Old rules.");
+    assert_eq!(fs::read_to_string(home.path("workspace/memory/MEMORY.md")).unwrap(), "Long ago.");
+    assert_eq!(fs::read_to_string(home.path("workspace/TOOLS.md")).unwrap(), "Tools.");
+    assert!(home.path("agent/prompts/tea.md").exists() && !home.path("cron/jobs.json").exists());
+    assert!(run.stdout.contains("left  cron/jobs.json: "), "{}", run.stdout);
+    assert_eq!(config(&home)["model_list"][0]["api_key"], "${OPENAI_API_KEY}", "it brought no configuration along");
+}
+
+#[test]
+fn what_is_here_already_is_kept_and_what_leads_out_is_left() {
+    let home = Home::empty();
+    home.write("agent/SOUL.md", "Mine.");
+    home.write("workspace/memory/MEMORY.md", "Mine too.");
+    home.write("outside/secret.txt", "not theirs");
+    let dir = elsewhere(
+        &home,
+        &[
+            ("workspace/SOUL.md", "Theirs."),
+            ("workspace/memory/MEMORY.md", "Theirs."),
+            ("workspace/memory/more.md", "More."),
+            ("workspace/notes/real.txt", "Real."),
+        ],
+    );
+    let outside = home.path("outside");
+    symlink(outside.join("secret.txt"), dir.join("workspace/IDENTITY.md")).unwrap();
+    symlink(&outside, dir.join("workspace/notes/out")).unwrap();
+    symlink(&outside, dir.join("workspace/skills")).unwrap();
+    symlink("/dev/zero", dir.join("config.json")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, dir.join("workspace/notes/pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
+    let large = fs::File::create(dir.join("workspace/large.bin")).unwrap();
+    large.set_len(65 << 20).unwrap();
+    // A link that a model left in the workspace leads nothing out of it.
+    fs::create_dir_all(home.path("workspace")).unwrap();
+    symlink(home.path("agent"), home.path("workspace/linked")).unwrap();
+
+    let run = import(&home, &dir);
+    run.exits(0);
+    assert_eq!(fs::read_to_string(home.path("agent/SOUL.md")).unwrap(), "Mine.");
+    assert_eq!(fs::read_to_string(home.path("workspace/memory/MEMORY.md")).unwrap(), "Mine too.");
+    assert_eq!(fs::read_to_string(home.path("workspace/memory/more.md")).unwrap(), "More.");
+    assert_eq!(fs::read_to_string(home.path("workspace/notes/real.txt")).unwrap(), "Real.");
+    assert!(!home.path("workspace/notes/out").exists() && !home.path("workspace/large.bin").exists());
+    assert!(!fs::read_to_string(home.path("agent/IDENTITY.md")).unwrap().contains("not theirs"));
+    prints_line(&run, "kept  agent/SOUL.md (1 is there already)");
+    prints_line(&run, "took  workspace/memory -> workspace/memory (1 file; 1 is there already)");
+    prints_line(&run, "left  workspace/notes/out: a symbolic link");
+    prints_line(&run, "left  workspace/notes/pipe: not a file");
+    prints_line(&run, "left  workspace/large.bin: larger than 64 MB");
+    for link in ["workspace/IDENTITY.md", "workspace/skills", "config.json"] {
+        prints_line(&run, &format!("left  {link}: a symbolic link"));
+    }
+
+    fs::create_dir(dir.join("workspace/linked")).unwrap();
+    fs::write(dir.join("workspace/linked/planted.md"), "planted").unwrap();
+    let run = import(&home, &dir);
+    run.exits(0);
+    prints_line(&run, "left  workspace/linked/planted.md: a link or a file is in its way here");
+    assert!(!home.path("agent/planted.md").exists());
+}
+
+#[test]
+fn a_copied_configuration_that_still_works_in_the_other_home_is_told_of() {
+    let home = Home::empty();
+    let dir = elsewhere(&home, &[("workspace/SOUL.md", "Kind.")]);
+    let workspace = dir.join("workspace").canonicalize().unwrap();
+    let text = json!({ "agents": { "defaults": { "workspace": workspace, "model_name": "demo/demo" } } }).to_string();
+    fs::write(dir.join("config.json"), &text).unwrap();
+    let before = snapshot(&dir);
+    let run = import(&home, &dir);
+    run.exits(0);
+    assert!(run.stdout.contains("take \"workspace\" out of config.json"), "{}", run.stdout);
+    assert_eq!(fs::read_to_string(home.path("config.json")).unwrap(), text);
+    assert_eq!(snapshot(&dir), before);
+}
+
+#[test]
+fn what_is_no_home_of_an_agent_is_refused_before_anything_is_written() {
+    let home = Home::empty();
+    let dir = elsewhere(&home, &[("holiday.jpg", "x")]);
+    import(&home, &dir).exits(2).prints("").fails_with_a_hint();
+    import(&home, &dir.join("nowhere")).exits(2).prints("").fails_with_a_hint();
+    import(&home, &dir.join("holiday.jpg")).exits(2).prints("").fails_with_a_hint();
+    assert!(!home.path("").exists());
+    // One inside the other: copying would change what is copied.
+    let inside = elsewhere(&home, &[("SOUL.md", "Kind.")]).join("bantam");
+    let run = home.bantam().env("BANTAM_HOME", inside).args(["onboard", "--yes", "--import"]).arg(&dir).run();
+    run.exits(2).prints("").fails_with_a_hint();
+}
+
+#[test]
+fn more_than_enough_is_cut_short_with_a_word() {
+    let home = Home::empty();
+    let dir = elsewhere(&home, &[("workspace/SOUL.md", "Kind."), ("workspace/USER.md", "Ada.")]);
+    let many = dir.join("workspace/many");
+    fs::create_dir(&many).unwrap();
+    for n in 0..10_010 {
+        fs::write(many.join(n.to_string()), "").unwrap();
+    }
+    let run = import(&home, &dir);
+    run.exits(0);
+    assert!(run.stdout.contains("left  the rest: 10000 files or 1024 MB are enough"), "{}", run.stdout);
+    assert_eq!(fs::read_to_string(home.path("workspace/USER.md")).unwrap(), "Ada.");
+}

@@ -1,0 +1,212 @@
+//! The conversation at a terminal.
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::harness::{Home, Running, merged, seen};
+use crate::model::{Model, Reply};
+
+/// `bantam agent ARGS...` at a terminal, when it asks for the first line.
+#[track_caller]
+fn conversation<'h, const N: usize>(home: &'h Home, args: [&str; N]) -> Running<'h> {
+    let asked = home.bantam().arg("agent").args(args);
+    let running = asked.silent_stdin().on_a_clever_terminal(80).spawn();
+    running.wait_for_stdout("> ");
+    running
+}
+
+#[test]
+fn lines_are_answered_one_after_the_other_until_quit() {
+    let model = Model::scripted([Reply::text("Hello."), Reply::text("Four.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("hi\n");
+    talk.wait_for_stdout("Hello.\r\n\r\n> ");
+    talk.types("two and two?\n");
+    talk.wait_for_stdout("Four.\r\n\r\n> ");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+    assert_eq!(model.request(1).texts("user").len(), 2, "one conversation");
+    assert_eq!(home.session("cli_default").turns(), ["done", "done"]);
+}
+
+#[test]
+fn exit_and_the_end_of_input_end_it_too() {
+    for end in ["exit\n", "/exit\n", "\x04"] {
+        let model = Model::never_asked();
+        let home = Home::with(&model.config());
+        let mut talk = conversation(&home, []);
+        talk.types(end);
+        talk.finish().exits(0);
+    }
+}
+
+#[test]
+fn an_answer_streams_and_ctrl_c_ends_the_turn_and_not_the_program() {
+    let model = Model::scripted([Reply::text("Once upon a time there was").held_after(3), Reply::text("Yes.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("tell me\n");
+    talk.wait_for_stdout("Once upon a time");
+    talk.types("\x03");
+    talk.wait_for_stdout("bantam: stopped");
+    talk.types("still there?\n");
+    talk.wait_for_stdout("Yes.");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+    assert_eq!(home.session("cli_default").turns(), ["cancelled", "done"]);
+}
+
+#[test]
+fn ctrl_c_at_the_prompt_throws_the_line_away_and_twice_ends_it() {
+    let model = Model::scripted([Reply::text("Here.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("never mind\x03");
+    talk.wait_for_stdout("(Ctrl-C once more, or Ctrl-D, ends it)\r\n> ");
+    talk.types("hi\n");
+    talk.wait_for_stdout("Here.\r\n\r\n> ");
+    assert!(model.request(0).last("user").ends_with("\nhi"), "{}", model.request(0).body);
+    talk.types("\x03");
+    talk.wait_for_stdout("\r\n\r\n> ^C\r\n(Ctrl-C once more");
+    talk.types("\x03");
+    talk.finish().exits(130);
+}
+
+#[test]
+fn a_polite_end_stops_the_turn_and_the_program() {
+    let model = Model::scripted([Reply::text("Too late.").held()]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("hi\n");
+    model.wait_for_requests(1);
+    talk.signal_at_the_terminal(Signal::TERM);
+    talk.finish().exits(130);
+    assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
+}
+
+#[test]
+fn a_new_conversation_knows_nothing_of_the_old_one_which_is_kept() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("first\n");
+    talk.wait_for_stdout("One.\r\n\r\n> ");
+    talk.types("/new\n");
+    talk.wait_for_stdout("a new conversation begins\r\n> ");
+    talk.types("second\n");
+    talk.wait_for_stdout("Two.");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+    assert_eq!(model.request(1).texts("user").len(), 1, "{}", model.request(1).body);
+    assert!(home.files().iter().filter(|file| file.starts_with("sessions/")).count() >= 2, "{:?}", home.files());
+}
+
+#[test]
+fn another_model_goes_on_with_the_conversation() {
+    for args in [&["-q"][..], &["-q", "--no-session"]] {
+        let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+        let mut config = model.config();
+        let mut other = config["model_list"][0].clone();
+        other["model_name"] = "other".into();
+        other["model"] = "openai/other-model".into();
+        config["model_list"].as_array_mut().unwrap().push(other);
+        let home = Home::with(&config);
+        let asked = home.bantam().arg("agent").args(args);
+        let mut talk = asked.silent_stdin().on_a_clever_terminal(80).spawn();
+        talk.types("first\n");
+        talk.wait_for_stdout("One.\r\n\r\n> ");
+        talk.types("/model\n");
+        talk.wait_for_stdout("also /model NAME with: test, other");
+        talk.types("/model nobody\n");
+        talk.wait_for_stdout("hint: ");
+        talk.types("/model other\n");
+        talk.wait_for_stdout("from now on openai/other-model answers\r\n> ");
+        talk.types("second\n");
+        talk.wait_for_stdout("Two.");
+        talk.types("/quit\n");
+        talk.finish().exits(0);
+        assert_eq!(model.request(1).body["model"], "other-model");
+        assert_eq!(model.request(1).texts("user").len(), 2, "{}", model.request(1).body);
+    }
+}
+
+#[test]
+fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
+    let model = Model::scripted([Reply::text("Four.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("/help\n");
+    talk.wait_for_stdout("/model [NAME]");
+    talk.types("/usgae\n");
+    talk.wait_for_stdout("did you mean /usage?");
+    talk.types("two and two?\n");
+    talk.wait_for_stdout("Four.\r\n\r\n> ");
+    talk.types("/usage\n");
+    talk.wait_for_stdout("1 turn: 11 tokens read (3 of them cached), 7 written");
+    talk.types("\n  \n/quit\n");
+    talk.finish().exits(0);
+}
+
+#[test]
+fn pasted_and_continued_lines_are_one_message() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("fn f() {\n    grüße(世界) \\\n\n}\n");
+    talk.wait_for_stdout("One.\r\n\r\n> ");
+    talk.types("first \\\n");
+    talk.wait_for_stdout("\r\n. ");
+    talk.types("second\n");
+    talk.wait_for_stdout("Two.");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+    assert!(
+        model.request(0).last("user").ends_with("\nfn f() {\n    grüße(世界) \\\n\n}"),
+        "{}",
+        model.request(0).body
+    );
+    assert!(model.request(1).last("user").ends_with("\nfirst \nsecond"), "{}", model.request(1).body);
+}
+
+#[test]
+fn a_failed_turn_is_told_with_a_hint_and_the_conversation_goes_on() {
+    let model = Model::scripted([Reply::error(401, "no such key"), Reply::text("Yes.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("hi\n");
+    talk.wait_for_stdout("\r\nhint: ");
+    talk.types("again\n");
+    talk.wait_for_stdout("Yes.");
+    talk.types("/quit\n");
+    let run = talk.finish();
+    run.exits(0);
+    assert!(seen(&run.stdout).contains("\nbantam: error: "), "{}", run.stdout);
+    assert_eq!(model.request(1).texts("user").len(), 1, "a refused key leaves no trace");
+}
+
+#[test]
+fn a_tool_is_shown_while_it_runs_and_can_be_stopped() {
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": "sleep 60" })), Reply::text("Yes.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let mut talk = conversation(&home, []);
+    talk.types("sleep\n");
+    talk.wait_for_stdout(" exec sleep 60 1 s");
+    talk.types("\x03");
+    talk.wait_for_stdout("bantam: stopped\r\n\r\n> ");
+    talk.types("awake?\n");
+    talk.wait_for_stdout("Yes.");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+    home.session("cli_default").has_one_result_per_call();
+}
+
+#[test]
+fn what_wants_a_question_does_not_begin_a_conversation() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    for flag in ["--json", "--events", "-n"] {
+        let run = home.bantam().args(["agent", flag]).silent_stdin().on_a_terminal().run();
+        assert_eq!(run.code, Some(2), "{flag}: {}", run.stdout);
+    }
+}

@@ -1,0 +1,260 @@
+//! `bantam sessions`: looking changes nothing, starting anew loses nothing, erasing takes one conversation and no other.
+
+use std::fs;
+use std::time::SystemTime;
+
+use rustix::fs::{FlockOperation, flock};
+use serde_json::json;
+
+use crate::harness::{Home, Run};
+use crate::model::{Model, Reply};
+use crate::stored::sealed;
+
+#[track_caller]
+fn sessions<const N: usize>(home: &Home, args: [&str; N]) -> Run {
+    home.bantam().arg("sessions").args(args).run()
+}
+
+/// Asks the demo model something in the conversation `name`.
+#[track_caller]
+fn speak(home: &Home, name: &str) {
+    home.agent(["--model", "demo/demo", "-s", name, "-m", "time"]).exits(0);
+}
+
+#[test]
+fn a_home_without_conversations_lists_none() {
+    let home = Home::empty();
+    sessions(&home, ["list"]).exits(0).prints("").says("no conversations");
+    assert_eq!(sessions(&home, ["list", "--json"]).json(), json!({ "sessions": [] }));
+    for verb in ["show", "reset", "erase"] {
+        sessions(&home, [verb, "default"]).exits(1).prints("").fails_with_a_hint().says("bantam sessions list");
+    }
+    assert!(!home.path("").exists(), "looking makes nothing");
+}
+
+#[test]
+fn the_list_has_the_newest_first_with_the_state_of_its_last_turn() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-s", "old", "-m", "hi"]).exits(0);
+    home.agent(["-s", "new", "-m", "hi"]).exits(0);
+    home.write(
+        "sessions/cli_cut.jsonl",
+        [
+            sealed("\"seq\":0,\"v\":1,\"session\":\"cli_cut\",\"created\":\"2026-01-01T00:00:00.000Z\"}"),
+            sealed("\"seq\":1,\"time\":\"2026-01-02T03:04:05.000Z\",\"role\":\"user\",\"content\":\"and then\"}"),
+        ]
+        .concat(),
+    );
+    home.write(
+        "sessions/telegram_7.jsonl",
+        sealed("\"seq\":0,\"v\":9,\"session\":\"telegram_7\",\"created\":\"2025-01-01T00:00:00.000Z\"}"),
+    );
+    home.write("sessions/stray.txt", "not ours");
+    let run = sessions(&home, ["list"]);
+    run.exits(0).is_quiet();
+    let lines: Vec<Vec<&str>> = run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines.len(), 4, "{}", run.stdout);
+    let has = |key: &str, messages: &str, state: &str| {
+        let line = lines.iter().find(|line| line[0] == key).unwrap_or_else(|| panic!("{key}: {}", run.stdout));
+        assert_eq!((line[1], line[line.len() - 1]), (messages, state), "{}", run.stdout);
+    };
+    has("cli_new", "2", "done");
+    has("cli_old", "2", "done");
+    has("cli_cut", "1", "unfinished");
+    has("telegram_7", "0", "unreadable");
+    let at = |key| lines.iter().position(|line| line[0] == key).unwrap();
+    assert!(at("cli_new") < at("cli_old") && at("cli_old") < at("cli_cut"), "{}", run.stdout);
+    assert!(run.stdout.contains("2026-01-02 03:04:05"), "{}", run.stdout);
+    let object = sessions(&home, ["list", "--json"]).json();
+    let cut = object["sessions"].as_array().unwrap().iter().find(|s| s["key"] == "cli_cut").unwrap().clone();
+    assert_eq!((&cut["messages"], &cut["state"], &cut["damage"]), (&json!(1), &json!("unfinished"), &json!(0)));
+
+    sessions(&home, ["show", "telegram_7"]).exits(3).prints("").fails_with_a_hint();
+    sessions(&home, ["reset", "telegram_7"]).exits(3).prints("").fails_with_a_hint();
+}
+
+#[test]
+fn a_conversation_is_shown_with_its_calls_and_cannot_steer_a_terminal() {
+    let call = Reply::call("list_dir", &json!({ "path": "." }));
+    let model = Model::scripted([call, Reply::text("A \u{1b}[31mred\u{1b}[0m file."), Reply::text("Later.")]);
+    let home = Home::with(&model.config());
+    home.write("workspace/shopping.txt", "oat milk\n");
+    home.agent(["-m", "what is there?"]).exits(0);
+    home.agent(["-m", "and now?"]).exits(0);
+    let before = fs::read(home.path("sessions/cli_default.jsonl")).unwrap();
+
+    for key in ["cli_default", "default"] {
+        let run = sessions(&home, ["show", key]);
+        run.exits(0).is_quiet();
+        let order = [
+            "user\n",
+            "what is there?",
+            "assistant\n",
+            "  list_dir {\"path\":\".\"} -> ",
+            "A [31mred[0m file.",
+            "-- done",
+            "and now?",
+            "Later.",
+            "-- done",
+        ];
+        let mut rest = run.stdout.as_str();
+        for part in order {
+            rest =
+                rest.split_once(part).unwrap_or_else(|| panic!("{part:?} is not where it should be: {}", run.stdout)).1;
+        }
+        assert!(run.stdout.contains("shopping.txt"), "{}", run.stdout);
+        assert!(!run.stdout.contains('\u{1b}'), "{}", run.stdout);
+    }
+    let object = sessions(&home, ["show", "default", "--json"]).json();
+    let entries = object["entries"].as_array().unwrap();
+    let kinds: Vec<&str> = entries.iter().filter_map(|e| e["role"].as_str().or(e["turn"].as_str())).collect();
+    assert_eq!(kinds, ["user", "assistant", "tool", "assistant", "done", "user", "assistant", "done"]);
+    assert_eq!(
+        (&object["key"], &object["state"], &object["damage"]),
+        (&json!("cli_default"), &json!("done"), &json!([]))
+    );
+
+    let after = entries[4]["seq"].to_string();
+    let run = sessions(&home, ["show", "default", "--after", &after]);
+    run.exits(0);
+    assert!(run.stdout.contains("and now?") && !run.stdout.contains("what is there?"), "{}", run.stdout);
+    let object = sessions(&home, ["show", "default", "--after", &after, "--json"]).json();
+    assert_eq!(object["entries"].as_array().unwrap().len(), 3);
+    sessions(&home, ["show", "default", "--after", "x"]).exits(2).prints("").fails_with_a_hint();
+    assert_eq!(fs::read(home.path("sessions/cli_default.jsonl")).unwrap(), before);
+}
+
+#[test]
+fn damage_and_a_torn_tail_are_told_by_line_and_left_as_they_are() {
+    let home = Home::empty();
+    speak(&home, "default");
+    let path = home.path("sessions/cli_default.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let damaged = text.replacen("\"role\":\"user\"", "\"role\":\"uzer\"", 1) + "{\"crc\":\"00000000\",\"se";
+    assert!(damaged.contains("uzer"));
+    fs::write(&path, &damaged).unwrap();
+    let torn = damaged.lines().count();
+    let run = sessions(&home, ["show", "default"]);
+    run.exits(0).says("cli_default.jsonl:2: ").says(&format!("cli_default.jsonl:{torn}: "));
+    assert!(run.stdout.contains("assistant"), "{}", run.stdout);
+    let object = sessions(&home, ["show", "default", "--json"]).json();
+    assert_eq!(object["damage"].as_array().unwrap().len(), 2);
+    assert!(sessions(&home, ["list"]).stdout.contains("damage: bantam sessions show cli_default"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), damaged, "and nothing is mended");
+    assert_eq!(home.files().iter().filter(|file| file.contains("torn")).count(), 0);
+}
+
+#[test]
+fn reading_needs_no_lock() {
+    let home = Home::empty();
+    speak(&home, "default");
+    let lock = fs::File::create(home.path("state/locks/cli_default.lock")).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    sessions(&home, ["list"]).exits(0);
+    sessions(&home, ["show", "default"]).exits(0);
+}
+
+#[test]
+fn an_undone_turn_is_not_shown() {
+    let model = Model::scripted([Reply::json(401, &json!({ "error": { "message": "bad key" } }))]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "a secret question"]).exits(4);
+    let run = sessions(&home, ["show", "default"]);
+    run.exits(0);
+    assert!(!run.stdout.contains("secret question") && run.stdout.contains("-- failed"), "{}", run.stdout);
+}
+
+#[test]
+fn a_reset_conversation_starts_anew_and_what_was_said_stays() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "first"]).exits(0);
+    let said = fs::read(home.path("sessions/cli_default.jsonl")).unwrap();
+    let run = sessions(&home, ["reset", "default"]);
+    run.exits(0).is_quiet();
+    assert!(run.stdout.contains("cli_default.1.jsonl"), "{}", run.stdout);
+    assert_eq!(fs::read(home.path("sessions/cli_default.1.jsonl")).unwrap(), said);
+    assert_eq!(home.session("cli_default").lines.len(), 1);
+    sessions(&home, ["reset", "default"]).exits(0);
+    assert!(!home.path("sessions/cli_default.2.jsonl").exists(), "an empty conversation is not put aside");
+    assert!(sessions(&home, ["list"]).stdout.contains(" new\n"));
+
+    home.agent(["-m", "second"]).exits(0).prints("Two.\n");
+    assert!(model.request(1).texts("assistant").is_empty());
+    sessions(&home, ["reset", "cli_default"]).exits(0);
+    assert!(home.path("sessions/cli_default.2.jsonl").exists());
+
+    // A crash between the two renames: the successor is there under its first name only.
+    fs::rename(home.path("sessions/cli_default.jsonl"), home.path("sessions/cli_default.jsonl.new")).unwrap();
+    home.agent(["-m", "third"]).exits(0).prints("Three.\n");
+    assert_eq!(home.session("cli_default").roles(), ["user", "assistant"]);
+    assert!(!home.path("sessions/cli_default.jsonl.new").exists());
+}
+
+#[test]
+fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
+    let home = Home::empty();
+    for name in ["a", "ab", "a_b", "a.1"] {
+        speak(&home, name);
+    }
+    sessions(&home, ["reset", "a"]).exits(0);
+    speak(&home, "a");
+    home.write("sessions/cli_a.jsonl.torn-1700000000000", "torn");
+    home.write("sessions/cli_a.jsonl.new", "left by a crash");
+    home.write("sessions/cli_a.notes", "the user's own");
+    sessions(&home, ["erase", "a"]).exits(2).prints("").fails_with_a_hint().says("--yes");
+    let run = sessions(&home, ["erase", "a", "--yes"]);
+    run.exits(0).is_quiet().prints("cli_a is erased (4 files)\n");
+    let mut left: Vec<String> = home.files().into_iter().filter(|file| file.starts_with("sessions/")).collect();
+    left.sort();
+    assert_eq!(
+        left,
+        ["sessions/cli_a%2E1.jsonl", "sessions/cli_a.notes", "sessions/cli_a_b.jsonl", "sessions/cli_ab.jsonl"]
+    );
+    sessions(&home, ["erase", "a", "--yes"]).exits(1).fails_with_a_hint();
+    sessions(&home, ["erase", "a.1", "-y"]).exits(0).prints("cli_a%2E1 is erased (1 file)\n");
+}
+
+#[test]
+fn on_a_terminal_erasing_is_asked_for() {
+    let home = Home::empty();
+    speak(&home, "default");
+    let erase = |answer: &str| home.bantam().on_a_terminal().stdin(answer).args(["sessions", "erase", "default"]).run();
+    let run = erase("\n");
+    run.exits(0);
+    assert!(run.stdout.contains("[y/N]") && run.stdout.contains("nothing was erased"), "{}", run.stdout);
+    assert!(home.path("sessions/cli_default.jsonl").exists());
+    erase("y\n").exits(0);
+    assert!(!home.path("sessions/cli_default.jsonl").exists());
+}
+
+#[test]
+fn a_key_is_never_taken_for_a_path() {
+    let home = Home::empty();
+    speak(&home, "default");
+    home.write("config.jsonl", "not a conversation");
+    for key in ["../config", "../sessions/cli_default", "/etc/passwd", "cli_default.jsonl", "", "*"] {
+        sessions(&home, ["erase", key, "--yes"]).exits(1).prints("");
+    }
+    assert!(home.path("config.jsonl").exists() && home.path("sessions/cli_default.jsonl").exists());
+    sessions(&home, ["show", "defalt"]).exits(1).says("did you mean default?");
+}
+
+#[test]
+fn a_conversation_in_use_is_neither_reset_nor_erased() {
+    let home = Home::empty();
+    speak(&home, "default");
+    let lock = fs::File::create(home.path("state/locks/cli_default.lock")).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let started = SystemTime::now();
+    let both = ["reset", "erase"].map(|verb| {
+        let yes = if verb == "erase" { &["--yes"][..] } else { &[] };
+        home.bantam().args(["sessions", verb, "default"]).args(yes).spawn()
+    });
+    for running in both {
+        running.finish().exits(7).prints("").fails_with_a_hint();
+    }
+    assert!(started.elapsed().unwrap().as_secs() >= 29);
+    assert!(home.path("sessions/cli_default.jsonl").exists());
+}

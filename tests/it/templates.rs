@@ -1,0 +1,60 @@
+//! `-t` and `-p`: questions that are asked often.
+
+use crate::harness::Home;
+use crate::model::{Model, Reply};
+
+const TRANSLATE: &str = "Translate into {{language}}, {{ tone }}:\n\n{{input}}\n";
+
+#[test]
+fn a_template_is_filled_with_its_parameters_and_the_text() {
+    let model = Model::scripted([Reply::text("Hallo.")]);
+    let home = Home::with(&model.config());
+    home.write("agent/prompts/translate.md", TRANSLATE);
+    let asked = home.bantam().args(["agent", "-t", "translate", "-p", "language=German", "-p", "tone={{input}}=x"]);
+    asked.stdin("Hello {{language}}\n").run().exits(0).prints("Hallo.\n");
+    let user = model.request(0).last("user");
+    assert!(user.contains("Translate into German, {{input}}=x:\n\nHello {{language}}"), "{user}");
+}
+
+#[test]
+fn a_template_without_a_place_for_the_text_stands_above_it_and_needs_none() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    home.write("agent/prompts/sum.md", "Sum this up.\n");
+    home.agent(["-t", "sum", "-m", "a long text"]).exits(0);
+    home.agent(["-t", "sum", "-s", "other"]).exits(0);
+    assert!(model.request(0).last("user").ends_with("\nSum this up.\n\na long text"));
+    assert!(model.request(1).last("user").trim_end().ends_with("\nSum this up."));
+}
+
+#[test]
+fn what_is_wrong_with_a_template_is_named_and_nothing_is_sent() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    home.write("agent/prompts/translate.md", TRANSLATE);
+    let wrong = |args: &[&str], says: &str| {
+        let run = home.bantam().arg("agent").args(args).run();
+        run.exits(2).prints("").fails_with_a_hint().says(says);
+    };
+    wrong(&["-t", "tranlsate", "-m", "x"], "did you mean -t translate?");
+    wrong(&["-t", "nothing-like-it", "-m", "x"], "translate");
+    wrong(&["-t", "../IDENTITY", "-m", "x"], "no template");
+    wrong(&["-t", "translate", "-p", "tone=a", "-m", "x"], "-p language=");
+    wrong(&["-t", "translate", "-p", "language=a", "-p", "tone=b"], "wants a text");
+    wrong(&["-t", "translate", "-p", "language=a", "-p", "tone=b", "-p", "langauge=c", "-m", "x"], "-p language=");
+    wrong(&["-t", "translate", "-p", "language", "-m", "x"], "-p key=value");
+    wrong(&["-p", "language=a", "-m", "x"], "-t");
+}
+
+#[test]
+fn a_new_conversation_has_a_key_of_its_own_and_tells_it() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    let answer = home.agent(["--new", "--json", "-m", "first"]).json();
+    let session = answer["session"].as_str().unwrap();
+    assert!(session.starts_with("cli_2"), "{session}");
+    assert!(home.path(&format!("sessions/{session}.jsonl")).is_file());
+    home.agent(["--new", "-v", "-m", "second"]).exits(0).says("bantam: session 2");
+    assert_eq!(model.request(1).texts("user").len(), 1);
+    home.agent(["--new", "-s", "x", "-m", "hi"]).exits(2).fails_with_a_hint();
+}

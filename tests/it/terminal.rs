@@ -1,0 +1,182 @@
+//! What a terminal shows while a turn runs, and what a pipe gets instead.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, merged, seen};
+use crate::model::{Model, Reply};
+
+const MARKDOWN: &str = "# Plants\n\n- **water** the `basil`\n- 2*3*4 litres\n\n```sh\nls *.txt\n```\nDone.";
+
+#[test]
+fn markdown_is_readable_on_a_terminal() {
+    let model = Model::scripted([Reply::text(MARKDOWN)]);
+    let home = Home::with(&model.config());
+    let run = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).run();
+    run.exits(0);
+    let shown = seen(&run.stdout);
+    assert!(
+        shown.ends_with("Plants\n\n• water the basil\n• 2*3*4 litres\n\n```sh\nls *.txt\n```\nDone.\n"),
+        "{shown:?}"
+    );
+    assert!(run.stdout.contains("\u{1b}[1mwater\u{1b}[0m"), "{:?}", run.stdout);
+    assert_eq!(home.session("cli_default").texts("assistant"), [MARKDOWN], "what is stored is what came");
+}
+
+#[test]
+fn a_pipe_gets_markdown_as_it_came() {
+    let model = Model::scripted([Reply::text(MARKDOWN)]);
+    let home = Home::with(&model.config());
+    let asked = home.bantam().args(["agent", "-m", "hi"]).env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
+    asked.run().exits(0).prints(&format!("{MARKDOWN}\n")).is_quiet();
+}
+
+#[test]
+fn no_color_and_a_dumb_terminal_get_no_escape_sequences() {
+    for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })), Reply::text(MARKDOWN)]);
+        let home = Home::with(&model.config());
+        let asked = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).env(name, value);
+        let run = asked.run();
+        run.exits(0);
+        assert!(!run.stdout.contains('\u{1b}'), "{name}={value}: {:?}", run.stdout);
+        let text = MARKDOWN.replace('\n', "\r\n");
+        assert!(run.stdout.ends_with(&format!("{text}\r\n")), "{name}={value}: {:?}", run.stdout);
+    }
+}
+
+#[test]
+fn what_a_model_says_cannot_steer_the_terminal() {
+    let model = Model::scripted([Reply::text("a\u{1b}]0;owned\u{7}b **c\u{1b}[2J** \u{9b}31md\re")]);
+    let home = Home::with(&model.config());
+    let run = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).run();
+    run.exits(0);
+    assert!(run.stdout.contains("a]0;ownedb \u{1b}[1mc[2J\u{1b}[0m 31mde"), "{:?}", run.stdout);
+    assert!(!run.stdout.contains(['\u{7}', '\u{9b}']), "{:?}", run.stdout);
+}
+
+#[test]
+fn each_piece_is_shown_before_the_answer_ends() {
+    let model = Model::scripted([Reply::text("First words, and **then** the rest.").held_after(2)]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).spawn();
+    running.wait_for_stdout("First wo");
+    model.release();
+    let run = running.finish();
+    assert_eq!(seen(&run.stdout).matches("First words, and then the rest.\n").count(), 1, "{:?}", run.stdout);
+}
+
+#[test]
+fn the_spinner_says_what_is_going_on_and_leaves_nothing_behind() {
+    let model = Model::scripted([Reply::text("Here.").held()]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(40).spawn();
+    running.wait_for_stdout("thinking");
+    model.release();
+    let run = running.finish();
+    run.exits(0);
+    let blank = format!("\r{:39}\rHere.\r\n", "");
+    assert!(run.stdout.ends_with(&blank), "erased before the answer: {:?}", run.stdout);
+}
+
+#[test]
+fn the_spinner_names_the_running_tool_and_fits_a_narrow_terminal() {
+    let command = "for i in $(seq 200); do test -e go && break; sleep 0.1; done";
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Gone.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let running = home.bantam().args(["agent", "-n", "-m", "go"]).on_a_clever_terminal(20).spawn();
+    running.wait_for_stdout(" 1 s");
+    home.write("workspace/go", "");
+    let run = running.finish();
+    run.exits(0);
+    let frames = run.stdout.split('\r').filter(|line| line.starts_with(['⠋', '⠙', '⠸', '⠴', '⠦', '⠧', '⠇', '⠏']));
+    let frames: Vec<&str> = frames.filter(|line| !line.contains("thinking")).collect();
+    assert!(frames.iter().any(|line| line.contains("exec for")), "{frames:?}");
+    assert!(frames.iter().all(|line| line.chars().count() < 20), "{frames:?}");
+    assert!(seen(&run.stdout).contains(command), "the notice is never cut: {:?}", run.stdout);
+}
+
+#[test]
+fn without_a_utf8_locale_everything_of_ours_is_ascii() {
+    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })), Reply::text("- **one**").held()]);
+    let home = Home::with(&model.config());
+    let asked = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).env("LC_ALL", "C");
+    let running = asked.spawn();
+    running.wait_for_stdout("thinking");
+    model.release();
+    let run = running.finish();
+    assert!(run.stdout.is_ascii(), "{:?}", run.stdout);
+    assert!(seen(&run.stdout).ends_with("- one\n"), "{:?}", run.stdout);
+}
+
+#[test]
+fn quiet_and_json_and_a_dumb_terminal_have_no_spinner() {
+    for args in [["-q", "-n"], ["--json", "-n"]] {
+        let model = Model::scripted([Reply::call("exec", &json!({ "command": "sleep 0.5" })), Reply::text("Here.")]);
+        let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+        let run = home.bantam().arg("agent").args(args).args(["-m", "hi"]).on_a_clever_terminal(80).run();
+        run.exits(0);
+        assert!(!run.stdout.contains("thinking"), "{:?}", run.stdout);
+    }
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": "sleep 0.5" })), Reply::text("Here.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let run = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).env("TERM", "dumb").run();
+    assert_eq!(seen(&run.stdout), "· exec sleep 0.5\nHere.\n");
+}
+
+#[test]
+fn a_notice_is_not_shown_in_the_middle_of_a_line() {
+    let first = Reply::call("list_dir", &json!({ "path": "." })).saying("Let me **look");
+    let model = Model::scripted([first, Reply::text("Nothing.")]);
+    let home = Home::with(&model.config());
+    let run = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).run();
+    let shown = seen(&run.stdout);
+    assert!(shown.contains("Let me **look\n· "), "{shown:?}");
+    assert!(shown.ends_with("\nNothing.\n"), "{shown:?}");
+}
+
+#[test]
+fn events_are_told_line_by_line_and_the_last_is_the_object_of_json() {
+    let model = Model::scripted([
+        Reply::call("list_dir", &json!({ "path": "." })).saying("Looking."),
+        Reply::text("Nothing is here.").held_after(2),
+    ]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "--events", "-m", "hi"]).spawn();
+    // Before the answer has ended.
+    running.wait_for_stdout("Nothing ");
+    model.release();
+    let run = running.finish();
+    run.exits(0).is_quiet();
+    let lines: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let mut names: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
+    names.retain(|name| *name != "trace");
+    names.dedup();
+    assert_eq!(names, ["delta", "deltas_void", "tool_started", "tool_finished", "delta"]);
+    let said = lines.iter().filter(|line| line["event"] == "delta").filter_map(|line| line["text"].as_str());
+    assert_eq!(said.collect::<String>(), "Looking.Nothing is here.");
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (&last["ok"], &last["output"], &last["event"]),
+        (&json!(true), &json!("Nothing is here."), &Value::Null)
+    );
+}
+
+#[test]
+fn events_end_with_the_object_on_failure_too() {
+    let model = Model::scripted([Reply::error(401, "no such key")]);
+    let home = Home::with(&model.config());
+    let run = home.agent(["--events", "-m", "hi"]);
+    run.exits(4).fails_with_a_hint();
+    let last: Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["ok"], &last["error"]["kind"]), (&json!(false), &json!("auth")));
+    let run = home.agent(["--events", "-m", ""]);
+    assert_eq!(run.exits(2).json()["error"]["kind"], "usage");
+    home.agent(["--events", "--json", "-m", "hi"]).exits(2).fails_with_a_hint();
+}
+
+#[test]
+fn a_closed_standard_error_changes_nothing() {
+    let model = Model::scripted([Reply::text("Here.")]);
+    let home = Home::with(&model.config());
+    home.bantam().args(["agent", "-v", "-m", "hi"]).closed_stderr().run().exits(0).prints("Here.\n");
+}

@@ -1,0 +1,120 @@
+//! When a command is over, everything it started is gone: at its own end, when its time is up, when the user stops the
+//! turn, and when the program itself is killed.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::arena;
+use crate::attack::{Attack, Effect, sh};
+use crate::fight::{ended, start};
+use crate::harness::{merged, until};
+use crate::kernel::Rule;
+use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter};
+use crate::model::{Model, Reply};
+use crate::scene::{Disk, Scene, new_name};
+
+/// Every way to be left behind. Each leaves one process with the marker, and the command goes on until it is let go.
+const CROWD: Attack = sh(
+    "CROWD",
+    "everything that could be left behind",
+    Effect::Alive,
+    r#"
+sleep "$1" &
+nohup sleep "$1" >/dev/null 2>&1 &
+setsid sleep "$1" </dev/null >/dev/null 2>&1 &
+( setsid sh -c 'sleep "$0" </dev/null >/dev/null 2>&1 & exit 0' "$1" & )
+( trap '' HUP INT TERM QUIT; setsid sleep "$1" & )
+sleep "$1" & kill -STOP $!
+until [ -e let-go ]; do :; done
+"#,
+);
+/// How many it leaves, and the shell itself.
+const MANY: usize = 7;
+
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    OfItself,
+    Timeout,
+    Stopped,
+    Killed,
+}
+
+fn all_end(starter: Starter, rules: &'static [&'static [Rule]], end: End) {
+    let ground = starter.ground(rules);
+    arena::enter(ground.owner, "nothing", |arena| {
+        let slot: Arc<Mutex<Option<Arc<Scene>>>> = Arc::default();
+        // Who was alive when the model was told the result.
+        let left: Arc<Mutex<Option<Vec<u32>>>> = Arc::default();
+        let model = {
+            let (slot, left) = (Arc::clone(&slot), Arc::clone(&left));
+            Model::answering(move |_, number| {
+                let scene = slot.lock().unwrap().clone().unwrap();
+                if number > 0 {
+                    *left.lock().unwrap() = Some(scene.alive(&CROWD));
+                    return Reply::text("Done.");
+                }
+                let command = CROWD.command(scene.marker(&CROWD));
+                Reply::call("exec", &json!({ "command": command, "timeout": if end == End::Timeout { 3 } else { 60 } }))
+            })
+        };
+        let config = merged(model.config(), &json!({}));
+        let scene = Arc::new(Scene::new(arena, new_name(), ground.owner, &[CROWD], &config, Disk::Shared));
+        fs::write(scene.workspace().join(CROWD.file()), CROWD.text()).unwrap();
+        scene.prepare(&[CROWD]);
+        scene.count_processes_of(&CROWD);
+        let mut slot = slot.lock().unwrap();
+        let mut child = start(arena, &scene, ground);
+        *slot = Some(Arc::clone(&scene));
+        drop(slot);
+        until("the crowd is there", || scene.most_processes_of(&CROWD) >= MANY);
+        let signal = |signal| kill_process(Pid::from_child(&child), signal).unwrap();
+        match end {
+            End::OfItself => fs::write(scene.workspace().join("let-go"), "").unwrap(),
+            End::Timeout => {}
+            End::Stopped => signal(Signal::INT),
+            End::Killed => signal(Signal::KILL),
+        }
+        let (status, stderr) = ended(&mut child);
+        let told = left.lock().unwrap().take();
+        match end {
+            End::OfItself | End::Timeout => {
+                let told = told.unwrap_or_else(|| panic!("the model was never told: {status:?} {stderr}"));
+                assert!(told.is_empty(), "alive when the result was told: {told:?}");
+            }
+            End::Stopped => assert_eq!(scene.alive(&CROWD), [0; 0], "alive after the stop"),
+            End::Killed => {}
+        }
+        // Nobody is left to wait for when the program itself is killed: its hands notice, and it takes them a moment.
+        until("all have ended", || scene.alive(&CROWD).is_empty());
+        scene.agent.store(0, Ordering::Relaxed);
+    });
+}
+
+/// Every end, by every way of holding it.
+fn on(starter: Starter, rules: &'static [&'static [Rule]]) {
+    for end in [End::OfItself, End::Timeout, End::Stopped, End::Killed] {
+        all_end(starter, rules, end);
+    }
+}
+
+#[test]
+fn nothing_survives_namespaces() {
+    on(Starter::Root, &[NO_LANDLOCK]);
+    on(Starter::User, &[NO_LANDLOCK]);
+}
+
+#[test]
+fn nothing_survives_landlock() {
+    on(Starter::Root, &[NO_NAMESPACES]);
+    on(Starter::User, &[NO_NAMESPACES]);
+}
+
+#[test]
+fn nothing_survives_both() {
+    on(Starter::Root, &[]);
+    on(Starter::User, &[]);
+}

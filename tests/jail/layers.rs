@@ -1,0 +1,96 @@
+//! Each layer of the jail carries weight: where the kernel only pretends to put it up, an attack succeeds that it had
+//! stopped, or the program notices and runs nothing.
+
+use serde_json::json;
+
+use crate::attack::Attack;
+use crate::fight::{Outcome, jailed};
+use crate::kernel::{Rule, When};
+use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
+use crate::scene::Disk;
+
+/// What shows that a layer is gone.
+enum Then {
+    /// This attack succeeds.
+    Escapes(&'static str),
+    /// Nothing runs at all.
+    Refused,
+}
+use Then::{Escapes, Refused};
+
+/// Limits are only asked for when there is no new one.
+const NO_LIMITS: &[Rule] = &[Rule(libc::SYS_prlimit64, When::Has(2, u32::MAX), 0)];
+
+const PR_SET_DUMPABLE: u32 = 4;
+const PR_CAPBSET_DROP: u32 = 24;
+const PR_SET_CHILD_SUBREAPER: u32 = 36;
+const PR_SET_NO_NEW_PRIVS: u32 = 38;
+
+const fn pretended(call: libc::c_long) -> Rule {
+    Rule(call, When::Always, 0)
+}
+
+const fn pretended_prctl(option: u32) -> Rule {
+    Rule(libc::SYS_prctl, When::Is(0, option), 0)
+}
+
+/// A layer, who starts the program, what the kernel lacks (so that no other layer stands behind this one), what it
+/// pretends to do, and what shows.
+type Case = (&'static str, Starter, &'static [&'static [Rule]], Then);
+
+const LAYERS: &[Case] = &[
+    ("the new root", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_pivot_root)]], Escapes("R01")),
+    ("read-only system trees", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_mount_setattr)]], Escapes("W23")),
+    (
+        "read-only switches in /proc",
+        Starter::Root,
+        &[NO_LANDLOCK, &[pretended(libc::SYS_mount_setattr)]],
+        Escapes("S06"),
+    ),
+    ("Landlock", Starter::User, &[NO_NAMESPACES, &[pretended(libc::SYS_landlock_restrict_self)]], Escapes("R01")),
+    ("the filter, beside namespaces", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_seccomp)]], Escapes("S02")),
+    ("the filter, beside Landlock", Starter::User, &[NO_NAMESPACES, &[pretended(libc::SYS_seccomp)]], Escapes("N03")),
+    (
+        "no capabilities",
+        Starter::Root,
+        &[NO_NAMESPACES, &[pretended(libc::SYS_capset), pretended_prctl(PR_CAPBSET_DROP)]],
+        Escapes("P18"),
+    ),
+    ("no new privileges", Starter::User, &[NO_LANDLOCK, &[pretended_prctl(PR_SET_NO_NEW_PRIVS)]], Refused),
+    (
+        "no new privileges and the filter",
+        Starter::User,
+        &[&[pretended_prctl(PR_SET_NO_NEW_PRIVS), pretended(libc::SYS_seccomp)], NO_NAMESPACES],
+        Refused,
+    ),
+    ("not dumpable", Starter::User, &[NO_LANDLOCK, &[pretended_prctl(PR_SET_DUMPABLE)]], Escapes("P17")),
+    ("the reaper", Starter::User, &[NO_NAMESPACES, &[pretended_prctl(PR_SET_CHILD_SUBREAPER)]], Escapes("P05")),
+    ("closed descriptors", Starter::User, &[&[pretended(libc::SYS_close_range)]], Escapes("E05")),
+    ("the limit on memory", Starter::User, &[NO_LIMITS], Escapes("D02")),
+    ("the limit on files", Starter::User, &[NO_LIMITS], Escapes("D03")),
+    ("the limit on processes", Starter::User, &[NO_LIMITS], Escapes("D01")),
+];
+
+#[test]
+fn each_layer_alone_stops_an_attack() {
+    let mut bad = Vec::new();
+    for (layer, starter, rules, then) in LAYERS {
+        let id = match then {
+            Escapes(id) => *id,
+            Refused => "W01",
+        };
+        let attack: Vec<Attack> = attacks().into_iter().filter(|attack| attack.id == id).collect();
+        let fought = jailed(starter.ground(rules), &attack, &json!({}), Disk::Shared);
+        let result = &fought.results[id];
+        let wanted = match then {
+            Escapes(_) => Outcome::Escaped,
+            Refused => Outcome::NotBegun,
+        };
+        let said = format!("without {layer}: {id} {:?}", result.outcome);
+        eprintln!("{said}");
+        if result.outcome != wanted {
+            bad.push(format!("{said}, told {:?}, {:?} {}", result.told, fought.status, fought.stderr));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}

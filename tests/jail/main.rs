@@ -1,0 +1,34 @@
+//! The proof that the jail holds: attacks run through the real program and its real `exec`, on the kernel as it is and
+//! with mechanisms taken away.
+//!
+//! Every attack is judged by its effect, and has to succeed bare in the same run; one that does not proves nothing and
+//! fails the test. See [`attack`] for what an attack is, [`arena`] for where it is fought, [`matrix`] for the outcome.
+
+#![allow(clippy::unwrap_used)]
+
+// Shared with the other tests, which use the rest of them.
+#[allow(dead_code)]
+#[path = "../it/harness.rs"]
+mod harness;
+#[allow(dead_code)]
+#[path = "../it/model.rs"]
+mod model;
+#[allow(dead_code)]
+#[path = "../it/stored.rs"]
+mod stored;
+#[allow(dead_code)]
+#[path = "../it/system.rs"]
+mod system;
+
+mod arena;
+mod attack;
+mod ends;
+mod fight;
+mod files;
+mod kernel;
+mod layers;
+mod matrix;
+mod reach;
+mod refusal;
+mod scene;
+mod terminal;

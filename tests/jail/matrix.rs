@@ -1,0 +1,290 @@
+//! Every attack on every ground, as a table.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::{Mutex, OnceLock};
+
+use serde_json::json;
+
+use crate::attack::{Attack, Who};
+use crate::fight::{Fought, Ground, Outcome, Results, bare, jailed};
+use crate::harness::unique;
+use crate::kernel::{Rule, When, landlock_version};
+use crate::scene::Disk;
+use crate::{files, reach};
+
+const EPERM: i32 = libc::EPERM;
+const ENOSYS: i32 = libc::ENOSYS;
+
+/// Every kind of namespace that `clone` and `unshare` make.
+const NEW: u32 = 0x7e02_0000;
+
+/// As where namespaces are forbidden.
+pub const NO_NAMESPACES: &[Rule] = &[
+    Rule(libc::SYS_unshare, When::Has(0, NEW), EPERM),
+    Rule(libc::SYS_clone, When::Has(0, NEW), EPERM),
+    // Its flags are in memory, where a filter cannot look. The C library then uses clone.
+    Rule(libc::SYS_clone3, When::Always, ENOSYS),
+];
+
+/// As on a kernel built without Landlock.
+pub const NO_LANDLOCK: &[Rule] = &[
+    Rule(libc::SYS_landlock_create_ruleset, When::Always, ENOSYS),
+    Rule(libc::SYS_landlock_add_rule, When::Always, ENOSYS),
+    Rule(libc::SYS_landlock_restrict_self, When::Always, ENOSYS),
+];
+
+/// Who starts the program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Starter {
+    /// Root, who also owns the workspace.
+    Root,
+    /// Root, and the workspace is a user's.
+    RootForUser,
+    User,
+}
+
+impl Starter {
+    /// The user that the commands are, seen from outside: a new one for each arena, because the kernel counts the
+    /// processes of a user wherever they are. No machine has these users.
+    pub fn ground(self, rules: &'static [&'static [Rule]]) -> Ground {
+        let user = 61_000 + u32::try_from(unique()).unwrap();
+        match self {
+            Self::Root => Ground { uid: 0, owner: 0, rules, landlock: None },
+            Self::RootForUser => Ground { uid: 0, owner: user, rules, landlock: None },
+            Self::User => Ground { uid: user, owner: user, rules, landlock: None },
+        }
+    }
+}
+
+/// A name, who starts the program, what the kernel lacks, and the version of Landlock that it tells.
+type Conditions = (&'static str, Starter, &'static [&'static [Rule]], Option<i64>);
+
+/// The table's columns.
+const COLUMNS: [Conditions; 11] = [
+    ("root: namespaces", Starter::Root, &[NO_LANDLOCK], None),
+    ("root: Landlock", Starter::Root, &[NO_NAMESPACES], None),
+    ("root: both", Starter::Root, &[], None),
+    ("root for a user: namespaces", Starter::RootForUser, &[NO_LANDLOCK], None),
+    ("root for a user: Landlock", Starter::RootForUser, &[NO_NAMESPACES], None),
+    ("root for a user: both", Starter::RootForUser, &[], None),
+    ("user: namespaces", Starter::User, &[NO_LANDLOCK], None),
+    ("user: Landlock", Starter::User, &[NO_NAMESPACES], None),
+    ("user: both", Starter::User, &[], None),
+    // Ubuntu 24.04, which restricts user namespaces, has version 4; 3 is the oldest that bantam takes.
+    ("user: Landlock 4", Starter::User, &[NO_NAMESPACES], Some(4)),
+    ("user: Landlock 3", Starter::User, &[NO_NAMESPACES], Some(3)),
+];
+
+/// All attacks, in the order of the table's rows.
+pub fn attacks() -> Vec<Attack> {
+    let tables = [
+        files::READ,
+        files::SECRETS,
+        files::WRITE,
+        reach::NETWORK,
+        reach::PROCESSES,
+        reach::RESOURCES,
+        reach::PRIVILEGE,
+    ];
+    let disk = files::DISK.iter().map(|(_, attack)| *attack);
+    tables.concat().into_iter().chain(disk).collect()
+}
+
+/// Lets all attacks run by `fight`: those on the disk each by itself, for each has a disk of its own.
+fn all(mut fight: impl FnMut(&[Attack], Disk) -> Results) -> Results {
+    let on_disks: Vec<&str> = files::DISK.iter().map(|(_, attack)| attack.id).collect();
+    let others: Vec<Attack> = attacks().into_iter().filter(|attack| !on_disks.contains(&attack.id)).collect();
+    let mut results = fight(&others, Disk::Shared);
+    for (options, attack) in files::DISK {
+        results.extend(fight(&[*attack], Disk::OfItsOwn(options)));
+    }
+    results
+}
+
+/// What the attacks do bare, as root or as a user. Found out once.
+fn baseline(starter: Starter) -> &'static Results {
+    static BARE: [OnceLock<Results>; 2] = [OnceLock::new(), OnceLock::new()];
+    // Who serves a user commands what the user may: that is the measure.
+    let as_root = starter == Starter::Root;
+    let user = if as_root { Starter::Root } else { Starter::User };
+    BARE[usize::from(as_root)].get_or_init(|| all(|attacks, disk| bare(user.ground(&[]).uid, attacks, disk)))
+}
+
+/// One cell of the table.
+fn cell(attack: &Attack, starter: Starter, fought: &Results) -> &'static str {
+    if starter != Starter::Root && attack.who == Who::Root {
+        return "needs root";
+    }
+    if baseline(starter)[attack.id].outcome != Outcome::Escaped {
+        return "inconclusive";
+    }
+    match fought[attack.id].outcome {
+        Outcome::Stopped => "stopped",
+        Outcome::Escaped => "**ESCAPED**",
+        Outcome::NotBegun => "inconclusive",
+    }
+}
+
+type Column = BTreeMap<&'static str, &'static str>;
+
+/// The columns that are there already; the last one to come prints the table.
+static DONE: Mutex<BTreeMap<usize, Column>> = Mutex::new(BTreeMap::new());
+
+fn table(columns: &BTreeMap<usize, Column>) -> String {
+    let mut text = String::from("\n| attack | |");
+    for n in columns.keys() {
+        write!(text, " {} |", COLUMNS[*n].0).unwrap();
+    }
+    text.push_str("\n|---|---|");
+    text.push_str(&"---|".repeat(columns.len()));
+    for attack in attacks() {
+        write!(text, "\n| {} | {} |", attack.id, attack.what).unwrap();
+        for cells in columns.values() {
+            write!(text, " {} |", cells[attack.id]).unwrap();
+        }
+    }
+    text.push_str("\n| | stopped |");
+    for cells in columns.values() {
+        let stopped = cells.values().filter(|cell| **cell == "stopped").count();
+        let counted = cells.values().filter(|cell| **cell != "needs root").count();
+        write!(text, " {stopped} of {counted} |").unwrap();
+    }
+    text.push_str("\n\nNot in the table:\n");
+    for (what, why) in LEFT_OUT {
+        writeln!(text, "- {what}: {why}").unwrap();
+    }
+    text
+}
+
+/// Attacks that have no row, and why.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("S07, running a program that was dropped into the workspace", "by design: it runs in the jail like any other"),
+    ("W13, the hook itself", "by design it can be written; the row shows that it reaches nothing when it runs"),
+    (
+        "setting the clock (half of S03), kill -9 -1 (P02)",
+        "a bare run would hurt the machine; P02 sends a signal that is ignored",
+    ),
+    ("writing to a disk, sysrq and core_pattern (S05, S06)", "opened or read one byte of, never written"),
+    ("systemd-run, at, crontab", "need a running service; they speak to it by a socket (N06) or a file (W05)"),
+    (
+        "passing a descriptor over a socket",
+        "takes a helper outside who hands it out; a socket outside is not reached (N06)",
+    ),
+    ("running a program from memory", "crosses no boundary: it runs in the jail like any other"),
+];
+
+#[track_caller]
+fn holds_on(column: usize) {
+    let (name, starter, rules, landlock) = COLUMNS[column];
+    if !rules.contains(&NO_LANDLOCK) {
+        let version = landlock_version();
+        assert!(version >= 3, "this kernel has Landlock {version}, so \"{name}\" cannot be shown on it: 3 is needed");
+    }
+    let attacks = attacks();
+    let mut end = String::new();
+    let results = all(|attacks, disk| {
+        let ground = Ground { landlock, ..starter.ground(rules) };
+        let Fought { results, status, stderr } = jailed(ground, attacks, &json!({}), disk);
+        writeln!(end, "bantam ended with {status:?} and said: {stderr}").unwrap();
+        results
+    });
+    let cells: Column = attacks.iter().map(|attack| (attack.id, cell(attack, starter, &results))).collect();
+    let mut bad = String::new();
+    for attack in attacks.iter().filter(|attack| !["stopped", "needs root"].contains(&cells[attack.id])) {
+        let bare = baseline(starter).get(attack.id).map(|bare| (bare.outcome.clone(), first(&bare.told)));
+        let told = first(&results[attack.id].told);
+        writeln!(bad, "{} {}: {} (told {told:?}; bare: {bare:?})", attack.id, attack.what, cells[attack.id]).unwrap();
+    }
+    let mut done = DONE.lock().unwrap();
+    done.insert(column, cells);
+    if done.len() == COLUMNS.len() {
+        // Past the capture of test output: the table is what this suite is for.
+        std::io::stderr().write_all(table(&done).as_bytes()).unwrap();
+    }
+    drop(done);
+    assert!(bad.is_empty(), "{name}:\n{bad}{end}");
+}
+
+/// As much of what was told as fits a line or two.
+fn first(told: &str) -> String {
+    told.chars().take(300).collect()
+}
+
+#[test]
+fn root_with_namespaces_only() {
+    holds_on(0);
+}
+
+#[test]
+fn root_with_landlock_only() {
+    holds_on(1);
+}
+
+#[test]
+fn root_with_both() {
+    holds_on(2);
+}
+
+#[test]
+fn root_for_a_user_with_namespaces_only() {
+    holds_on(3);
+}
+
+#[test]
+fn root_for_a_user_with_landlock_only() {
+    holds_on(4);
+}
+
+#[test]
+fn root_for_a_user_with_both() {
+    holds_on(5);
+}
+
+#[test]
+fn a_user_with_namespaces_only() {
+    holds_on(6);
+}
+
+#[test]
+fn a_user_with_landlock_only() {
+    holds_on(7);
+}
+
+#[test]
+fn a_user_with_both() {
+    holds_on(8);
+}
+
+#[test]
+fn a_user_with_an_older_landlock_only() {
+    holds_on(9);
+}
+
+#[test]
+fn a_user_with_the_oldest_landlock_only() {
+    holds_on(10);
+}
+
+/// What is not stopped by a jail but by how a command is started and ended, and so by `"sandbox": "off"` as well: a clean
+/// environment, no descriptors, nothing on standard input, limits, output cut and cleaned, everything ended, no new
+/// privileges; and killing the agent, which does not come to its turn once the workspace is moved away.
+const WITHOUT_A_JAIL: &[&str] = &[
+    "E01", "E05", "P01", "P05", "P06", "P07", "P11", "P12", "P13", "P17", "D02", "D04", "D05", "D06", "D07", "D08",
+    "D09", "D10", "D13", "D14", "D15", "S01",
+];
+
+/// The oracle itself: where exec runs without a jail, the same attacks through the same program show as escapes.
+#[test]
+fn without_a_jail_the_same_attacks_through_the_same_program_escape() {
+    let config = json!({ "tools": { "exec": { "sandbox": "off" } } });
+    let results = all(|attacks, disk| jailed(Starter::User.ground(&[]), attacks, &config, disk).results);
+    let missed: Vec<&str> = attacks()
+        .iter()
+        .filter(|attack| attack.who == Who::Anybody && !WITHOUT_A_JAIL.contains(&attack.id))
+        .filter(|attack| results[attack.id].outcome != Outcome::Escaped)
+        .map(|attack| attack.id)
+        .collect();
+    assert!(missed.is_empty(), "not seen to escape, though nothing holds them: {missed:?}");
+}

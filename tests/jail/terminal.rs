@@ -1,0 +1,89 @@
+//! A command cannot type into the terminal that its agent was started from.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+
+use crate::arena::{self, Arena};
+use crate::attack::{Attack, Effect, python};
+use crate::harness::merged;
+use crate::kernel::{Birth, born};
+use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter};
+use crate::model::{Model, Reply};
+use crate::scene::{Disk, Scene, new_name};
+
+const TYPE: Attack = python(
+    "TYPE",
+    "keys pushed into the terminal's input",
+    Effect::Got,
+    r#"
+import fcntl
+fds = [0, 1, 2]
+try:
+    fds.append(os.open("/dev/tty", os.O_RDWR))
+except OSError as error:
+    print(error)
+for fd in fds:
+    for key in b"injected\n":
+        try:
+            fcntl.ioctl(fd, 0x5412, bytes([key]))
+        except OSError as error:
+            print(error)
+            break
+"#,
+);
+
+/// What a terminal shows on which this line runs. What is typed into it is echoed.
+fn shown(arena: &Arena, scene: &Scene, line: &str, birth: Birth) -> String {
+    let mut script = Command::new("script");
+    script.args(["-qec", line, "/dev/null"]).current_dir(scene.workspace());
+    script.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("BANTAM_HOME", scene.home());
+    script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    born(&mut script, birth);
+    let mut child = arena.spawn(script);
+    let mut text = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut text).unwrap();
+    child.wait().unwrap();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+#[test]
+fn a_command_cannot_type_into_the_agents_terminal() {
+    for starter in [Starter::Root, Starter::User] {
+        for rules in [&[NO_LANDLOCK][..], &[NO_NAMESPACES], &[]] {
+            let ground = starter.ground(rules);
+            arena::enter(ground.owner, "nothing", |arena| {
+                let slot: Arc<Mutex<Option<Arc<Scene>>>> = Arc::default();
+                let model = {
+                    let slot = Arc::clone(&slot);
+                    Model::answering(move |_, number| {
+                        let scene = slot.lock().unwrap().clone().unwrap();
+                        let command = TYPE.command(scene.marker(&TYPE));
+                        if number == 0 {
+                            Reply::call("exec", &json!({ "command": command }))
+                        } else {
+                            Reply::text("Done.")
+                        }
+                    })
+                };
+                let config = merged(model.config(), &json!({}));
+                let scene = Arc::new(Scene::new(arena, new_name(), ground.owner, &[TYPE], &config, Disk::Shared));
+                std::fs::write(scene.workspace().join(TYPE.file()), TYPE.text()).unwrap();
+                scene.agent.store(1, Ordering::Relaxed);
+                scene.prepare(&[TYPE]);
+                *slot.lock().unwrap() = Some(Arc::clone(&scene));
+                let bare = shown(arena, &scene, &TYPE.command(scene.marker(&TYPE)), Birth::of(ground.owner));
+                assert!(bare.contains("injected"), "inconclusive: bare, nothing was typed either: {bare}");
+                std::fs::remove_file(scene.workspace().join("ran-TYPE")).unwrap();
+                let line = format!("{} agent -n -m x", env!("CARGO_BIN_EXE_bantam"));
+                let birth = Birth { rules: ground.rules, ..Birth::of(ground.uid) };
+                let jailed = shown(arena, &scene, &line, birth);
+                assert!(scene.has_begun(&TYPE), "inconclusive: it never ran: {jailed}");
+                assert!(!jailed.contains("injected"), "typed into the agent's terminal: {jailed}");
+            });
+        }
+    }
+}
