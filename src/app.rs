@@ -1,32 +1,28 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
+mod models;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::agent::context::Prompt;
 use crate::agent::{Agent, Limits};
-use crate::cancel::Cancel;
-use crate::config::vendors::Protocol;
-use crate::config::{Choice, Config, Env, Model, keys};
+use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::guard::Guard;
 use crate::hands::wire::Setup;
 use crate::hands::{Hands, Way};
-use crate::http::{Client, Outgoing, Part, Settings};
 use crate::paths::Home;
-use crate::provider::demo::Demo;
-use crate::provider::openai::OpenAi;
-use crate::provider::{Provider, Retry};
-use crate::secret::{Redactor, Secret};
+use crate::provider::lineup::Retry;
+use crate::secret::Redactor;
 use crate::session::{Files, Memory};
 use crate::template;
 use crate::tool::Tool;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
 use crate::tool::think::Think;
+pub use models::lineup;
 
 /// Where conversations are kept.
 #[derive(Clone)]
@@ -76,15 +72,15 @@ pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
 pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
-    let mut secrets = config.secrets(env);
-    let provider = provider(parts, &mut notices, &mut secrets)?;
+    let redactor = Redactor::new(config.secrets(env));
+    let lineup = lineup(parts, &redactor, &mut notices)?;
     let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
-        .boxed_provider(provider)
+        .lineup(lineup)
         .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
         .tools(tools(&hands, config, env))
-        .redactor(Redactor::new(secrets))
+        .redactor(redactor)
         .stream(parts.stream)
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,
@@ -141,71 +137,6 @@ pub fn tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool
         tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
     }
     tools
-}
-
-/// The model that answers. `notices` gets what its user should know about the choice, `secrets` the key, so that it can be
-/// struck wherever it turns up.
-///
-/// # Errors
-/// No model can be chosen, or its key cannot be had.
-pub fn provider(parts: &Parts, notices: &mut Vec<String>, secrets: &mut Vec<Secret>) -> Result<Box<dyn Provider>> {
-    let chosen = match parts.config.choose_model(parts.env)? {
-        Choice::Model(model) => Some(*model),
-        Choice::Nothing if parts.configured => {
-            return Err(Error::config("choosing the model: no model is configured and no key was found").hint(
-                "export OPENROUTER_API_KEY=... (or another vendor's), or set agents.defaults.model_name in config.json",
-            ));
-        }
-        Choice::Nothing => match local_model() {
-            Some(id) => {
-                notices.push(format!("no key is set: asking {id} of the Ollama on this machine"));
-                Some(parts.config.named(&format!("ollama/{id}"), parts.env)?)
-            }
-            None => {
-                notices.push(
-                    "no key is set, so the built-in demo answers; for a real model: export OPENROUTER_API_KEY=..."
-                        .to_owned(),
-                );
-                None
-            }
-        },
-    };
-    Ok(match chosen {
-        Some(model) if model.protocol == Protocol::OpenAi => Box::new(openai(model, parts, secrets)?),
-        Some(_) | None => Box::new(Demo),
-    })
-}
-
-/// `secrets` gets the key, so that it can be struck wherever it turns up.
-fn openai(mut model: Model, parts: &Parts, secrets: &mut Vec<Secret>) -> Result<OpenAi> {
-    if let Some(written) = &model.key {
-        let key = keys::resolve(written, parts.env, &parts.home.config())?;
-        secrets.push(key.clone());
-        model.key = Some(key);
-    }
-    Ok(OpenAi::new(model, parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from)))
-}
-
-/// How long an Ollama on this machine has to answer: it has the list ready.
-const LOCAL: Duration = Duration::from_millis(500);
-
-/// The first model of an Ollama that answers on this machine.
-fn local_model() -> Option<String> {
-    let cancel = Cancel::new(Some(LOCAL));
-    let url = "http://localhost:11434/api/tags".to_owned();
-    let request = Outgoing { url, headers: Vec::new(), json: None };
-    let mut exchange = Client::new(Settings::default()).send(request, &cancel).ok()?;
-    let mut body = Vec::new();
-    loop {
-        match exchange.next(LOCAL).ok()? {
-            Part::Head(head) if head.status == 200 => {}
-            Part::Head(_) => return None,
-            Part::Body(piece) => body.extend_from_slice(&piece),
-            Part::End => break,
-        }
-    }
-    let tags: Value = serde_json::from_slice(&body).ok()?;
-    Some(tags.get("models")?.get(0)?.get("name")?.as_str()?.to_owned())
 }
 
 /// Where the agent works, absolute.

@@ -20,7 +20,7 @@ use crate::secret::Secret;
 /// How requests leave this machine.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// Empty: as the environment says.
+    /// Empty: none.
     pub proxy: String,
     /// A bundle of certificates to trust instead of those compiled in (`SSL_CERT_FILE`).
     pub ca_file: Option<PathBuf>,
@@ -247,13 +247,23 @@ fn agent(settings: &Settings) -> Result<Agent> {
         .input_buffer_size(16 << 10)
         .output_buffer_size(8 << 10)
         .user_agent(concat!("bantam/", env!("CARGO_PKG_VERSION")));
-    if !settings.proxy.is_empty() {
-        let proxy = Proxy::new(&settings.proxy)
-            .map_err(|_| Error::config("the proxy's address is not one").hint("write it as http://HOST:PORT"))?;
-        config = config.proxy(Some(proxy));
-    }
+    // Set in every case: ureq would look into the environment by itself, with rules of its own.
+    config = config.proxy(match settings.proxy.as_str() {
+        "" => None,
+        // The address may hold a password, so it is not shown.
+        socks if socks.starts_with("socks") => {
+            return Err(Error::config("proxies of the socks kind are not built in").hint("use one of http://HOST:PORT"));
+        }
+        address => Some(
+            Proxy::new(address)
+                .map_err(|_| Error::config("the proxy's address is not one").hint("write it as http://HOST:PORT"))?,
+        ),
+    });
     if let Some(path) = &settings.ca_file {
-        let pem = fs_err::read(path).doing("reading the certificates that SSL_CERT_FILE names")?;
+        let pem = fs_err::read(path).map_err(|e| {
+            Error::config(format!("reading the certificates that SSL_CERT_FILE names: {e}"))
+                .hint("unset SSL_CERT_FILE, or point it at a PEM bundle")
+        })?;
         let roots: Vec<Certificate<'static>> = ureq::tls::parse_pem(&pem)
             .filter_map(|item| match item {
                 Ok(PemItem::Certificate(certificate)) => Some(certificate),

@@ -11,9 +11,9 @@
 //! | 4 | [`gateway`] | the dispatcher, one worker for each conversation |
 //! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), the builder |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `kernel`, `jail`), and does the jail hold (`canary`) |
-//! | 2 | [`provider`] | asking a model: retry (`mod`), the OpenAI API (`openai`, `replies`, `stream`, `errors`), the `demo` |
+//! | 2 | [`provider`] | asking a model: who and when again (`lineup`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
-//! | 1 | [`config`] | the table of settings, its four layers, vendors and the choice of a model |
+//! | 1 | [`config`] | the table of settings, its four layers, other programs' files (`foreign`, `shapes`, `routes`), vendors and the choice of a model |
 //! | 1 | [`http`] | the one maker of HTTP requests |
 //! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
 //! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
@@ -28,7 +28,7 @@
 //!   workspace, a job in `hands/wire.rs` and its work in `hands/`; one that works on files needs no more than that and a
 //!   row of the table in `tool/files.rs`.
 //! - **A provider**: a file in `provider/` that implements [`provider::Provider`], a protocol and its vendors in
-//!   `config/vendors.rs`, and one arm in `app::provider`. A vendor that speaks the OpenAI API is one line of that table.
+//!   `config/vendors.rs`, and one arm in `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to [`gateway::serve`] by a command in `cli/`.
 //! - **A setting**: a line in `config/table.rs` and a field in `config/mod.rs`.
 //! - **A command**: a file in `cli/` and a line in its table.

@@ -1,5 +1,7 @@
 //! Secrets: a type that cannot be printed, and the redactor that strikes known secrets from text.
 
+use std::sync::{Arc, PoisonError, RwLock};
+
 use serde::{Deserialize, Deserializer};
 
 /// A key or token. It has no `Debug` and no `Display`, so that it cannot end up in a log or an error by accident.
@@ -53,26 +55,35 @@ const SHAPES: [(&str, usize); 14] = [
     ("hf_", 30),
 ];
 
-/// Strikes secrets from what tools say before a model, a session or a log sees it.
+/// Strikes secrets from what tools say before a model, a session or a log sees it. Clones know the same secrets.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    known: Vec<Secret>,
+    /// The longest first, so that a secret that contains another is struck whole.
+    known: Arc<RwLock<Vec<Secret>>>,
 }
 
 impl Redactor {
     #[must_use]
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
-        let mut known: Vec<Secret> = secrets.into_iter().filter(|s| s.0.len() >= SHORTEST).collect();
-        // The longest first, so that a secret that contains another is struck whole.
-        known.sort_by_key(|s| std::cmp::Reverse(s.0.len()));
-        Self { known }
+        let redactor = Self::default();
+        secrets.into_iter().for_each(|secret| redactor.learn(secret));
+        redactor
+    }
+
+    /// One more secret, known from now on: a key that was only now looked up.
+    pub fn learn(&self, secret: Secret) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if secret.0.len() >= SHORTEST && !known.contains(&secret) {
+            let at = known.partition_point(|s| s.0.len() >= secret.0.len());
+            known.insert(at, secret);
+        }
     }
 
     /// `text` without configured secrets, keys of well-known shapes, and Telegram bot tokens.
     #[must_use]
     pub fn strike(&self, text: String) -> String {
         let mut text = text;
-        for secret in &self.known {
+        for secret in self.known.read().unwrap_or_else(PoisonError::into_inner).iter() {
             if text.contains(&secret.0) {
                 text = text.replace(&secret.0, STRUCK);
             }
@@ -141,6 +152,8 @@ mod tests {
         let redactor = Redactor::new([Secret::new("hunter2hunter2"), Secret::new("short")]);
         let strike = |text: &str| redactor.strike(text.to_owned());
         assert_eq!(strike("a hunter2hunter2 b short"), format!("a {STRUCK} b short"));
+        redactor.clone().learn(Secret::new("hunter2hunter2hunter3"));
+        assert_eq!(strike("hunter2hunter2hunter3"), STRUCK);
         assert_eq!(strike("KEY=sk-proj-0123456789abcdefghij."), format!("KEY={STRUCK}."));
         let token = format!("1234567890:{}", "AAx".repeat(11) + "bc");
         assert_eq!(strike(&format!("日本 {token}!")), format!("日本 {STRUCK}!"));

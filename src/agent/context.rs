@@ -25,6 +25,8 @@ pub struct Prompt {
 /// A prompt, and what was wrong with the files that it was made from.
 pub struct Built {
     pub text: String,
+    /// Where in the text what stays the same from turn to turn ends.
+    pub mark: usize,
     pub notices: Vec<String>,
 }
 
@@ -43,7 +45,7 @@ impl Prompt {
     /// The prompt of one turn. A file that is missing is left out, one that is broken is reported; neither stops it.
     #[must_use]
     pub fn build(&self, tools: &Registry, origin: &Origin) -> Built {
-        let mut built = Built { text: String::new(), notices: Vec::new() };
+        let mut built = Built { text: String::new(), mark: 0, notices: Vec::new() };
         if let Some(dir) = &self.agent_dir {
             for (title, names) in [
                 ("IDENTITY", &["IDENTITY.md"][..]),
@@ -67,6 +69,7 @@ impl Prompt {
         for (title, part) in &self.parts {
             built.section(title, &part());
         }
+        built.mark = built.text.len();
         if let Some(workspace) = &self.workspace {
             for (title, name) in [("USER PREFERENCES", "USER.md"), ("MEMORY", "memory/MEMORY.md")] {
                 match beneath::read_trusted(workspace, name) {
@@ -131,6 +134,22 @@ mod tests {
         prompt.add("TWO", || "2".into());
         let origin = Origin { channel: "cli".into(), chat: "x".into() };
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
-        assert_eq!(prompt.build(&tools, &origin).text, "[ONE]\n1\n\n[TWO]\n2");
+        let built = prompt.build(&tools, &origin);
+        assert_eq!((built.text.as_str(), built.mark), ("[ONE]\n1\n\n[TWO]\n2", 16));
+    }
+
+    #[test]
+    fn what_the_model_writes_comes_after_the_mark() {
+        let workspace = std::env::temp_dir().join(format!("bantam-context-{}", std::process::id()));
+        fs_err::create_dir_all(&workspace).unwrap();
+        fs_err::write(workspace.join("USER.md"), "likes tea").unwrap();
+        let prompt = Prompt { workspace: Some(workspace.clone()), ..Prompt::default() };
+        let origin = Origin { channel: "cli".into(), chat: "x".into() };
+        let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
+        let built = prompt.build(&tools, &origin);
+        fs_err::remove_dir_all(workspace).unwrap();
+        let (stable, changing) = built.text.split_at(built.mark);
+        assert!(stable.contains("[RUNTIME]") && !stable.contains("tea"), "{stable}");
+        assert!(changing.contains("[USER PREFERENCES]") && changing.contains("tea"), "{changing}");
     }
 }

@@ -26,7 +26,8 @@ use crate::bus::Origin;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::{Image, Message, User};
-use crate::provider::{self, Provider, Retry, ToolOffer};
+use crate::provider::lineup::{Lineup, Retry};
+use crate::provider::{self, Provider, System, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::{Memory, Store};
 use crate::text::rfc3339;
@@ -59,7 +60,7 @@ impl Default for Limits {
 
 /// See the module's description.
 pub struct Agent {
-    provider: Box<dyn Provider>,
+    lineup: Lineup,
     tools: Registry,
     offers: Vec<ToolOffer>,
     store: Arc<dyn Store>,
@@ -103,7 +104,7 @@ impl Agent {
     #[must_use]
     pub fn builder() -> Builder {
         Builder {
-            provider: None,
+            lineup: Lineup::default(),
             tools: Vec::new(),
             only: None,
             store: None,
@@ -115,10 +116,10 @@ impl Agent {
         }
     }
 
-    /// `vendor/model`, as it is shown.
+    /// `vendor/model` of the first choice, as it is shown.
     #[must_use]
     pub fn model(&self) -> &str {
-        self.provider.model()
+        self.lineup.first().map_or("", Provider::model)
     }
 
     /// What the first request of a turn would be, as JSON for people. Nothing is sent, and nothing is stored.
@@ -132,8 +133,9 @@ impl Agent {
             messages = filter(messages);
         }
         let built = self.prompt.build(&self.tools, &request.origin);
-        let body = self.provider.preview(&provider::Request {
-            system: &built.text,
+        let Some(first) = self.lineup.first() else { return Ok(String::new()) };
+        let body = first.preview(&provider::Request {
+            system: System::marked(&built.text, built.mark),
             messages: &messages,
             tools: &self.offers,
             stream: self.stream,
@@ -145,7 +147,7 @@ impl Agent {
 
 /// Puts an [`Agent`] together.
 pub struct Builder {
-    provider: Option<Box<dyn Provider>>,
+    lineup: Lineup,
     tools: Vec<Box<dyn Tool>>,
     only: Option<Vec<String>>,
     store: Option<Arc<dyn Store>>,
@@ -157,17 +159,17 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Who answers. There is no default.
+    /// Who answers; there is no default. A further one is asked when those before it fail.
     #[must_use]
     pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
-        self.provider = Some(Box::new(provider));
+        self.lineup.push(vec![Box::new(provider)]);
         self
     }
 
-    /// The same, when which one it is was decided at run time.
+    /// All who may answer, when who they are was decided at run time.
     #[must_use]
-    pub fn boxed_provider(mut self, provider: Box<dyn Provider>) -> Self {
-        self.provider = Some(provider);
+    pub fn lineup(mut self, lineup: Lineup) -> Self {
+        self.lineup = lineup;
         self
     }
 
@@ -243,7 +245,9 @@ impl Builder {
     /// There is no provider, two tools share a name, or [`Builder::only`] names one that is not there (which is
     /// [`crate::error::Kind::Usage`]).
     pub fn build(self) -> Result<Agent> {
-        let provider = self.provider.ok_or_else(|| Error::failed("an agent needs a provider"))?;
+        if self.lineup.is_empty() {
+            return Err(Error::failed("an agent needs a provider"));
+        }
         let mut tools = Registry::new(self.tools, self.redactor.clone())?;
         if let Some(names) = &self.only {
             tools.choose(names)?;
@@ -254,7 +258,7 @@ impl Builder {
             schema: spec.schema.clone(),
         });
         Ok(Agent {
-            provider,
+            lineup: self.lineup,
             offers: offers.collect(),
             tools,
             store: self.store.unwrap_or_else(|| Arc::new(Memory::default())),

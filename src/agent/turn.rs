@@ -12,7 +12,8 @@ use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, Stop, ToolCall, Usage};
-use crate::provider::{self, ProviderError};
+use crate::provider::lineup::Note;
+use crate::provider::{self, ProviderError, System};
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
 use crate::tool::fitting_name;
@@ -173,11 +174,13 @@ impl Agent {
             let last_step = self.limits.max_steps.max(2);
             let last = if calls.are_stuck() { Some(Last::Stuck) } else { (step >= last_step).then_some(Last::Steps) };
             let offers = if last.is_some() || asked_again { &[][..] } else { &self.offers };
-            let mut reply = match self.ask(&built.text, session, offers, cancel, events) {
+            let system = System::marked(&built.text, built.mark);
+            let mut reply = match self.ask(system, session, offers, cancel, events, &mut response.model) {
                 Ok(reply) => reply,
                 Err((error, partial)) => {
-                    let undo = matches!(error, ProviderError::Auth(_)) && response.steps == 0;
-                    let mut ending = Ending::fault(error.into_error(self.model()), partial);
+                    let no_key = matches!(error, ProviderError::Auth(_) | ProviderError::Unasked(_));
+                    let undo = no_key && response.steps == 0;
+                    let mut ending = Ending::fault(error.into_error(&response.model), partial);
                     ending.undo = undo;
                     return Ok(ending);
                 }
@@ -223,14 +226,16 @@ impl Agent {
         bytes as u64 / 4
     }
 
-    /// Asks the model, with all its tries. The error comes with the text that arrived before it.
+    /// Asks the models, with all their tries, and says in `model` which one it was. The error comes with the text that
+    /// arrived before it.
     fn ask(
         &self,
-        system: &str,
+        system: System,
         session: &Session,
         tools: &[provider::ToolOffer],
         cancel: &Cancel,
         events: Events,
+        model: &mut String,
     ) -> Result<Reply, (ProviderError, String)> {
         let request = provider::Request { system, messages: &session.messages, tools, stream: self.stream, cancel };
         let mut arrived = String::new();
@@ -238,16 +243,26 @@ impl Agent {
             arrived.push_str(text);
             events(Event::Delta(text.to_owned()));
         };
-        let mut notice = |text: String| events(Event::Trace(self.redactor.strike(text)));
+        let mut note = |note: Note| {
+            events(match note {
+                Note::Trace(text) => Event::Trace(self.redactor.strike(text)),
+                Note::Notice(text) => Event::Notice(self.redactor.strike(text)),
+            });
+        };
         let started = Instant::now();
-        let result = provider::ask(self.provider.as_ref(), &request, self.limits.retry, &mut on_delta, &mut notice);
-        let reply = result.map_err(|e| (e, arrived))?;
+        let result = self.lineup.ask(&request, self.limits.retry, &mut on_delta, &mut note);
+        let reply = match result {
+            Ok((reply, name)) => {
+                name.clone_into(model);
+                reply
+            }
+            Err((error, name)) => {
+                name.clone_into(model);
+                return Err((error, arrived));
+            }
+        };
         let (read, wrote) = (reply.usage.prompt_tokens, reply.usage.completion_tokens);
-        events(Event::Trace(format!(
-            "{} answered in {} ms ({read} + {wrote} tokens)",
-            self.model(),
-            millis(started.elapsed())
-        )));
+        events(Event::Trace(format!("{model} answered in {} ms ({read} + {wrote} tokens)", millis(started.elapsed()))));
         Ok(reply)
     }
 }

@@ -116,7 +116,7 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
     for entry in &mut config.model_list {
         entry.max_tokens = 0;
     }
-    let mut secrets = config.secrets(env);
+    let redactor = Redactor::new(config.secrets(env));
     let parts = Parts {
         home,
         config: &config,
@@ -127,8 +127,11 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
         tools: None,
         budget_tokens: None,
     };
-    match app::provider(&parts, &mut Vec::new(), &mut secrets) {
-        Ok(provider) => model::asked(provider.as_ref(), &Redactor::new(secrets)),
+    match app::lineup(&parts, &redactor, &mut Vec::new()) {
+        Ok(lineup) => match lineup.first() {
+            Some(provider) => model::asked(provider, &redactor),
+            None => Check::fails("answer", "there is no model to ask"),
+        },
         Err(e) => Check::of_error("answer", e),
     }
 }

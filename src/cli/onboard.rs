@@ -112,7 +112,7 @@ fn conclude(home: &Home, source: Option<&import::Source>, env: &Env) -> Result<u
              For a real model: export OPENROUTER_API_KEY=... (or another vendor's), remove {name}, and bantam onboard again.\n\
              Next: bantam agent -m \"list files\""
         ),
-        Ok(Choice::Model(model)) => match model.key.as_ref().and_then(|key| keys::missing(key, env)) {
+        Ok(Choice::Model(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
             Some(variable) => {
                 format!("{} answers once its key is there.\nNext: export {variable}=...; {first}", model.name)
             }

@@ -90,7 +90,7 @@ impl Status {
         match config.choose_model(env) {
             Ok(Choice::Model(model)) => {
                 self.model.clone_from(&model.name);
-                self.key = match &model.key {
+                self.key = match model.keys.first() {
                     None => "none is needed".to_owned(),
                     Some(_) if model.key_origin != "config.json" => format!("from the variable {}", model.key_origin),
                     Some(key) if keys::is_command(key) => "config.json: a command prints it".to_owned(),

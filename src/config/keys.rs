@@ -3,17 +3,49 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Env;
 use crate::child;
 use crate::error::{Context, Error, Result};
-use crate::secret::Secret;
+use crate::secret::{Redactor, Secret};
 
 /// How long a command may take to print a key.
 const COMMAND_TIME: Duration = Duration::from_secs(10);
 /// No key is longer.
 const LONGEST: u64 = 64 << 10;
+
+/// A key that is looked up when it is first needed: until then no file is opened and no command run.
+pub struct Key {
+    written: Secret,
+    env: Arc<Env>,
+    config: PathBuf,
+    /// Learns what the key is, so that it is struck wherever it turns up.
+    redactor: Redactor,
+    found: OnceLock<Secret>,
+}
+
+impl Key {
+    /// See [`resolve`].
+    #[must_use]
+    pub fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
+        Self { written, env, config, redactor, found: OnceLock::new() }
+    }
+
+    /// The key. One that is not to be had is looked for again the next time.
+    ///
+    /// # Errors
+    /// As [`resolve`].
+    pub fn get(&self) -> Result<&Secret> {
+        if let Some(key) = self.found.get() {
+            return Ok(key);
+        }
+        let key = resolve(&self.written, &self.env, &self.config)?;
+        self.redactor.learn(key.clone());
+        Ok(self.found.get_or_init(|| key))
+    }
+}
 
 /// The key that `written` in config.json means: `"${VAR}"`, `"file:PATH"`, `"cmd:COMMAND"`, or the key itself.
 ///
@@ -29,16 +61,36 @@ pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
             Error::config(format!("reading a key: the variable {name} is not set")).hint(format!("export {name}=..."))
         })?
     } else if let Some(path) = text.strip_prefix("file:") {
-        from_file(path.trim(), env)?
+        from_file(path.trim(), env, config)?
     } else if let Some(command) = text.strip_prefix("cmd:") {
         from_command(command, env, config)?
+    } else if text.starts_with("enc://") {
+        return Err(Error::config("reading a key: it is encrypted by another program")
+            .hint("write the key itself into config.json, or \"${VARIABLE}\""));
     } else {
         text.to_owned()
     };
     match key.trim() {
         "" => Err(Error::config("reading a key: it is empty").hint("check what \"api_key\" in config.json names")),
+        // It could not be sent, and the error then would not say why.
+        key if !key.bytes().all(|b| b.is_ascii_graphic()) => {
+            Err(Error::config("reading a key: there is space or a strange character in it")
+                .hint("check what \"api_key\" in config.json names: it should hold the key and nothing else"))
+        }
         key => Ok(Secret::new(key)),
     }
+}
+
+/// What a written key means, as far as that is known without opening or running anything.
+#[must_use]
+pub fn at_hand(written: &Secret, env: &Env) -> Option<Secret> {
+    let text = written.reveal().trim();
+    let key = match text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
+        Some(name) => env.get(name)?.trim(),
+        None if text.starts_with("file:") || text.starts_with("cmd:") => return None,
+        None => text,
+    };
+    (!key.is_empty()).then(|| Secret::new(key))
 }
 
 /// Where [`resolve`] would look, for people.
@@ -69,12 +121,13 @@ pub fn is_command(written: &Secret) -> bool {
     written.reveal().trim().starts_with("cmd:")
 }
 
-/// A relative path is looked for where systemd puts credentials.
-fn from_file(path: &str, env: &Env) -> Result<String> {
+/// A relative path is looked for where systemd puts credentials, else beside config.json.
+fn from_file(path: &str, env: &Env, config: &Path) -> Result<String> {
+    let path = path.strip_prefix("//").unwrap_or(path);
     let path = match (path.strip_prefix("~/"), env.get("HOME"), env.get("CREDENTIALS_DIRECTORY")) {
         (Some(rest), Some(home), _) => Path::new(home).join(rest),
         (None, _, Some(dir)) if !path.starts_with('/') => Path::new(dir).join(path),
-        _ => PathBuf::from(path),
+        _ => config.parent().map_or_else(|| PathBuf::from(path), |dir| dir.join(path)),
     };
     let mut key = String::new();
     let read = fs_err::File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut key));
@@ -132,6 +185,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("bantam-keys-{}", std::process::id()));
         fs_err::create_dir_all(&dir).unwrap();
         fs_err::write(dir.join("key"), "from-file\n").unwrap();
+        fs_err::write(dir.join("two"), "one\ntwo\n").unwrap();
         let config = dir.join("config.json");
         fs_err::write(&config, "{}").unwrap();
         let env = Env::from([
@@ -143,10 +197,15 @@ mod tests {
         assert_eq!(key("${VAR}").unwrap(), "from-var");
         assert_eq!(key("file:key").unwrap(), "from-file");
         assert_eq!(key(&format!("file:{}", dir.join("key").display())).unwrap(), "from-file");
-        assert_eq!(key("cmd:/bin/echo 'from cmd'").unwrap(), "from cmd");
+        assert_eq!(key(&format!("file://{}", dir.join("key").display())).unwrap(), "from-file");
+        assert_eq!(resolve(&Secret::new("file:key"), &Env::new(), &config).unwrap().reveal(), "from-file");
+        assert_eq!(key("cmd:/bin/echo 'from-cmd'").unwrap(), "from-cmd");
         for (written, says) in [
             ("${NONE}", "NONE is not set"),
             ("file:none", "none"),
+            ("file:two", "space"),
+            ("schl\u{fc}ssel", "strange"),
+            ("enc://abc", "encrypted"),
             ("cmd:echo x", "absolute"),
             ("cmd:/bin/false", "exit status: 1"),
             ("cmd:/bin/true", "empty"),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::foreign::{self, Foreign, Places};
 use super::locate;
+use super::shapes;
 use super::table::{self, KEYS, Key, Kind, WHOLE, env_name, fold};
 use crate::error::{Error, Result};
 use crate::text::{nearest, one_line};
@@ -27,6 +29,15 @@ pub struct Tree {
     pub origins: BTreeMap<String, Origin>,
     /// One sentence for each key that means nothing here.
     pub warnings: Vec<String>,
+    /// Keys that mean something to the program the file was written for, and nothing here.
+    pub passed_over: Vec<String>,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let value = Value::Object(Map::new());
+        Self { value, origins: BTreeMap::new(), warnings: Vec::new(), passed_over: Vec::new() }
+    }
 }
 
 /// A layer above the file: the path, its value, and where it came from.
@@ -37,7 +48,7 @@ pub type Override = (&'static str, Value, Origin);
 /// # Errors
 /// The file is not JSON, or a value is of the wrong kind; the message says where and what would be right.
 pub fn load(file: Option<(&str, &str)>, env: &BTreeMap<String, String>, flags: Vec<Override>) -> Result<Tree> {
-    let mut tree = Tree { value: Value::Object(Map::new()), origins: BTreeMap::new(), warnings: Vec::new() };
+    let mut tree = Tree::new();
     if let Some((name, text)) = file {
         read_file(&mut tree, name, text)?;
     }
@@ -71,7 +82,15 @@ fn read_file(tree: &mut Tree, name: &str, text: &str) -> Result<()> {
         return Err(Error::config(format!("reading the configuration: {name} is not a JSON object"))
             .hint("it should begin with { and end with }"));
     };
-    let mut reading = Reading { name, text, tree };
+    let version = object.get("version").and_then(Value::as_u64).filter(|version| *version > foreign::VERSION);
+    if let Some(version) = version {
+        tree.warnings.push(format!(
+            "{name}: its version is {version}, and this bantam knows {}: what it does not know is left out",
+            foreign::VERSION
+        ));
+    }
+    let (object, places) = Foreign::read(object).finish();
+    let mut reading = Reading { name, text, tree, places, newer: version.is_some() };
     let mut out = Map::new();
     reading.object(object, &mut Vec::new(), "", &mut out)?;
     tree.value = Value::Object(out);
@@ -83,6 +102,10 @@ struct Reading<'a> {
     name: &'a str,
     text: &'a str,
     tree: &'a mut Tree,
+    /// Where in the file things stand that were moved.
+    places: Places,
+    /// The file says that it was written by a newer version.
+    newer: bool,
 }
 
 impl Reading<'_> {
@@ -149,24 +172,28 @@ impl Reading<'_> {
         }
     }
 
-    fn wrong(&self, written: &[String], value: &Value, want: &str) -> Error {
-        let path = written.join(".");
-        let place = locate::position(self.text, written)
+    /// `path` is the one in the tree; told is the one in the file.
+    fn wrong(&self, path: &[String], value: &Value, want: &str) -> Error {
+        let written = self.places.written(path);
+        let place = locate::position(self.text, &written)
             .map_or(String::new(), |(line, column)| format!(", line {line}, column {column}"));
-        Error::config(format!(
-            "reading the configuration: {}{place}: \"{path}\" is {}",
-            self.name,
-            shown(value, written)
-        ))
-        .hint(format!("it should be {want}"))
+        let shown = shown(value, &[path, &written].concat());
+        let newer = if self.newer { "; the file is for a newer bantam: update this one" } else { "" };
+        Error::config(format!("reading the configuration: {}{place}: \"{}\" is {shown}", self.name, written.join(".")))
+            .hint(format!("it should be {want}{newer}"))
     }
 
-    fn unknown(&mut self, written: &[String], pattern: &str, name: &str) {
+    fn unknown(&mut self, path: &[String], pattern: &str, name: &str) {
+        let written = self.places.written(path).join(".");
+        if shapes::is_known(path) {
+            self.tree.passed_over.push(written);
+            return;
+        }
         let siblings: Vec<&str> = children(pattern).collect();
         let anywhere = || KEYS.iter().filter_map(|k| k.path.rsplit('.').next());
         let near = nearest(name, siblings).or_else(|| nearest(name, anywhere()));
         let near = near.map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-        self.tree.warnings.push(format!("{}: \"{}\" means nothing here{near}", self.name, written.join(".")));
+        self.tree.warnings.push(format!("{}: \"{written}\" means nothing here{near}", self.name));
     }
 }
 
@@ -276,7 +303,7 @@ fn environment(env: &BTreeMap<String, String>) -> Result<Vec<Override>> {
     for path in WHOLE {
         let name = format!("BANTAM_{}", path.to_ascii_uppercase());
         let Some(text) = env.get(&name).filter(|t| !t.is_empty()) else { continue };
-        let mut tree = Tree { value: Value::Null, origins: BTreeMap::new(), warnings: Vec::new() };
+        let mut tree = Tree::new();
         read_file(&mut tree, &name, &format!("{{\"{path}\":{text}}}"))?;
         found.push((path, tree.value[path].take(), Origin::Env(name)));
     }
@@ -372,6 +399,38 @@ mod tests {
         assert_eq!(origin("agents.defaults.max_retries"), Origin::File);
         assert_eq!(origin("agents.defaults.model_name"), Origin::Flag("--model"));
         assert_eq!(origin("agents.defaults.timeout"), Origin::Default);
+    }
+
+    #[test]
+    fn every_path_has_a_variable_that_works() {
+        for key in KEYS {
+            let Some(name) = env_name(key.path) else {
+                let whole = |list: &&&str| key.path.starts_with(**list);
+                assert!(WHOLE.iter().any(|list| whole(&list)), "{} can be set by no variable", key.path);
+                continue;
+            };
+            let (text, value) = match key.kind {
+                Kind::Text | Kind::Secret => ("x y".to_owned(), json!("x y")),
+                Kind::Bool => {
+                    let other = key.default != "true";
+                    (other.to_string(), json!(other))
+                }
+                Kind::Whole(least) => ((least + 7).to_string(), json!(least + 7)),
+                Kind::Number(_) | Kind::Maybe(_) => ("2.5".to_owned(), json!(2.5)),
+                Kind::Choice(words) => {
+                    let word = words[words.len() - 1];
+                    (word.to_owned(), json!(word))
+                }
+                Kind::Texts | Kind::Secrets => ("a, b".to_owned(), json!(["a", "b"])),
+                Kind::Map | Kind::Any => (r#"{"a":"b"}"#.to_owned(), json!({"a": "b"})),
+            };
+            let env = BTreeMap::from([(name.clone(), text)]);
+            let tree = load(Some(("c", "{}")), &env, Vec::new()).unwrap();
+            let found = key.path.split('.').fold(&tree.value, |at, part| &at[part]);
+            assert_eq!(*found, value, "{name}");
+            assert_eq!(tree.origins.get(key.path), Some(&Origin::Env(name)));
+            assert!(super::super::Config::load(None, &env, Vec::new()).is_ok());
+        }
     }
 
     #[test]

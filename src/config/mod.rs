@@ -1,18 +1,24 @@
 //! The configuration: one table, four layers (defaults, file, environment, flags), and where each value came from.
 
+mod foreign;
 pub mod keys;
 pub mod load;
 mod locate;
 pub mod models;
+pub mod proxy;
+mod routes;
+mod shapes;
 pub mod table;
 pub mod vendors;
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use load::Tree;
 pub use load::{Origin, Override};
 pub use models::{Choice, Model};
 
@@ -39,6 +45,7 @@ pub struct Agents {
 pub struct Defaults {
     pub workspace: String,
     pub model_name: String,
+    pub model_fallbacks: Vec<String>,
     /// Tokens of one reply.
     pub max_tokens: u64,
     pub temperature: Option<f64>,
@@ -122,6 +129,8 @@ pub struct Loaded {
     pub origins: BTreeMap<String, Origin>,
     /// One sentence for each key that means nothing here.
     pub warnings: Vec<String>,
+    /// Keys that mean something to the program the file was written for, and nothing here.
+    pub passed_over: Vec<String>,
 }
 
 impl Config {
@@ -133,7 +142,8 @@ impl Config {
         let tree = load::load(file, env, flags)?;
         let config =
             Config::deserialize(&tree.value).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
-        Ok(Loaded { config, values: tree.value, origins: tree.origins, warnings: tree.warnings })
+        let Tree { value: values, origins, warnings, passed_over } = tree;
+        Ok(Loaded { config, values, origins, warnings, passed_over })
     }
 }
 
@@ -163,23 +173,43 @@ pub fn home(env: &Env) -> Result<Home> {
     Ok(Home::new(std::path::absolute(root).doing("finding bantam's home")?))
 }
 
+/// A configuration of more bytes than this is some other file.
+const MOST: u64 = 1 << 20;
+
 /// The text of config.json, `None` when there is none.
 ///
 /// # Errors
-/// It is there and cannot be read.
+/// It is there and cannot be read, or is no text that a configuration could be.
 pub fn read(home: &Home) -> Result<Option<String>> {
     let path = home.config();
-    let bytes = match fs_err::read(&path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => {
-            return Err(Error::config(format!("reading the configuration: {e}"))
-                .hint("make it a file that you can read, or set BANTAM_HOME to another directory"));
-        }
+    let failed = |what: &str| Error::config(format!("reading the configuration: {what}"));
+    let missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
+    let shut = |e: std::io::Error| {
+        failed(&e.to_string()).hint("make it a file that you can read, or set BANTAM_HOME to another directory")
     };
+    // Asked first: to open a pipe is to wait for whoever writes to it.
+    match fs_err::metadata(&path) {
+        Ok(meta) if meta.is_file() => {}
+        Ok(_) => {
+            return Err(failed(&format!("{} is not a file", path.display()))
+                .hint("move it away, or set BANTAM_HOME to another directory"));
+        }
+        Err(e) if missing(&e) => return Ok(None),
+        Err(e) => return Err(shut(e)),
+    }
+    let mut bytes = Vec::new();
+    let file = match fs_err::File::open(&path) {
+        Ok(file) => file,
+        Err(e) if missing(&e) => return Ok(None),
+        Err(e) => return Err(shut(e)),
+    };
+    file.take(MOST + 1).read_to_end(&mut bytes).map_err(shut)?;
+    if bytes.len() as u64 > MOST {
+        return Err(failed(&format!("{} is larger than {} KiB", path.display(), MOST >> 10))
+            .hint("it should hold settings and nothing else"));
+    }
     String::from_utf8(bytes).map(Some).map_err(|e| {
         let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        Error::config(format!("reading the configuration: {}, line {line}: not UTF-8", path.display()))
-            .hint("save it as UTF-8")
+        failed(&format!("{}, line {line}: not UTF-8", path.display())).hint("save it as UTF-8")
     })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::keys::at_hand;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, ModelEntry};
 use crate::error::{Error, Result};
@@ -20,9 +21,9 @@ pub struct Model {
     /// The model's name as the vendor knows it.
     pub id: String,
     pub base: String,
-    /// As it is written; [`super::keys::resolve`] tells what it means.
-    pub key: Option<Secret>,
-    /// Where the key came from: a variable's name, or `config.json`.
+    /// As they are written, used in turn; [`super::keys::resolve`] tells what one means. Empty: none is needed.
+    pub keys: Vec<Secret>,
+    /// Where the keys came from: a variable's name, or `config.json`.
     pub key_origin: String,
     pub headers: Vec<(String, Secret)>,
     pub extra_body: Map<String, Value>,
@@ -51,10 +52,11 @@ impl Config {
             return Ok(Choice::Model(Box::new(self.named(wanted, env)?)));
         }
         if let Some(entry) = self.model_list.first() {
-            return Ok(Choice::Model(Box::new(self.of_entry(entry, env)?)));
+            return Ok(Choice::Model(Box::new(self.of_entry(entry, &entry.model, env)?)));
         }
         let has_key = |v: &&Vendor| env.get(v.key_env).is_some_and(|key| !key.is_empty());
-        if let Some(vendor) = VENDORS.iter().filter(|v| !v.key_env.is_empty()).find(has_key) {
+        // One that has no model for everybody cannot answer just because its key is there.
+        if let Some(vendor) = VENDORS.iter().filter(|v| !v.default_model.is_empty()).find(has_key) {
             let name = format!("{}/{}", vendor.name, vendor.default_model);
             return Ok(Choice::Model(Box::new(self.named(&name, env)?)));
         }
@@ -68,9 +70,15 @@ impl Config {
     pub fn named(&self, name: &str, env: &BTreeMap<String, String>) -> Result<Model> {
         let by_name = self.model_list.iter().find(|e| e.model_name == name);
         if let Some(entry) = by_name.or_else(|| self.model_list.iter().find(|e| e.model == name)) {
-            return self.of_entry(entry, env);
+            return self.of_entry(entry, &entry.model, env);
         }
         let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
+        // `vendor/*` stands for every model of a vendor.
+        let canonical = vendors::canonical(vendor);
+        let serves = |e: &&ModelEntry| e.model.strip_suffix("/*").is_some_and(|v| vendors::canonical(v) == canonical);
+        if let Some(entry) = self.model_list.iter().find(serves) {
+            return self.of_entry(entry, name, env);
+        }
         if vendors::find(vendor).is_none() {
             let listed = self.model_list.iter().map(|e| e.model_name.as_str());
             let known = listed.chain(VENDORS.iter().map(|v| v.name));
@@ -84,35 +92,42 @@ impl Config {
             )));
         }
         let unlisted = ModelEntry { model: name.to_owned(), request_timeout: 90, ..ModelEntry::default() };
-        self.of_entry(&unlisted, env)
+        self.of_entry(&unlisted, name, env)
     }
 
-    fn of_entry(&self, entry: &ModelEntry, env: &BTreeMap<String, String>) -> Result<Model> {
-        let (vendor_name, id) = entry.model.split_once('/').unwrap_or((entry.model.as_str(), ""));
+    /// `model` by the settings of `entry`.
+    fn of_entry(&self, entry: &ModelEntry, model: &str, env: &BTreeMap<String, String>) -> Result<Model> {
+        let (vendor_name, id) = model.split_once('/').unwrap_or((model, ""));
         let vendor = vendors::find(vendor_name);
         let custom = !entry.api_base.is_empty();
         let (vendor_name, id) = match (vendor, id) {
-            // Not a vendor's name: with an address of its own, all of it is the model's name.
-            (None, _) if custom => ("custom", entry.model.as_str()),
-            (Some(v), "") => (v.name, v.default_model),
-            (_, id) => (vendor_name, id),
+            // Not a vendor's name: with an address of its own, all of it is the model's name, unless the entry is for
+            // whatever comes after it.
+            (None, _) if custom && !entry.model.ends_with("/*") => ("custom", model),
+            (Some(v), "" | "*") => (v.name, v.default_model),
+            (None, "*") => (vendor_name, ""),
+            (Some(v), id) => (v.name, id),
+            (None, id) => (vendor_name, id),
         };
         let Some((base, protocol, key_env)) =
             vendor.map(|v| (v.base, v.protocol, v.key_env)).or_else(|| custom.then_some(("", Protocol::OpenAi, "")))
         else {
             return Err(Error::config(format!(
-                "choosing the model: \"{}\" names no known vendor and has no api_base",
-                entry.model
+                "choosing the model: \"{model}\" names no known vendor and has no api_base"
             ))
             .hint(format!("vendors are: {}", names())));
         };
         if id.is_empty() {
-            return Err(Error::config(format!("choosing the model: \"{}\" names no model", entry.model))
+            return Err(Error::config(format!("choosing the model: \"{model}\" names no model"))
                 .hint(format!("write {vendor_name}/ and the model's name")));
         }
+        if base.is_empty() && !custom && protocol != Protocol::Demo {
+            return Err(Error::config(format!("choosing the model: \"{model}\" has no address"))
+                .hint(format!("{vendor_name} needs an \"api_base\" in config.json's model_list")));
+        }
         let name = if vendor.is_none() { id.to_owned() } else { format!("{vendor_name}/{id}") };
-        let (key, key_origin) = key(entry, key_env, env);
-        if key.is_none() && !key_env.is_empty() && !custom {
+        let (keys, key_origin) = keys(entry, key_env, env);
+        if keys.is_empty() && !key_env.is_empty() && !custom {
             return Err(Error::config(format!("choosing the model: there is no key for {name}"))
                 .hint(format!("export {key_env}=..., or set \"api_key\" in config.json's model_list")));
         }
@@ -122,7 +137,7 @@ impl Config {
             protocol,
             id: id.to_owned(),
             base: if custom { entry.api_base.clone() } else { base.to_owned() },
-            key,
+            keys,
             key_origin,
             headers: entry.headers.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
             extra_body: entry.extra_body.clone(),
@@ -133,7 +148,7 @@ impl Config {
         })
     }
 
-    /// Every configured secret, for the redactor.
+    /// Every configured secret that is known without asking a file or a command, for the redactor.
     #[must_use]
     pub fn secrets(&self, env: &BTreeMap<String, String>) -> Vec<Secret> {
         let listed = self.model_list.iter().flat_map(|entry| {
@@ -141,19 +156,25 @@ impl Config {
         });
         let vendors = VENDORS.iter().filter_map(|v| env.get(v.key_env)).map(|key| Secret::new(key.trim()));
         let other = [self.channels.telegram.token.clone(), self.tools.web.search.api_key.clone()];
-        listed.chain(vendors).chain(other).filter(|s| !s.is_empty()).collect()
+        listed.chain(vendors).chain(other).filter_map(|written| at_hand(&written, env)).collect()
     }
 }
 
-/// The key of an entry, and where it came from.
-fn key(entry: &ModelEntry, key_env: &str, env: &BTreeMap<String, String>) -> (Option<Secret>, String) {
-    let listed = std::iter::once(&entry.api_key).chain(&entry.api_keys).find(|k| !k.is_empty());
-    if let Some(key) = listed {
-        return (Some(key.clone()), "config.json".to_owned());
+/// The keys of an entry, each once, and where they came from.
+fn keys(entry: &ModelEntry, key_env: &str, env: &BTreeMap<String, String>) -> (Vec<Secret>, String) {
+    let mut listed: Vec<Secret> = Vec::new();
+    for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
+        if !key.is_empty() && !listed.contains(key) {
+            listed.push(key.clone());
+        }
     }
-    let from_env = env.get(key_env).filter(|k| !k.is_empty()).map(|k| Secret::new(k.trim()));
-    let origin = if from_env.is_some() { key_env } else { "" };
-    (from_env, origin.to_owned())
+    if !listed.is_empty() {
+        return (listed, "config.json".to_owned());
+    }
+    match env.get(key_env).map(|key| key.trim()).filter(|key| !key.is_empty()) {
+        Some(key) => (vec![Secret::new(key)], key_env.to_owned()),
+        None => (Vec::new(), String::new()),
+    }
 }
 
 fn names() -> String {
@@ -209,6 +230,36 @@ mod tests {
         let error = config("{}").named("openai/gpt", &env(&[])).err().unwrap();
         assert!(error.hint.unwrap().contains("export OPENAI_API_KEY="));
         let own = config(r#"{"model_list":[{"model":"openai/x","api_base":"http://localhost:1/v1"}]}"#);
-        assert!(chosen(&own, &env(&[])).key.is_none());
+        assert!(chosen(&own, &env(&[])).keys.is_empty());
+    }
+
+    #[test]
+    fn an_entry_with_a_star_serves_every_model_of_its_vendor() {
+        let list = r#"{"model_list":[{"model":"glm/*","api_key":"k"},{"model":"acme/*","api_base":"http://h"}]}"#;
+        let named = |name: &str| {
+            let model = config(list).named(name, &env(&[])).unwrap();
+            (model.name, model.id, model.base, model.keys.len())
+        };
+        let zhipu = "https://open.bigmodel.cn/api/paas/v4";
+        assert_eq!(named("zhipu/x/y"), ("zhipu/x/y".into(), "x/y".into(), zhipu.into(), 1));
+        assert_eq!(named("glm").1, "glm-4.6");
+        assert_eq!(named("acme/x/y"), ("x/y".into(), "x/y".into(), "http://h".into(), 0));
+        let error = config(list).named("acme", &env(&[])).err().unwrap();
+        assert!(error.message.contains("names no model"), "{error}");
+    }
+
+    #[test]
+    fn keys_are_used_in_turn_each_once_and_a_variable_only_without_them() {
+        let list = r#"{"model_list":[{"model":"openai/x","api_key":"a","api_keys":["a","b",""]}]}"#;
+        let model = chosen(&config(list), &env(&[("OPENAI_API_KEY", "v")]));
+        assert_eq!(model.keys.iter().map(Secret::reveal).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn azure_needs_an_address_and_never_answers_by_itself() {
+        let keys = env(&[("AZURE_OPENAI_API_KEY", "k")]);
+        assert!(matches!(config("{}").choose_model(&keys).unwrap(), Choice::Nothing));
+        let error = config("{}").named("azure/gpt", &keys).err().unwrap();
+        assert!(error.hint.unwrap().contains("api_base"));
     }
 }

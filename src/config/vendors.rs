@@ -7,6 +7,10 @@
 pub enum Protocol {
     /// The OpenAI chat completions API.
     OpenAi,
+    /// The same at Microsoft's: another header for the key, and the model's name in the address.
+    Azure,
+    /// Anthropic's Messages API.
+    Anthropic,
     /// The model that is compiled in.
     Demo,
 }
@@ -29,6 +33,13 @@ const fn openai(name: &'static str, base: &'static str, key_env: &'static str, d
 /// In the order in which key variables are looked for.
 pub const VENDORS: &[Vendor] = &[
     openai("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-5-mini"),
+    Vendor {
+        name: "anthropic",
+        protocol: Protocol::Anthropic,
+        base: "https://api.anthropic.com",
+        key_env: "ANTHROPIC_API_KEY",
+        default_model: "claude-sonnet-4-5",
+    },
     openai("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter/auto"),
     openai("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek-chat"),
     openai("zhipu", "https://open.bigmodel.cn/api/paas/v4", "ZHIPU_API_KEY", "glm-4.6"),
@@ -43,10 +54,55 @@ pub const VENDORS: &[Vendor] = &[
     openai("llamacpp", "http://localhost:8080/v1", "", ""),
     openai("vllm", "http://localhost:8000/v1", "", ""),
     openai("litellm", "http://localhost:4000/v1", "", ""),
+    // Every customer has an address of their own, and names the models themselves.
+    Vendor { name: "azure", protocol: Protocol::Azure, base: "", key_env: "AZURE_OPENAI_API_KEY", default_model: "" },
     Vendor { name: "demo", protocol: Protocol::Demo, base: "", key_env: "", default_model: "demo" },
+];
+
+/// What vendors are called elsewhere: in other programs' files, and by their models' names.
+const ALIASES: [(&str, &str); 15] = [
+    ("gpt", "openai"),
+    ("claude", "anthropic"),
+    ("anthropic-messages", "anthropic"),
+    ("glm", "zhipu"),
+    ("z-ai", "zhipu"),
+    ("kimi", "moonshot"),
+    ("dashscope", "qwen"),
+    ("aliyun", "qwen"),
+    ("google", "gemini"),
+    ("grok", "xai"),
+    ("azure-openai", "azure"),
+    ("lm-studio", "lmstudio"),
+    ("llama.cpp", "llamacpp"),
+    ("llama-cpp", "llamacpp"),
+    ("ollama-local", "ollama"),
 ];
 
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Vendor> {
-    VENDORS.iter().find(|v| v.name.eq_ignore_ascii_case(name))
+    let name = canonical(name);
+    VENDORS.iter().find(|v| v.name == name)
+}
+
+/// The table's name for a vendor; in small letters what is not in it.
+#[must_use]
+pub fn canonical(name: &str) -> String {
+    let name = name.trim().to_ascii_lowercase();
+    let dashed = name.replace('_', "-");
+    ALIASES.iter().find(|(alias, _)| *alias == dashed).map_or(name, |(_, vendor)| (*vendor).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_alias_leads_to_a_vendor_and_hides_none() {
+        for (alias, vendor) in ALIASES {
+            assert!(VENDORS.iter().any(|v| v.name == vendor), "{vendor}");
+            assert!(VENDORS.iter().all(|v| v.name != alias), "{alias}");
+        }
+        assert_eq!(find("Azure_OpenAI").map(|v| v.name), Some("azure"));
+        assert_eq!(canonical("Acme_X"), "acme_x");
+    }
 }

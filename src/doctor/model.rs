@@ -8,7 +8,7 @@ use crate::config::vendors::Protocol;
 use crate::config::{Choice, Config, Env, keys};
 use crate::message::Message;
 use crate::paths::Home;
-use crate::provider::{Provider, ProviderError, Request};
+use crate::provider::{Provider, ProviderError, Request, System};
 use crate::secret::Redactor;
 use crate::text::{millis, one_line};
 
@@ -38,7 +38,7 @@ pub fn chosen(home: &Home, config: &Config, env: &Env, configured: bool) -> Chec
         return Check::aside(WHAT, format!("{}: built in, no language model", model.name)).fix(EXPORT);
     }
     let at = format!("{} at {}", model.name, host(&model.base));
-    let Some(key) = &model.key else { return Check::well(WHAT, format!("{at}, without a key")) };
+    let Some(key) = model.keys.first() else { return Check::well(WHAT, format!("{at}, without a key")) };
     let source = match model.key_origin.as_str() {
         "config.json" => format!("config.json: {}", keys::source(key)),
         variable => format!("the variable {variable}"),
@@ -69,7 +69,7 @@ pub fn asked(provider: &dyn Provider, redactor: &Redactor) -> Check {
     }
     let started = Instant::now();
     let request = Request {
-        system: "",
+        system: System::default(),
         messages: &[Message::user("Answer with one word: ready")],
         tools: &[],
         stream: true,

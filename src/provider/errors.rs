@@ -12,10 +12,11 @@ use crate::http::Head;
 use crate::text::one_line;
 
 /// Signs of a conversation that is too long. Most hosts answer 400, some 413, 422 or 500.
-const TOO_LONG: [&str; 14] = [
+const TOO_LONG: [&str; 16] = [
     "context_length_exceeded",
     "context length",
     "context window",
+    "exceed context limit",
     "context size",
     "maximum context",
     "prompt is too long",
@@ -24,6 +25,7 @@ const TOO_LONG: [&str; 14] = [
     "too many tokens",
     "max message tokens",
     "request too large",
+    "request_too_large",
     "exceed_context_size",
     "n_ctx",
     "reduce the length",
@@ -67,6 +69,7 @@ pub fn classify(status: u16, head: Option<&Head>, body: &[u8], now: SystemTime) 
         403 if is(&NO_MEANS) => ProviderError::Quota(message),
         403 => ProviderError::Auth(message),
         // Some hosts refuse a key with 400.
+        400 if said.contains("credit balance is too low") => ProviderError::Quota(message),
         400 if said.contains("api key not valid") || said.contains("invalid api key") => ProviderError::Auth(message),
         _ if is(&TOO_LONG) && status != 429 => ProviderError::ContextTooLong(message),
         429 if is(&NO_MEANS) => ProviderError::Quota(message),
@@ -75,6 +78,18 @@ pub fn classify(status: u16, head: Option<&Head>, body: &[u8], now: SystemTime) 
         _ => ProviderError::Rejected(message),
     }
 }
+
+/// What Anthropic calls its errors, with the status that each comes with. In a stream there is no status but this name.
+const NAMED: [(&str, u16); 8] = [
+    ("invalid_request_error", 400),
+    ("authentication_error", 401),
+    ("billing_error", 402),
+    ("permission_error", 403),
+    ("not_found_error", 404),
+    ("request_too_large", 413),
+    ("rate_limit_error", 429),
+    ("overloaded_error", 529),
+];
 
 struct Told {
     text: String,
@@ -95,7 +110,10 @@ fn told(text: &str) -> Told {
     gather(error, &mut parts, 0);
     let code = error.get("code").or_else(|| error.get("status"));
     let status = code.and_then(|c| c.as_u64().or_else(|| c.as_str()?.parse().ok())).and_then(|n| u16::try_from(n).ok());
-    Told { text: parts.join("; "), status: status.filter(|s| (400..=599).contains(s)) }
+    let named = error.get("type").and_then(Value::as_str);
+    let named = named.and_then(|name| NAMED.iter().find(|(known, _)| *known == name)).map(|(_, status)| *status);
+    let status = status.filter(|s| (400..=599).contains(s)).or(named);
+    Told { text: parts.join("; "), status }
 }
 
 /// Collects the texts that say something: messages first, then types and codes. OpenRouter puts the host's own answer
@@ -223,7 +241,7 @@ mod tests {
             ProviderError::ContextTooLong(_) => "long",
             ProviderError::Transient { .. } => "transient",
             ProviderError::Rejected(_) => "rejected",
-            ProviderError::Cancelled(_) => "cancelled",
+            ProviderError::Unasked(_) | ProviderError::Cancelled(_) => "not asked",
         }
     }
 
@@ -256,6 +274,19 @@ mod tests {
             (200, r#"{"error":{"code":429,"message":"slow down"}}"#, "rate"),
             (200, r#"{"error":{"message":"upstream died"}}"#, "transient"),
             (200, r#"{"error":{"code":401,"message":"no"}}"#, "auth"),
+            (200, r#"{"error":{"type":"overloaded_error","message":"Overloaded"}}"#, "transient"),
+            (200, r#"{"error":{"type":"rate_limit_error","message":"slow"}}"#, "rate"),
+            (200, r#"{"error":{"type":"authentication_error","message":"invalid x-api-key"}}"#, "auth"),
+            (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, "transient"),
+            (401, r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#, "auth"),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 2 > 1"}}"#,
+                "long",
+            ),
+            (400, r#"{"error":{"message":"input length and `max_tokens` exceed context limit: 1 + 2 > 2"}}"#, "long"),
+            (400, r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#, "quota"),
+            (413, r#"{"error":{"type":"request_too_large","message":"x"}}"#, "long"),
         ];
         for (status, body, want) in cases {
             assert_eq!(kind(status, body), want, "{status} {body}");

@@ -1,7 +1,10 @@
-//! Asking a model: the seam, the kinds of failure, and the one place that tries again.
+//! Asking a model: the seam and the kinds of failure.
 
+pub mod anthropic;
 pub mod demo;
 mod errors;
+mod host;
+pub mod lineup;
 pub mod openai;
 mod quirks;
 mod replies;
@@ -24,9 +27,32 @@ pub struct ToolOffer {
     pub schema: Value,
 }
 
+/// The system prompt. What comes first stays the same from turn to turn, and hosts that cache what they have read are
+/// told where it ends; what a turn may have changed comes after it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct System<'a> {
+    pub stable: &'a str,
+    pub changing: &'a str,
+}
+
+impl<'a> System<'a> {
+    /// A text that is stable up to the byte `mark`.
+    #[must_use]
+    pub fn marked(text: &'a str, mark: usize) -> Self {
+        let (stable, changing) = text.split_at_checked(mark).unwrap_or((text, ""));
+        Self { stable, changing }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        [self.stable, self.changing].concat()
+    }
+}
+
 /// What is asked.
 pub struct Request<'a> {
-    pub system: &'a str,
+    pub system: System<'a>,
     pub messages: &'a [Message],
     /// Empty: the model must answer in text.
     pub tools: &'a [ToolOffer],
@@ -51,7 +77,7 @@ pub trait Provider: Send + Sync {
         let tools = request.tools.iter().map(|tool| tool.name.as_str());
         json!({
             "model": self.model(),
-            "system": request.system,
+            "system": request.system.text(),
             "messages": messages.collect::<Value>(),
             "tools": tools.collect::<Value>(),
         })
@@ -79,6 +105,8 @@ pub enum ProviderError {
     },
     /// It will never accept this request.
     Rejected(String),
+    /// It was not asked at all: its key, its proxy or its certificates are not to be had.
+    Unasked(Error),
     Cancelled(Why),
 }
 
@@ -109,6 +137,7 @@ impl ProviderError {
             Self::Rejected(m) => {
                 Error::failed(m).doing(doing).hint("check the model's name and its entry in model_list")
             }
+            Self::Unasked(e) => e.doing(doing),
             Self::Cancelled(Why::Stopped) => Error::new(Kind::Interrupted, "stopped by the user"),
             Self::Cancelled(Why::Deadline) => {
                 Error::new(Kind::Limit, "the turn's time was up").hint("give it more with --timeout")
@@ -128,139 +157,18 @@ impl ProviderError {
             _ => None,
         }
     }
-}
 
-/// How often and how soon to ask again.
-#[derive(Clone, Copy, Debug)]
-pub struct Retry {
-    /// Tries after the first.
-    pub max: u32,
-    /// The most to wait before the first of them; doubled each time.
-    pub first_wait: Duration,
-}
-
-/// No server is waited for longer than this, however long it asks for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// Asks, and asks again while the fault is one that passes and nothing of an answer has arrived.
-///
-/// What has arrived counts, not what was shown: whether anybody looks must not decide what happens. `notice` hears of
-/// each try that failed.
-///
-/// # Errors
-/// The last try's.
-pub fn ask(
-    provider: &dyn Provider,
-    request: &Request,
-    retry: Retry,
-    on_delta: &mut dyn FnMut(&str),
-    notice: &mut dyn FnMut(String),
-) -> Result<Reply, ProviderError> {
-    let mut tries = 0;
-    loop {
-        let mut begun = false;
-        let result = provider.chat(request, &mut |text| {
-            begun = true;
-            on_delta(text);
-        });
-        let error = match result {
-            Ok(reply) => return Ok(reply),
-            Err(e) => e,
-        };
-        if !error.passes() || begun || tries >= retry.max {
-            return Err(error);
-        }
-        let wait = match error.retry_after() {
-            Some(asked) if asked > LONGEST_WAIT => return Err(error),
-            Some(asked) => asked,
-            None => jitter(retry.first_wait.saturating_mul(1 << tries.min(16)).min(LONGEST_WAIT)),
-        };
-        if request.cancel.remaining(wait) < wait {
-            return Err(error);
-        }
-        tries += 1;
-        notice(format!("try {tries} of {}: {}; next in {:.1} s", retry.max + 1, describe(&error), wait.as_secs_f64()));
-        request.cancel.sleep(wait).map_err(ProviderError::Cancelled)?;
-    }
-}
-
-fn describe(error: &ProviderError) -> &str {
-    match error {
-        ProviderError::Auth(m)
-        | ProviderError::Quota(m)
-        | ProviderError::ContextTooLong(m)
-        | ProviderError::Rejected(m)
-        | ProviderError::RateLimited { message: m, .. }
-        | ProviderError::Transient { message: m, .. } => m,
-        ProviderError::Cancelled(_) => "stopped",
-    }
-}
-
-/// Full jitter: anything from nothing to `most`, so that many clients that failed together do not come back together.
-fn jitter(most: Duration) -> Duration {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    // The standard library's hash keys are its only source of randomness; good enough to spread clients.
-    let random = RandomState::new().build_hasher().finish();
-    let thousandths = u32::try_from(random % 1001).unwrap_or(1000);
-    most * thousandths / 1000
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Mutex;
-
-    type Turn = (&'static str, Result<Reply, ProviderError>);
-
-    struct Script(Mutex<Vec<Turn>>);
-
-    impl Provider for Script {
-        fn model(&self) -> &'static str {
-            "script/x"
-        }
-        fn chat(&self, _: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-            let (delta, result) = self.0.lock().unwrap().remove(0);
-            if !delta.is_empty() {
-                on_delta(delta);
-            }
-            result
-        }
-    }
-
-    fn transient(retry_after: Option<u64>) -> Result<Reply, ProviderError> {
-        let retry_after = retry_after.map(Duration::from_millis);
-        Err(ProviderError::Transient { message: "down".into(), retry_after })
-    }
-
-    /// The result, and how many turns of the script are left.
-    fn run(turns: Vec<Turn>, max: u32) -> (Result<Reply, ProviderError>, usize) {
-        let script = Script(Mutex::new(turns));
-        let cancel = Cancel::new(Some(Duration::from_secs(5)));
-        let request = Request { system: "", messages: &[], tools: &[], stream: false, cancel: &cancel };
-        let retry = Retry { max, first_wait: Duration::from_millis(1) };
-        let result = ask(&script, &request, retry, &mut |_| (), &mut |_| ());
-        let left = script.0.lock().unwrap().len();
-        (result, left)
-    }
-
-    #[test]
-    fn faults_that_pass_are_tried_again_and_others_are_not() {
-        let good = || ("", Ok(Reply::default()));
-        assert_eq!(run(vec![("", transient(None)), ("", transient(Some(2))), good()], 3), (Ok(Reply::default()), 0));
-        assert_eq!(run(vec![("", transient(None)), ("", transient(None)), good()], 1).1, 1);
-        let refused = || ("", Err(ProviderError::Auth("no".into())));
-        assert_eq!(run(vec![refused(), good()], 3).1, 1);
-    }
-
-    #[test]
-    fn an_answer_that_has_begun_is_not_asked_for_again() {
-        assert_eq!(run(vec![("half an ", transient(None)), ("", Ok(Reply::default()))], 3), (transient(None), 1));
-    }
-
-    #[test]
-    fn a_server_that_asks_for_more_time_than_there_is_ends_it() {
-        for asked in [6_000, 61_000] {
-            assert_eq!(run(vec![("", transient(Some(asked))), ("", Ok(Reply::default()))], 3).1, 1);
+    /// What went wrong, without what to do about it.
+    fn text(&self) -> &str {
+        match self {
+            Self::Auth(m)
+            | Self::Quota(m)
+            | Self::ContextTooLong(m)
+            | Self::Rejected(m)
+            | Self::RateLimited { message: m, .. }
+            | Self::Transient { message: m, .. } => m,
+            Self::Unasked(e) => &e.message,
+            Self::Cancelled(_) => "stopped",
         }
     }
 }

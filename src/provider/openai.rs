@@ -1,49 +1,43 @@
 //! The OpenAI chat completions API, as spoken by most of the world.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
-
 use serde_json::{Map, Value, json};
 
-use super::errors::{classify, looks_like_html};
-use super::quirks::{self, Quirk};
+use super::host::{Host, Sign};
 use super::replies;
-use super::stream::{Chunk, Stream};
+use super::stream::Stream;
 use super::{Provider, ProviderError, Request};
 use crate::config::Model;
-use crate::http::{Client, Exchange, Fault, Head, Outgoing, Part, Settings};
+use crate::config::keys::Key;
+use crate::config::vendors::Protocol;
+use crate::http::Settings;
 use crate::message::{Image, Message, Reply, ToolCall};
-use crate::secret::Secret;
-use crate::sse;
-use crate::text::one_line;
 
 /// A model behind an OpenAI-compatible address.
 pub struct OpenAi {
-    model: Model,
-    client: Client,
-    url: String,
-    /// What the host was found to refuse.
-    quirks: Mutex<Vec<Quirk>>,
+    host: Host,
 }
 
-/// The most of an error's body that is read.
-const MOST_ERROR: usize = 256 << 10;
+/// The version of Microsoft's API whose shape this is.
+const AZURE_VERSION: &str = "2024-10-21";
 
 impl OpenAi {
     #[must_use]
-    pub fn new(model: Model, ca_file: Option<std::path::PathBuf>) -> Self {
-        let client = Client::new(Settings { proxy: model.proxy.clone(), ca_file });
-        let url = completions_url(&model.base);
-        Self { model, client, url, quirks: Mutex::default() }
+    pub fn new(model: Model, key: Option<Key>, settings: Settings) -> Self {
+        let (url, sign): (String, Sign) = match model.protocol {
+            Protocol::Azure => (azure_url(&model.base, &model.id), |key| ("api-key", key.to_owned())),
+            _ => (completions_url(&model.base), |key| ("authorization", format!("Bearer {key}"))),
+        };
+        Self { host: Host::new(model, key, settings, url, sign) }
     }
 
     fn body(&self, request: &Request) -> Value {
+        let model = self.host.model();
         let mut body = json!({
-            "model": self.model.id,
-            "messages": wire_messages(request.system, request.messages),
-            "max_tokens": self.model.max_tokens,
+            "model": model.id,
+            "messages": wire_messages(&request.system.text(), request.messages),
+            "max_tokens": model.max_tokens,
         });
-        if let Some(temperature) = self.model.temperature {
+        if let Some(temperature) = model.temperature {
             body["temperature"] = temperature.into();
         }
         // An empty list is refused by some: it is left out.
@@ -58,259 +52,22 @@ impl OpenAi {
             body["stream"] = true.into();
             body["stream_options"] = json!({"include_usage": true});
         }
-        for (name, value) in &self.model.extra_body {
-            body[name] = value.clone();
-        }
         body
-    }
-
-    fn ask(&self, request: &Request, known: &[Quirk], on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        let mut body = self.body(request);
-        quirks::apply(known, &mut body);
-        let json = Some(body.to_string().into_bytes());
-        let outgoing = Outgoing { url: self.url.clone(), headers: self.headers(request.stream), json };
-        let exchange = self.client.send(outgoing, request.cancel).map_err(|e| ProviderError::Rejected(e.message))?;
-        let silence = self.model.request_timeout;
-        let mut answer = Answer { host: host(&self.url), exchange, silence, last_content: Instant::now() };
-        let head = answer.head()?;
-        if !(200..300).contains(&head.status) {
-            let body = answer.rest(MOST_ERROR);
-            return Err(classify(head.status, Some(&head), &body, SystemTime::now()));
-        }
-        // A server that cannot stream answers whole, whatever was asked for.
-        let streams = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
-        if streams { answer.stream(on_delta) } else { answer.whole(&head, on_delta) }
-    }
-
-    fn known(&self) -> Vec<Quirk> {
-        self.quirks.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn headers(&self, stream: bool) -> Vec<(String, Secret)> {
-        let accept = if stream { "text/event-stream" } else { "application/json" };
-        let mut headers = vec![("accept".to_owned(), Secret::new(accept))];
-        if let Some(key) = &self.model.key {
-            headers.push(("authorization".to_owned(), Secret::new(format!("Bearer {}", key.reveal()))));
-        }
-        headers.extend(self.model.headers.iter().cloned());
-        headers
     }
 }
 
 impl Provider for OpenAi {
     fn model(&self) -> &str {
-        &self.model.name
+        &self.host.model().name
     }
 
     fn preview(&self, request: &Request) -> Value {
-        let mut body = self.body(request);
-        quirks::apply(&self.known(), &mut body);
-        body
+        self.host.body(&self.body(request))
     }
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        loop {
-            let known = self.known();
-            match self.ask(request, &known, on_delta) {
-                Err(ProviderError::Rejected(refusal)) => match quirks::learn(&refusal, &known) {
-                    // Each is learned once, so this ends.
-                    Some(quirk) => self.quirks.lock().unwrap_or_else(PoisonError::into_inner).push(quirk),
-                    None => return Err(ProviderError::Rejected(refusal)),
-                },
-                result => return result,
-            }
-        }
+        self.host.ask::<Stream>(&self.body(request), request, on_delta)
     }
-}
-
-/// An answer under way. `silence` is the time it may go without content, not without bytes: a stream of pings is silent.
-struct Answer<'a> {
-    host: &'a str,
-    exchange: Exchange,
-    silence: std::time::Duration,
-    last_content: Instant,
-}
-
-impl Answer<'_> {
-    fn next(&mut self) -> Result<Part, ProviderError> {
-        let left = self.silence.saturating_sub(self.last_content.elapsed());
-        let silent = || transient(format!("{}: no answer for {} s", self.host, self.silence.as_secs()));
-        if left.is_zero() {
-            return Err(silent());
-        }
-        self.exchange.next(left).map_err(|fault| match fault {
-            Fault::Silent => silent(),
-            Fault::Broken(m) | Fault::Unreachable(m) => transient(format!("{}: {m}", self.host)),
-            Fault::Cancelled(why) => ProviderError::Cancelled(why),
-        })
-    }
-
-    fn head(&mut self) -> Result<Head, ProviderError> {
-        match self.next()? {
-            Part::Head(head) => Ok(head),
-            Part::Body(_) | Part::End => Err(transient("the answer has no beginning".to_owned())),
-        }
-    }
-
-    /// What is left of the body, up to `most` bytes. A fault ends it: half an error message is better than none.
-    fn rest(&mut self, most: usize) -> Vec<u8> {
-        let mut body = Vec::new();
-        while let Ok(Part::Body(piece)) = self.next() {
-            body.extend_from_slice(&piece);
-            if body.len() > most {
-                break;
-            }
-        }
-        body
-    }
-
-    fn whole(&mut self, head: &Head, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        let mut body = Vec::new();
-        loop {
-            match self.next()? {
-                Part::Body(piece) => {
-                    // White space is what servers send to keep a connection alive while the model thinks.
-                    if piece.iter().any(|b| !b.is_ascii_whitespace()) {
-                        self.last_content = Instant::now();
-                    }
-                    body.extend_from_slice(&piece);
-                }
-                Part::Head(_) => {}
-                Part::End => break,
-            }
-        }
-        let text = String::from_utf8_lossy(&body);
-        if looks_like_html(&text) {
-            return Err(classify(head.status, Some(head), &body, SystemTime::now()));
-        }
-        if text.trim_start().starts_with("data:") {
-            // A stream under the wrong content type.
-            let mut reader = StreamReader::default();
-            reader.push(&body, &mut |_| ())?;
-            let reply = reader.finish()?;
-            on_delta(&reply.text);
-            return Ok(reply);
-        }
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|e| transient(format!("the answer is not JSON ({e}): {}", one_line(&text, 100))))?;
-        let reply = replies::read(&value).map_err(|error| refused(head, &error))?;
-        if !reply.text.is_empty() {
-            on_delta(&reply.text);
-        }
-        Ok(reply)
-    }
-
-    fn stream(&mut self, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        let mut reader = StreamReader::default();
-        loop {
-            match self.next() {
-                Ok(Part::Body(piece)) => {
-                    if reader.push(&piece, on_delta)? {
-                        self.last_content = Instant::now();
-                    }
-                }
-                Ok(Part::Head(_)) => {}
-                Ok(Part::End) => return reader.finish(),
-                // Once the model has said that it is done, how the connection ends is of no interest.
-                Err(ProviderError::Transient { .. }) if reader.stream.is_complete() => return reader.finish(),
-                Err(e) => return Err(e),
-            }
-        }
-    }
-}
-
-/// From bytes to a reply.
-#[derive(Default)]
-struct StreamReader {
-    decoder: sse::Decoder,
-    stream: Stream,
-    thinking: Thinking,
-}
-
-impl StreamReader {
-    /// Whether the bytes carried content.
-    fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(&str)) -> Result<bool, ProviderError> {
-        let (mut any, mut failed) = (false, None);
-        let (stream, thinking) = (&mut self.stream, &mut self.thinking);
-        let result = self.decoder.push(bytes, &mut |data| match stream.chunk(data) {
-            Chunk::Content(text) => {
-                any = true;
-                thinking.show(&text, on_delta);
-            }
-            Chunk::Nothing => {}
-            Chunk::Error(error) => failed = failed.take().or(Some(error)),
-        });
-        if let Some(error) = failed {
-            return Err(refused_in_stream(&error));
-        }
-        result.map_err(|sse::TooLong| transient("the server sent an endless event".to_owned()))?;
-        Ok(any)
-    }
-
-    fn finish(mut self) -> Result<Reply, ProviderError> {
-        let stream = &mut self.stream;
-        let mut failed = None;
-        self.decoder.finish(&mut |data| {
-            if let Chunk::Error(error) = stream.chunk(data) {
-                failed = Some(error);
-            }
-        });
-        match failed {
-            Some(error) => Err(refused_in_stream(&error)),
-            // The end of the connection is not the end of the answer.
-            None if !self.stream.is_complete() => Err(transient("the answer broke off".to_owned())),
-            None => Ok(self.stream.finish()),
-        }
-    }
-}
-
-/// Keeps inline `<think>…</think>` at the beginning of a streamed answer from being shown.
-#[derive(Default)]
-struct Thinking {
-    held: String,
-    past: bool,
-}
-
-impl Thinking {
-    fn show(&mut self, text: &str, on_delta: &mut dyn FnMut(&str)) {
-        const OPEN: &str = "<think>";
-        const CLOSE: &str = "</think>";
-        if self.past {
-            if !text.is_empty() {
-                on_delta(text);
-            }
-            return;
-        }
-        self.held.push_str(text);
-        let start = self.held.trim_start();
-        if start.len() < OPEN.len() && OPEN.starts_with(start) {
-            return;
-        }
-        if start.starts_with(OPEN) {
-            if let Some((_, answer)) = start.split_once(CLOSE) {
-                let answer = answer.trim_start();
-                if !answer.is_empty() {
-                    on_delta(answer);
-                    self.past = true;
-                }
-            }
-            return;
-        }
-        self.past = true;
-        on_delta(&std::mem::take(&mut self.held));
-    }
-}
-
-fn transient(message: String) -> ProviderError {
-    ProviderError::Transient { message, retry_after: None }
-}
-
-fn refused(head: &Head, error: &Value) -> ProviderError {
-    classify(head.status, Some(head), json!({ "error": error }).to_string().as_bytes(), SystemTime::now())
-}
-
-fn refused_in_stream(error: &Value) -> ProviderError {
-    classify(200, None, json!({ "error": error }).to_string().as_bytes(), SystemTime::now())
 }
 
 /// The address of the API, whatever part of it was given: with `/chat/completions`, with a version, or with neither.
@@ -323,11 +80,21 @@ fn completions_url(base: &str) -> String {
     if path.is_empty() { format!("{base}/v1/chat/completions") } else { format!("{base}/chat/completions") }
 }
 
-/// The host and port of an address, without a user and password that may stand before it.
-fn host(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split('/').next().unwrap_or_default();
-    authority.rsplit('@').next().unwrap_or_default()
+/// The address of a deployment. The base may be the resource's, a deployment's, or that of the newer API, which has the
+/// model's name in the body like everybody else's; a query in it (`?api-version=...`) stays.
+fn azure_url(base: &str, deployment: &str) -> String {
+    let (base, query) = base.trim().split_once('?').map_or((base.trim(), None), |(base, query)| (base, Some(query)));
+    let base = base.trim_end_matches('/').trim_end_matches("/chat/completions");
+    let versioned = |url: String| format!("{url}?{}", query.unwrap_or(&format!("api-version={AZURE_VERSION}")));
+    if base.ends_with("/v1") {
+        let url = format!("{base}/chat/completions");
+        query.map_or(url.clone(), |query| format!("{url}?{query}"))
+    } else if base.contains("/deployments/") {
+        versioned(format!("{base}/chat/completions"))
+    } else {
+        let base = base.trim_end_matches("/openai");
+        versioned(format!("{base}/openai/deployments/{deployment}/chat/completions"))
+    }
 }
 
 /// The conversation as the API wants it: one system message first, no two of a user's messages in a row, each call
@@ -462,6 +229,23 @@ mod tests {
     }
 
     #[test]
+    fn a_deployment_has_its_name_in_the_address() {
+        let version = "?api-version=2024-10-21";
+        for (base, url) in [
+            (
+                "https://r.openai.azure.com",
+                format!("https://r.openai.azure.com/openai/deployments/d/chat/completions{version}"),
+            ),
+            ("https://h/openai/", format!("https://h/openai/deployments/d/chat/completions{version}")),
+            ("https://h/openai/deployments/x", format!("https://h/openai/deployments/x/chat/completions{version}")),
+            ("https://h?api-version=1", "https://h/openai/deployments/d/chat/completions?api-version=1".to_owned()),
+            ("https://h/openai/v1/", "https://h/openai/v1/chat/completions".to_owned()),
+        ] {
+            assert_eq!(azure_url(base, "d"), url);
+        }
+    }
+
+    #[test]
     fn a_conversation_is_sent_in_the_order_that_every_server_takes() {
         let call = |id: &str, arguments: &str| ToolCall {
             id: id.into(),
@@ -570,19 +354,5 @@ mod tests {
         assert!(wire.get("reasoning_field").is_none());
         assert_eq!(wire["tool_calls"][0]["extra_content"]["google"], 1);
         assert_eq!(wire["tool_calls"][0]["function"]["thought_signature"], "s");
-    }
-
-    #[test]
-    fn thoughts_at_the_beginning_are_not_shown_and_a_lone_bracket_is() {
-        let shown = |pieces: &[&str]| {
-            let (mut thinking, mut out) = (Thinking::default(), String::new());
-            for piece in pieces {
-                thinking.show(piece, &mut |text| out.push_str(text));
-            }
-            out
-        };
-        assert_eq!(shown(&["<th", "ink>a", "b</thi", "nk>\n\n", "answer", " more"]), "answer more");
-        assert_eq!(shown(&["<", "3 you"]), "<3 you");
-        assert_eq!(shown(&["hello"]), "hello");
     }
 }

@@ -175,7 +175,7 @@ impl Draft {
 }
 
 /// A count that may come as a number of either kind or as text. Negative ones count as nothing.
-fn count(v: &Value) -> Option<u64> {
+pub fn count(v: &Value) -> Option<u64> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     // float to int saturates, which is what is wanted
     v.as_u64().or_else(|| v.as_f64().map(|f| f.max(0.0) as u64)).or_else(|| v.as_str()?.trim().parse().ok())
@@ -215,7 +215,7 @@ pub fn read_call(call: &Value) -> ToolCall {
 
 /// Calls without a name are nothing that could be answered; every other one gets an id of its own and arguments that
 /// are at least an empty object.
-fn tidy_calls(calls: Vec<ToolCall>) -> Vec<ToolCall> {
+pub fn tidy_calls(calls: Vec<ToolCall>) -> Vec<ToolCall> {
     let mut seen = BTreeSet::new();
     let mut out: Vec<ToolCall> = Vec::new();
     for mut call in calls {

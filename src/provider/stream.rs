@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::replies::{Draft, error_in, read_call, text_of};
+use super::host::{Assembly, Chunk};
+use super::replies::{self, Draft, error_in, read_call, text_of};
 use crate::message::{Reply, ToolCall};
 
 /// A streamed answer in the making.
@@ -11,23 +12,12 @@ pub struct Stream {
     draft: Draft,
     /// For each call, the `index` it was sent under.
     slots: Vec<Option<u64>>,
+    thinking: Thinking,
     done: bool,
 }
 
-/// What a chunk meant.
-#[derive(Debug, PartialEq)]
-pub enum Chunk {
-    /// It carried something of the answer; the text of it that is part of the answer.
-    Content(String),
-    /// It carried nothing: a sign of life, a count.
-    Nothing,
-    /// The server gave up; its error.
-    Error(Value),
-}
-
-impl Stream {
-    /// Takes the data of one event.
-    pub fn chunk(&mut self, data: &str) -> Chunk {
+impl Assembly for Stream {
+    fn event(&mut self, data: &str) -> Chunk {
         if self.done {
             return Chunk::Nothing;
         }
@@ -63,9 +53,23 @@ impl Stream {
             }
         }
         self.draft.text.push_str(&text);
-        if any { Chunk::Content(text) } else { Chunk::Nothing }
+        if any { Chunk::Content(self.thinking.show(&text)) } else { Chunk::Nothing }
     }
 
+    fn is_complete(&self) -> bool {
+        self.done || self.draft.finished
+    }
+
+    fn finish(self) -> Reply {
+        self.draft.finish()
+    }
+
+    fn whole(body: &Value) -> Result<Reply, Value> {
+        replies::read(body)
+    }
+}
+
+impl Stream {
     /// A piece of a call. It continues an earlier one when it carries the same index and neither a new id nor a new
     /// name: some servers leave the index out, others send every call under 0.
     fn call(&mut self, piece: &Value) {
@@ -97,14 +101,35 @@ impl Stream {
             self.draft.calls.push(new);
         }
     }
+}
 
-    /// Whether the answer came to an end by the server's own word.
-    pub fn is_complete(&self) -> bool {
-        self.done || self.draft.finished
-    }
+/// Keeps inline `<think>…</think>` at the beginning of a streamed answer from being shown.
+#[derive(Default)]
+struct Thinking {
+    held: String,
+    past: bool,
+}
 
-    pub fn finish(self) -> Reply {
-        self.draft.finish()
+impl Thinking {
+    /// What of the text so far can be shown now.
+    fn show(&mut self, text: &str) -> String {
+        const OPEN: &str = "<think>";
+        const CLOSE: &str = "</think>";
+        if self.past {
+            return text.to_owned();
+        }
+        self.held.push_str(text);
+        let start = self.held.trim_start();
+        if start.len() < OPEN.len() && OPEN.starts_with(start) {
+            return String::new();
+        }
+        if start.starts_with(OPEN) {
+            let answer = start.split_once(CLOSE).map_or("", |(_, answer)| answer.trim_start());
+            self.past = !answer.is_empty();
+            return answer.to_owned();
+        }
+        self.past = true;
+        std::mem::take(&mut self.held)
     }
 }
 
@@ -129,7 +154,7 @@ mod tests {
     fn feed(chunks: &[Value]) -> Stream {
         let mut stream = Stream::default();
         for chunk in chunks {
-            stream.chunk(&chunk.to_string());
+            stream.event(&chunk.to_string());
         }
         stream
     }
@@ -163,17 +188,17 @@ mod tests {
     #[test]
     fn text_is_put_together_and_shown_as_it_comes() {
         let mut stream = Stream::default();
-        assert_eq!(stream.chunk(&delta(&json!({"role": "assistant"})).to_string()), Chunk::Nothing);
-        assert_eq!(stream.chunk(&delta(&json!({"content": "he"})).to_string()), Chunk::Content("he".into()));
-        assert_eq!(stream.chunk(&delta(&json!({"content": [{"text": "y"}]})).to_string()), Chunk::Content("y".into()));
-        assert_eq!(stream.chunk(&delta(&json!({"reasoning": "hm"})).to_string()), Chunk::Content(String::new()));
-        assert_eq!(stream.chunk(r#"{"choices":[{"delta":null}]}"#), Chunk::Nothing);
+        assert_eq!(stream.event(&delta(&json!({"role": "assistant"})).to_string()), Chunk::Nothing);
+        assert_eq!(stream.event(&delta(&json!({"content": "he"})).to_string()), Chunk::Content("he".into()));
+        assert_eq!(stream.event(&delta(&json!({"content": [{"text": "y"}]})).to_string()), Chunk::Content("y".into()));
+        assert_eq!(stream.event(&delta(&json!({"reasoning": "hm"})).to_string()), Chunk::Content(String::new()));
+        assert_eq!(stream.event(r#"{"choices":[{"delta":null}]}"#), Chunk::Nothing);
         assert!(!stream.is_complete());
-        stream.chunk(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#);
+        stream.event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#);
         assert!(stream.is_complete());
-        stream.chunk(r#"{"choices":[],"usage":{"prompt_tokens":3}}"#);
-        stream.chunk("[DONE]");
-        assert_eq!(stream.chunk(&delta(&json!({"content": "late"})).to_string()), Chunk::Nothing);
+        stream.event(r#"{"choices":[],"usage":{"prompt_tokens":3}}"#);
+        stream.event("[DONE]");
+        assert_eq!(stream.event(&delta(&json!({"content": "late"})).to_string()), Chunk::Nothing);
         let reply = stream.finish();
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.usage.prompt_tokens), ("hey", "hm", 3));
     }
@@ -181,7 +206,7 @@ mod tests {
     #[test]
     fn an_error_in_the_stream_is_an_error() {
         let mut stream = Stream::default();
-        assert_eq!(stream.chunk(r#"{"error":{"message":"x"}}"#), Chunk::Error(json!({"message": "x"})));
+        assert_eq!(stream.event(r#"{"error":{"message":"x"}}"#), Chunk::Error(json!({"message": "x"})));
     }
 
     #[test]
@@ -216,5 +241,16 @@ mod tests {
             calls(&[piece(Some(0), "a", "list", ""), piece(Some(0), "", "_dir", ""), piece(Some(0), "", "", "{}")]),
             want
         );
+    }
+
+    #[test]
+    fn thoughts_at_the_beginning_are_not_shown_and_a_lone_bracket_is() {
+        let shown = |pieces: &[&str]| {
+            let mut thinking = Thinking::default();
+            pieces.iter().map(|piece| thinking.show(piece)).collect::<String>()
+        };
+        assert_eq!(shown(&["<th", "ink>a", "b</thi", "nk>\n\n", "answer", " more"]), "answer more");
+        assert_eq!(shown(&["<", "3 you"]), "<3 you");
+        assert_eq!(shown(&["hello"]), "hello");
     }
 }

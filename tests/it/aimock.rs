@@ -250,3 +250,50 @@ fn a_refused_key_leaves_no_trace_of_the_turn() {
     let asked = aimock.journal().pop().unwrap()["body"]["messages"].to_string();
     assert!(!asked.contains("Is anyone there?"), "the refused turn was sent: {asked}");
 }
+
+/// What makes a configuration speak Anthropic's dialect to the same server.
+fn claude() -> Value {
+    json!({ "model_list": [ { "model": "anthropic/claude-test" } ] })
+}
+
+#[test]
+fn anthropics_dialect_answers_a_question() {
+    let fixtures = json!([ { "match": { "userMessage": "capital of France" }, "response": { "content": "Paris." } } ]);
+    let aimock = Aimock::serving(&fixtures);
+    let home = aimock.home(&claude());
+    home.agent(["-m", "What is the capital of France?"]).exits(0).prints("Paris.\n").is_quiet();
+    home.agent(["--no-stream", "-m", "Once more: the capital of France?"]).exits(0).prints("Paris.\n").is_quiet();
+    let journal = aimock.journal();
+    assert!(journal.iter().all(|entry| entry["path"] == "/v1/messages"), "{journal:?}");
+    assert_eq!(aimock.statuses(), [200, 200]);
+}
+
+#[test]
+fn anthropics_dialect_calls_a_tool() {
+    let aimock = Aimock::serving(&json!([
+        {
+            "match": { "userMessage": "shopping list", "hasToolResult": false },
+            "response": { "toolCalls": [ { "id": "toolu_read", "name": "read_file", "arguments": { "path": "list.txt" } } ] }
+        },
+        {
+            "match": { "toolCallId": "toolu_read", "toolResultContains": "oat milk", "hasToolResult": true },
+            "response": { "content": "Oat milk." }
+        }
+    ]));
+    let home = aimock.home(&claude());
+    home.write("workspace/list.txt", "oat milk\n");
+    home.agent(["-m", "What is on my shopping list?"]).exits(0).prints("Oat milk.\n").is_quiet();
+    home.session("cli_default").has_one_result_per_call();
+    assert_eq!(aimock.statuses(), [200, 200]);
+}
+
+#[test]
+fn anthropics_dialect_is_told_about_a_refused_key() {
+    let fixtures = json!([ { "match": { "userMessage": "anyone" }, "response": { "content": "Yes." } } ]);
+    let aimock = Aimock::checking_keys(&fixtures);
+    let home = aimock.home(&claude());
+    home.agent(["-m", "Is anyone there?"]).exits(4).prints("").fails_with_a_hint();
+    assert!(home.session("cli_default").history().is_empty());
+    home.config(&merged(aimock.config(), &claude()).to_string().replace(CANARY, OTHER_KEY));
+    home.agent(["-m", "Is anyone there?"]).exits(0).prints("Yes.\n");
+}

@@ -56,6 +56,46 @@ fn a_configuration_that_cannot_be_read_is_not_taken_for_an_absent_one() {
 }
 
 #[test]
+fn a_configuration_that_is_no_text_is_told_what_it_is() {
+    let home = Home::empty();
+    let refused = |bytes: &[u8], says: &str| {
+        home.write("config.json", bytes);
+        home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says(says);
+    };
+    refused(b"{\n\"agents\": \"\xff\"}", "line 2: not UTF-8");
+    refused(&[b"\xff\xfe".as_slice(), b"{\0}\0"].concat(), "not UTF-8");
+    refused(&b" ".repeat((1 << 20) + 1), "larger than 1024 KiB");
+    refused(b"[]", "not a JSON object");
+
+    // A pipe that nobody writes to is not waited for.
+    std::fs::remove_file(home.path("config.json")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, home.path("config.json"), rustix::fs::Mode::RUSR).unwrap();
+    home.agent(["-m", "hi"]).exits(3).says("is not a file");
+}
+
+#[test]
+fn a_byte_order_mark_is_read_over() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::empty();
+    home.config(&format!("\u{feff}{}", model.config()));
+    home.agent(["-m", "hi"]).exits(0).prints("One.\n").is_quiet();
+}
+
+#[test]
+fn a_configuration_that_may_not_be_read_is_not_taken_for_an_absent_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::empty();
+    home.config("{}");
+    std::fs::set_permissions(home.path("config.json"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    // Root reads everything; for it a link to itself will do.
+    if rustix::process::geteuid().is_root() {
+        std::fs::remove_file(home.path("config.json")).unwrap();
+        std::os::unix::fs::symlink("config.json", home.path("config.json")).unwrap();
+    }
+    home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("config.json");
+}
+
+#[test]
 fn a_value_of_the_wrong_kind_is_located_and_named() {
     let error = refused("{\n  \"agents\": {\n    \"defaults\": { \"max_tokens\": \"many\" }\n  }\n}\n");
     assert!(error.contains("max_tokens"), "{error}");

@@ -151,6 +151,11 @@ impl Reply {
         Self::of(200, Body::Events(events.map(str::to_owned).to_vec()))
     }
 
+    /// The same, of events that were put together.
+    pub fn stream(events: impl IntoIterator<Item = String>) -> Self {
+        Self::of(200, Body::Events(events.into_iter().collect()))
+    }
+
     /// Says `text` beside the calls.
     pub fn saying(mut self, said: &str) -> Self {
         if let Body::Message { text, .. } = &mut self.body {

@@ -1,0 +1,110 @@
+//! Who answers: the configured model, those that stand in for it, and what there is when nothing is configured.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Parts;
+use crate::cancel::Cancel;
+use crate::config::keys::Key;
+use crate::config::vendors::Protocol;
+use crate::config::{Choice, Env, Model, proxy};
+use crate::error::{Error, Result};
+use crate::http::{Client, Outgoing, Part, Settings};
+use crate::provider::Provider;
+use crate::provider::anthropic::Anthropic;
+use crate::provider::demo::Demo;
+use crate::provider::lineup::Lineup;
+use crate::provider::openai::OpenAi;
+use crate::secret::Redactor;
+
+/// All who may answer, the first choice first. `notices` gets what the user should know about the choice.
+///
+/// # Errors
+/// No model can be chosen. A stand-in that cannot be used is only told.
+pub fn lineup(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<Lineup> {
+    let mut lineup = Lineup::default();
+    let Some(first) = first(parts, notices)? else {
+        lineup.push(vec![Box::new(Demo)]);
+        return Ok(lineup);
+    };
+    let mut models = vec![first];
+    for name in &parts.config.agents.defaults.model_fallbacks {
+        match parts.config.named(name, parts.env) {
+            // One that is there already would fail in the same way.
+            Ok(model) if models.iter().any(|m| m.name == model.name && m.base == model.base) => {}
+            Ok(model) => models.push(model),
+            Err(e) => notices.push(format!("model_fallbacks: {} is left out: {e}", crate::text::one_line(name, 80))),
+        }
+    }
+    let env = Arc::new(parts.env.clone());
+    for model in &models {
+        lineup.push(providers(model, parts, &env, redactor));
+    }
+    Ok(lineup)
+}
+
+/// The configured model, else one on this machine. `None` is the demo.
+fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
+    match parts.config.choose_model(parts.env)? {
+        Choice::Model(model) => return Ok(Some(*model)),
+        Choice::Nothing if parts.configured => {
+            return Err(Error::config("choosing the model: no model is configured and no key was found").hint(
+                "export OPENROUTER_API_KEY=... (or another vendor's), or set agents.defaults.model_name in config.json",
+            ));
+        }
+        Choice::Nothing => {}
+    }
+    if let Some(id) = local_model() {
+        notices.push(format!("no key is set: asking {id} of the Ollama on this machine"));
+        return parts.config.named(&format!("ollama/{id}"), parts.env).map(Some);
+    }
+    notices.push(
+        "no key is set, so the built-in demo answers; for a real model: export OPENROUTER_API_KEY=...".to_owned(),
+    );
+    Ok(None)
+}
+
+/// A model, once for each of its keys.
+fn providers(model: &Model, parts: &Parts, env: &Arc<Env>, redactor: &Redactor) -> Vec<Box<dyn Provider>> {
+    let ca_file = parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
+    let proxy = if model.proxy.is_empty() { proxy::proxy(&model.base, parts.env) } else { model.proxy.clone() };
+    let settings = Settings { proxy, ca_file };
+    let provider = |key: Option<Key>| -> Box<dyn Provider> {
+        let (model, settings) = (model.clone(), settings.clone());
+        match model.protocol {
+            Protocol::OpenAi | Protocol::Azure => Box::new(OpenAi::new(model, key, settings)),
+            Protocol::Anthropic => Box::new(Anthropic::new(model, key, settings)),
+            Protocol::Demo => Box::new(Demo),
+        }
+    };
+    let key = |written| Key::new(written, env.clone(), parts.home.config(), redactor.clone());
+    if model.keys.is_empty() {
+        return vec![provider(None)];
+    }
+    model.keys.iter().cloned().map(|written| provider(Some(key(written)))).collect()
+}
+
+/// How long an Ollama on this machine has to answer: it has the list ready.
+const LOCAL: Duration = Duration::from_millis(500);
+
+/// The first model of an Ollama that answers on this machine.
+fn local_model() -> Option<String> {
+    let cancel = Cancel::new(Some(LOCAL));
+    let url = "http://localhost:11434/api/tags".to_owned();
+    let request = Outgoing { url, headers: Vec::new(), json: None };
+    let mut exchange = Client::new(Settings::default()).send(request, &cancel).ok()?;
+    let mut body = Vec::new();
+    loop {
+        match exchange.next(LOCAL).ok()? {
+            Part::Head(head) if head.status == 200 => {}
+            Part::Head(_) => return None,
+            Part::Body(piece) => body.extend_from_slice(&piece),
+            Part::End => break,
+        }
+    }
+    let tags: Value = serde_json::from_slice(&body).ok()?;
+    Some(tags.get("models")?.get(0)?.get("name")?.as_str()?.to_owned())
+}

@@ -1,0 +1,95 @@
+//! The way out that the environment names for an address.
+//!
+//! The names are curl's. Two things are ours: capitals and small letters are both read for every scheme, and this machine
+//! itself is never reached through a proxy, which would be another machine's idea of `localhost`.
+
+use std::net::Ipv4Addr;
+
+use super::Env;
+
+/// The proxy for a URL; empty when it is to be reached directly.
+#[must_use]
+pub fn proxy(url: &str, env: &Env) -> String {
+    let set = |name: &str| {
+        let found = env.get(name).or_else(|| env.get(&name.to_ascii_lowercase()));
+        found.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+    };
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let host = host(rest);
+    if is_here(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, &list)) {
+        return String::new();
+    }
+    let name = if scheme.eq_ignore_ascii_case("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+    set(name).or_else(|| set("ALL_PROXY")).unwrap_or_default()
+}
+
+/// The host of what follows a URL's scheme, in small letters, without brackets and port.
+fn host(rest: &str) -> String {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = authority.rsplit('@').next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host.trim_end_matches('.').to_ascii_lowercase()
+}
+
+fn is_here(host: &str) -> bool {
+    let loopback = host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback());
+    loopback || matches!(host, "localhost" | "::1") || host.ends_with(".localhost")
+}
+
+/// Whether `NO_PROXY` names the host: itself, a domain it is in, a network, or `*`.
+fn is_listed(host: &str, list: &str) -> bool {
+    list.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
+        if entry == "*" {
+            return true;
+        }
+        if let Some((network, bits)) = entry.split_once('/') {
+            return is_in(host, network, bits).unwrap_or(false);
+        }
+        let entry = self::host(entry.trim_start_matches("*.").trim_start_matches('.'));
+        host == entry || host.strip_suffix(entry.as_str()).is_some_and(|rest| rest.ends_with('.'))
+    })
+}
+
+fn is_in(host: &str, network: &str, bits: &str) -> Option<bool> {
+    let [host, network] = [host, network].map(|ip| ip.parse::<Ipv4Addr>().ok().map(u32::from));
+    let shift = 32_u32.checked_sub(bits.parse().ok()?)?;
+    let [host, network] = [host?, network?].map(|ip| ip.checked_shr(shift).unwrap_or(0));
+    Some(host == network)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_proxy_is_the_schemes_and_never_this_machines() {
+        let env =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Env>();
+        let both = env(&[("HTTPS_PROXY", "http://s:1"), ("http_proxy", "http://p:1"), ("HTTP_PROXY", "")]);
+        assert_eq!(proxy("https://api.example.com/v1", &both), "http://s:1");
+        assert_eq!(proxy("http://api.example.com/v1", &env(&[("http_proxy", "http://p:1")])), "http://p:1");
+        assert_eq!(proxy("http://x", &env(&[("ALL_PROXY", "http://a:1")])), "http://a:1");
+        assert_eq!(proxy("http://x", &env(&[])), "");
+        for url in ["https://localhost:11434/v1", "https://127.8.0.1", "https://[::1]:80/", "https://a.localhost"] {
+            assert_eq!(proxy(url, &both), "", "{url}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_names_hosts_domains_and_networks() {
+        let list = "example.com, .corp,*.lab:80,10.0.0.0/8 host.only,192.168.1.7,[fd00::1]";
+        for host in
+            ["example.com", "a.example.com", "x.corp", "y.lab", "10.9.8.7", "host.only", "192.168.1.7", "fd00::1"]
+        {
+            assert!(is_listed(host, list), "{host}");
+        }
+        for host in ["badexample.com", "11.0.0.1", "192.168.1.70", "corporate"] {
+            assert!(!is_listed(host, list), "{host}");
+        }
+        assert!(is_listed("anything", "a,*"));
+        assert!(is_listed("1.2.3.4", "0.0.0.0/0") && !is_listed("1.2.3.4", "1.2.3.4/99"));
+    }
+}

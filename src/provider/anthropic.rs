@@ -1,0 +1,515 @@
+//! Anthropic's Messages API, version 2023-06-01.
+//!
+//! It differs from the rest of the world in three ways that matter here: a message is a list of blocks, results of tools
+//! are blocks of the user's next message, and what may be cached is marked by hand. Two marks are set: where the part of
+//! the system prompt ends that does not change, and at the end of the conversation so far, which is the beginning of the
+//! next request.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::host::{Assembly, Chunk, Host};
+use super::replies::{count, tidy_calls};
+use super::{Provider, ProviderError, Request};
+use crate::config::Model;
+use crate::config::keys::Key;
+use crate::http::Settings;
+use crate::message::{Image, Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
+use crate::secret::Secret;
+
+const VERSION: &str = "2023-06-01";
+
+/// Under which name of [`Reply::extra`] the signed thoughts are kept: they must come back as they were.
+const THOUGHTS: &str = "anthropic_thinking";
+
+/// A model behind the Messages API.
+pub struct Anthropic {
+    host: Host,
+}
+
+impl Anthropic {
+    #[must_use]
+    pub fn new(mut model: Model, key: Option<Key>, settings: Settings) -> Self {
+        if !model.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("anthropic-version")) {
+            model.headers.push(("anthropic-version".to_owned(), Secret::new(VERSION)));
+        }
+        let url = messages_url(&model.base);
+        Self { host: Host::new(model, key, settings, url, |key| ("x-api-key", key.to_owned())) }
+    }
+
+    fn body(&self, request: &Request) -> Value {
+        let model = self.host.model();
+        let (system, messages) = wire(request);
+        let mut body = json!({"model": model.id, "max_tokens": model.max_tokens, "messages": messages});
+        if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
+            body["system"] = system;
+        }
+        if let Some(temperature) = model.temperature {
+            body["temperature"] = temperature.into();
+        }
+        if request.stream {
+            body["stream"] = true.into();
+        }
+        if !request.tools.is_empty() {
+            let tool =
+                |t: &super::ToolOffer| json!({"name": t.name, "description": t.description, "input_schema": t.schema});
+            body["tools"] = request.tools.iter().map(tool).collect();
+        } else if let Some(tools) = mentioned(request.messages) {
+            // A conversation with calls in it is refused when no tools are declared, also where none may be called.
+            body["tools"] = tools;
+            body["tool_choice"] = json!({"type": "none"});
+        }
+        body
+    }
+}
+
+impl Provider for Anthropic {
+    fn model(&self) -> &str {
+        &self.host.model().name
+    }
+
+    fn preview(&self, request: &Request) -> Value {
+        self.host.body(&self.body(request))
+    }
+
+    fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        self.host.ask::<Blocks>(&self.body(request), request, on_delta)
+    }
+}
+
+/// The address of the API, whatever part of it was given.
+fn messages_url(base: &str) -> String {
+    let base = base.trim().trim_end_matches('/');
+    let base = base.trim_end_matches("/messages").trim_end_matches("/v1");
+    format!("{base}/v1/messages")
+}
+
+/// Tools of these names that take anything.
+fn mentioned(messages: &[Message]) -> Option<Value> {
+    let replies = messages.iter().filter_map(|message| match message {
+        Message::Assistant(reply) => Some(&reply.calls),
+        _ => None,
+    });
+    let names: BTreeSet<&str> = replies.flatten().map(|call| call.name.as_str()).collect();
+    let tool = |name| json!({"name": name, "description": "not to be called now", "input_schema": {"type": "object"}});
+    (!names.is_empty()).then(|| names.into_iter().map(tool).collect())
+}
+
+/// The system prompt and the conversation: the user first, roles in turn, the results of a step together.
+fn wire(request: &Request) -> (Value, Value) {
+    let mut changing = request.system.changing.to_owned();
+    let mut wire: Vec<(&str, Vec<Value>)> = Vec::new();
+    for message in request.messages {
+        let (role, blocks) = match message {
+            Message::System(text) => {
+                changing.push_str("\n\n");
+                changing.push_str(text);
+                continue;
+            }
+            Message::User(user) => ("user", wire_user(user)),
+            Message::Assistant(reply) => ("assistant", wire_reply(reply)),
+            Message::ToolResult(result) => ("user", vec![wire_result(result)]),
+        };
+        match wire.last_mut() {
+            Some((last, have)) if *last == role => have.extend(blocks),
+            // One without blocks would be refused.
+            _ if blocks.is_empty() => {}
+            _ => wire.push((role, blocks)),
+        }
+    }
+    if wire.first().is_none_or(|(role, _)| *role != "user") {
+        wire.insert(0, ("user", vec![text("(the conversation goes on)")]));
+    }
+    if let Some(("user", blocks)) = wire.last_mut() {
+        blocks.last_mut().map(mark);
+    }
+    let mut system: Vec<Value> = Vec::new();
+    if !request.system.stable.trim().is_empty() {
+        system.push(text(request.system.stable.trim()));
+        system.last_mut().map(mark);
+    }
+    if !changing.trim().is_empty() {
+        system.push(text(changing.trim()));
+    }
+    let messages = wire.into_iter().map(|(role, content)| json!({"role": role, "content": content}));
+    (Value::Array(system), messages.collect())
+}
+
+/// An empty text is refused.
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": if text.trim().is_empty() { "(empty)" } else { text }})
+}
+
+/// Up to here may be cached.
+fn mark(block: &mut Value) {
+    block["cache_control"] = json!({"type": "ephemeral"});
+}
+
+fn wire_reply(reply: &Reply) -> Vec<Value> {
+    let mut blocks: Vec<Value> = Vec::new();
+    if !reply.partial {
+        blocks.extend(reply.extra.get(THOUGHTS).and_then(Value::as_array).into_iter().flatten().cloned());
+    }
+    if !reply.text.trim().is_empty() {
+        // Nothing but space at the end of a reply is refused.
+        blocks.push(text(reply.text.trim_end()));
+    }
+    for call in &reply.calls {
+        let input = serde_json::from_str(&call.arguments).ok().filter(Value::is_object).unwrap_or_else(|| json!({}));
+        blocks.push(json!({"type": "tool_use", "id": wire_id(&call.id), "name": call.name, "input": input}));
+    }
+    // Thoughts alone are no message.
+    if reply.text.trim().is_empty() && reply.calls.is_empty() { Vec::new() } else { blocks }
+}
+
+fn wire_result(result: &ToolResult) -> Value {
+    let mut content = vec![text(&result.content)];
+    content.extend(result.images.iter().map(wire_image));
+    let mut block = json!({"type": "tool_result", "tool_use_id": wire_id(&result.call_id), "content": content});
+    if result.is_error {
+        block["is_error"] = true.into();
+    }
+    block
+}
+
+fn wire_user(user: &User) -> Vec<Value> {
+    let said = if user.time.is_empty() { user.content.clone() } else { format!("[{}]\n{}", user.time, user.content) };
+    let mut content = vec![text(&said)];
+    content.extend(user.images.iter().map(wire_image));
+    content
+}
+
+fn wire_image(image: &Image) -> Value {
+    json!({"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": image.base64}})
+}
+
+/// Only letters, digits, `_` and `-` are taken in an id. What another vendor put there is written as `_XX`, so that two
+/// ids stay two.
+fn wire_id(id: &str) -> String {
+    let keep = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    if !id.is_empty() && id.bytes().all(keep) {
+        return id.to_owned();
+    }
+    let escape = |b: u8| if keep(b) { char::from(b).to_string() } else { format!("_{b:02X}") };
+    format!("call{}", id.bytes().map(escape).collect::<String>())
+}
+
+/// An answer in the making: its blocks by their index.
+#[derive(Default)]
+struct Blocks {
+    by_index: BTreeMap<u64, Value>,
+    /// The arguments of calls, which come as pieces of JSON text.
+    arguments: BTreeMap<u64, String>,
+    usage: Usage,
+    stop: Option<Stop>,
+    done: bool,
+}
+
+impl Assembly for Blocks {
+    fn event(&mut self, data: &str) -> Chunk {
+        let Ok(event) = serde_json::from_str::<Value>(data) else { return Chunk::Nothing };
+        let last = || self.by_index.keys().next_back().copied().unwrap_or_default();
+        let index = event.get("index").and_then(Value::as_u64).unwrap_or_else(last);
+        match event["type"].as_str().unwrap_or_default() {
+            "message_start" => self.usage(&event["message"]["usage"]),
+            "content_block_start" => {
+                let block = event["content_block"].clone();
+                let shown = if block["type"] == "text" { string(&block, "text") } else { String::new() };
+                self.by_index.insert(index, block);
+                return Chunk::Content(shown);
+            }
+            "content_block_delta" => return Chunk::Content(self.delta(index, &event["delta"])),
+            "message_delta" => {
+                self.usage(&event["usage"]);
+                self.stop_reason(&event["delta"]);
+            }
+            "message_stop" => self.done = true,
+            "error" => return Chunk::Error(event["error"].clone()),
+            // `ping`, `content_block_stop`, and what may come one day.
+            _ => {}
+        }
+        Chunk::Nothing
+    }
+
+    fn is_complete(&self) -> bool {
+        self.done || self.stop.is_some()
+    }
+
+    fn finish(mut self) -> Reply {
+        let mut reply = Reply { stop: self.stop.unwrap_or_default(), usage: self.usage, ..Reply::default() };
+        let mut thoughts = Vec::new();
+        for (index, block) in self.by_index {
+            match block["type"].as_str().unwrap_or_default() {
+                "text" => reply.text.push_str(&string(&block, "text")),
+                "thinking" => {
+                    reply.reasoning.push_str(&string(&block, "thinking"));
+                    // Without its signature it would be refused.
+                    if !string(&block, "signature").is_empty() {
+                        thoughts.push(block);
+                    }
+                }
+                "redacted_thinking" => thoughts.push(block),
+                "tool_use" => reply.calls.push(ToolCall {
+                    id: string(&block, "id"),
+                    name: string(&block, "name"),
+                    arguments: self.arguments.remove(&index).unwrap_or_else(|| match &block["input"] {
+                        Value::Null => String::new(),
+                        input => input.to_string(),
+                    }),
+                    extra: Map::new(),
+                }),
+                _ => {}
+            }
+        }
+        reply.calls = tidy_calls(reply.calls);
+        if !thoughts.is_empty() {
+            reply.extra.insert(THOUGHTS.to_owned(), thoughts.into());
+        }
+        reply
+    }
+
+    fn whole(body: &Value) -> Result<Reply, Value> {
+        if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+            return Err(error.clone());
+        }
+        let Some(content) = body["content"].as_array() else {
+            return Err("the answer has no content".into());
+        };
+        let mut blocks = Self { by_index: (0..).zip(content.iter().cloned()).collect(), ..Self::default() };
+        blocks.usage(&body["usage"]);
+        blocks.stop_reason(body);
+        Ok(blocks.finish())
+    }
+}
+
+impl Blocks {
+    /// Takes a piece of a block. What of it can be shown.
+    fn delta(&mut self, index: u64, delta: &Value) -> String {
+        let (piece, kind) = match delta["type"].as_str().unwrap_or_default() {
+            "text_delta" => ("text", "text"),
+            "thinking_delta" => ("thinking", "thinking"),
+            "signature_delta" => ("signature", "thinking"),
+            "input_json_delta" => {
+                self.arguments.entry(index).or_default().push_str(&string(delta, "partial_json"));
+                return String::new();
+            }
+            _ => return String::new(),
+        };
+        // A block that never began is begun by its first piece.
+        let block = self.by_index.entry(index).or_insert_with(|| json!({"type": kind}));
+        let text = string(delta, piece);
+        block[piece] = (string(block, piece) + &text).into();
+        if piece == "text" { text } else { String::new() }
+    }
+
+    /// The count of the prompt leaves out what came from the cache or went there; ours is of all that was read.
+    fn usage(&mut self, usage: &Value) {
+        let n = |name: &str| usage.get(name).and_then(count);
+        if let Some(input) = n("input_tokens") {
+            let cached = n("cache_read_input_tokens").unwrap_or(0);
+            let written = n("cache_creation_input_tokens").unwrap_or(0);
+            self.usage.prompt_tokens = input.saturating_add(cached).saturating_add(written);
+            self.usage.cached_tokens = cached;
+        }
+        self.usage.completion_tokens = n("output_tokens").unwrap_or(self.usage.completion_tokens);
+    }
+
+    fn stop_reason(&mut self, message: &Value) {
+        self.stop = match message["stop_reason"].as_str() {
+            None => self.stop,
+            Some("max_tokens" | "model_context_window_exceeded") => Some(Stop::Length),
+            Some("refusal") => Some(Stop::Refused),
+            Some(_) => Some(Stop::Done),
+        };
+    }
+}
+
+fn string(value: &Value, name: &str) -> String {
+    value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cancel::Cancel;
+    use crate::provider::{System, ToolOffer};
+
+    fn sent(system: System, messages: &[Message]) -> (Value, Value) {
+        let cancel = Cancel::new(None);
+        wire(&Request { system, messages, tools: &[], stream: false, cancel: &cancel })
+    }
+
+    fn call(id: &str, arguments: &str) -> ToolCall {
+        ToolCall { id: id.into(), name: "f".into(), arguments: arguments.into(), ..ToolCall::default() }
+    }
+
+    fn result(id: &str, content: &str) -> Message {
+        Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), ..ToolResult::default() })
+    }
+
+    #[test]
+    fn an_address_is_completed_once() {
+        for base in ["https://h", "https://h/", "https://h/v1", "https://h/v1/messages"] {
+            assert_eq!(messages_url(base), "https://h/v1/messages");
+        }
+        assert_eq!(messages_url("https://h/anthropic"), "https://h/anthropic/v1/messages");
+    }
+
+    #[test]
+    fn the_system_prompt_is_cached_up_to_its_mark_and_the_conversation_up_to_its_end() {
+        let (system, messages) = sent(System { stable: "same", changing: "\n\nnew" }, &[Message::user("hi")]);
+        let cached = json!({"type": "ephemeral"});
+        assert_eq!(
+            system,
+            json!([{"type": "text", "text": "same", "cache_control": cached}, {"type": "text", "text": "new"}])
+        );
+        assert_eq!(
+            messages,
+            json!([{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": cached}]}])
+        );
+        assert_eq!(sent(System::default(), &[]).0, json!([]));
+    }
+
+    #[test]
+    fn roles_take_turns_and_the_results_of_a_step_are_one_message() {
+        let messages = [
+            Message::Assistant(Reply { text: "cut off\n".into(), partial: true, ..Reply::default() }),
+            Message::user("one"),
+            Message::User(User::default()),
+            Message::Assistant(Reply {
+                text: " ".into(),
+                calls: vec![call("a", "{\"x\":1}"), call("b:1", "{oops")],
+                ..Reply::default()
+            }),
+            result("a", ""),
+            Message::ToolResult(ToolResult {
+                call_id: "b:1".into(),
+                content: "no".into(),
+                is_error: true,
+                images: vec![Image { mime: "image/png".into(), base64: "AA==".into() }],
+            }),
+            Message::user("two"),
+            Message::Assistant(Reply::default()),
+            Message::System("late".into()),
+            Message::user("three"),
+        ];
+        let (system, wire) = sent(System::default(), &messages);
+        assert_eq!(system[0]["text"], "late");
+        let roles: Vec<&str> = wire.as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();
+        assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
+        assert_eq!(wire[1]["content"], json!([{"type": "text", "text": "cut off"}]));
+        assert_eq!(wire[2]["content"][1]["text"], "(empty)");
+        let calls = json!([
+            {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
+            {"type": "tool_use", "id": "callb_3A1", "name": "f", "input": {}},
+        ]);
+        assert_eq!(wire[3]["content"], calls);
+        let last = &wire[4]["content"];
+        assert_eq!((&last[0]["type"], &last[0]["tool_use_id"]), (&json!("tool_result"), &json!("a")));
+        assert_eq!((&last[1]["tool_use_id"], &last[1]["is_error"]), (&json!("callb_3A1"), &json!(true)));
+        assert_eq!(last[1]["content"][1]["source"]["media_type"], "image/png");
+        assert_eq!((&last[2]["text"], &last[3]["text"]), (&json!("two"), &json!("three")));
+        assert_eq!(wire.to_string().matches("cache_control").count(), 1);
+    }
+
+    #[test]
+    fn a_conversation_with_calls_is_never_sent_without_tools() {
+        let model = crate::config::Config::load(
+            Some(("c", r#"{"model_list":[{"model":"claude/x","api_key":"k"}]}"#)),
+            &BTreeMap::new(),
+            Vec::new(),
+        );
+        let crate::config::Choice::Model(model) = model.unwrap().config.choose_model(&BTreeMap::new()).unwrap() else {
+            panic!()
+        };
+        let client = Anthropic::new(*model, None, Settings::default());
+        let cancel = Cancel::new(None);
+        let messages = [
+            Message::user("hi"),
+            Message::Assistant(Reply { calls: vec![call("a", "{}")], ..Reply::default() }),
+            result("a", "x"),
+        ];
+        let body = |messages: &[Message], tools: &[ToolOffer]| {
+            client.body(&Request { system: System::default(), messages, tools, stream: false, cancel: &cancel })
+        };
+        let without = body(&messages, &[]);
+        assert_eq!((&without["tools"][0]["name"], &without["tool_choice"]["type"]), (&json!("f"), &json!("none")));
+        let plain = body(&messages[..1], &[]);
+        assert!(
+            plain.get("tools").is_none() && plain.get("system").is_none() && plain.get("stream").is_none(),
+            "{plain}"
+        );
+        let offer = ToolOffer { name: "g".into(), description: "d".into(), schema: json!({"type": "object"}) };
+        let offered = body(&messages, &[offer]);
+        assert_eq!(offered["tools"], json!([{"name": "g", "description": "d", "input_schema": {"type": "object"}}]));
+        assert!(offered.get("tool_choice").is_none());
+    }
+
+    #[test]
+    fn thoughts_go_back_as_they_came_and_unsigned_ones_do_not() {
+        let body = json!({"content": [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            {"type": "thinking", "thinking": "!"},
+            {"type": "redacted_thinking", "data": "d"},
+            {"type": "text", "text": "a"},
+            {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}},
+        ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
+        let reply = Blocks::whole(&body).unwrap();
+        assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("a", "hm!", Stop::Done));
+        assert_eq!(reply.calls[0].arguments, "{\"x\":1}");
+        assert_eq!(reply.usage, Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 2 });
+        let back = wire_reply(&reply);
+        assert_eq!(back[..2], [body["content"][0].clone(), body["content"][2].clone()]);
+        assert_eq!(back.len(), 4);
+        assert_eq!(wire_reply(&Reply { text: String::new(), calls: Vec::new(), ..reply }), Vec::<Value>::new());
+    }
+
+    #[test]
+    fn a_stream_is_put_together_block_by_block() {
+        let mut blocks = Blocks::default();
+        let mut shown = String::new();
+        let mut feed = |events: &[Value]| {
+            events
+                .iter()
+                .map(|event| match blocks.event(&event.to_string()) {
+                    Chunk::Content(text) => {
+                        shown.push_str(&text);
+                        'c'
+                    }
+                    Chunk::Nothing => '.',
+                    Chunk::Error(_) => 'e',
+                })
+                .collect::<String>()
+        };
+        let start =
+            |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+        let delta = |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+        let meant = feed(&[
+            json!({"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}}),
+            json!({"type": "ping"}),
+            start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+            delta(0, json!({"type": "thinking_delta", "thinking": "hm"})),
+            delta(0, json!({"type": "signature_delta", "signature": "s"})),
+            start(1, json!({"type": "text", "text": ""})),
+            delta(1, json!({"type": "text_delta", "text": "He"})),
+            delta(1, json!({"type": "text_delta", "text": "llo"})),
+            json!({"type": "content_block_stop", "index": 1}),
+            start(2, json!({"type": "tool_use", "id": "t", "name": "f", "input": {}})),
+            delta(2, json!({"type": "input_json_delta", "partial_json": "{\"x\""})),
+            delta(2, json!({"type": "input_json_delta", "partial_json": ":1}"})),
+            start(3, json!({"type": "tool_use", "id": "u", "name": "g", "input": {}})),
+            json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 9}}),
+            json!({"type": "message_stop"}),
+        ]);
+        assert_eq!(meant, "..cccccc.cccc..");
+        assert_eq!(shown, "Hello");
+        assert!(blocks.is_complete());
+        let reply = blocks.finish();
+        assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("Hello", "hm", Stop::Length));
+        let calls: Vec<(&str, &str)> = reply.calls.iter().map(|c| (c.name.as_str(), c.arguments.as_str())).collect();
+        assert_eq!(calls, [("f", "{\"x\":1}"), ("g", "{}")]);
+        assert_eq!(reply.usage, Usage { prompt_tokens: 5, completion_tokens: 9, cached_tokens: 0 });
+        assert_eq!(reply.extra[THOUGHTS][0]["signature"], "s");
+    }
+}

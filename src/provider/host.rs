@@ -1,0 +1,309 @@
+//! One host that is asked: the request goes out, the answer comes in piece by piece, whatever dialect it speaks.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::{Value, json};
+
+use super::errors::{classify, looks_like_html};
+use super::quirks::{self, Quirk};
+use super::{ProviderError, Request};
+use crate::config::Model;
+use crate::config::keys::Key;
+use crate::http::{Client, Exchange, Fault, Head, Outgoing, Part, Settings};
+use crate::message::Reply;
+use crate::secret::Secret;
+use crate::sse;
+use crate::text::one_line;
+
+/// How a dialect's answers are put together, streamed or whole.
+pub trait Assembly: Default {
+    /// Takes the data of one event of a stream.
+    fn event(&mut self, data: &str) -> Chunk;
+
+    /// Whether the answer came to an end by the server's own word.
+    fn is_complete(&self) -> bool;
+
+    fn finish(self) -> Reply;
+
+    /// The reply in a whole body.
+    ///
+    /// # Errors
+    /// The error object that the server sent in its place.
+    fn whole(body: &Value) -> Result<Reply, Value>;
+}
+
+/// What an event of a stream meant.
+#[derive(Debug, PartialEq)]
+pub enum Chunk {
+    /// It carried something of the answer; what of it can be shown now.
+    Content(String),
+    /// It carried nothing: a sign of life, a count.
+    Nothing,
+    /// The server gave up; its error.
+    Error(Value),
+}
+
+/// The header that carries a key.
+pub type Sign = fn(&str) -> (&'static str, String);
+
+/// A host, and one key for it.
+pub struct Host {
+    model: Model,
+    key: Option<Key>,
+    client: Client,
+    url: String,
+    sign: Sign,
+    /// What it was found to refuse.
+    quirks: Mutex<Vec<Quirk>>,
+}
+
+/// The most of an error's body that is read.
+const MOST_ERROR: usize = 256 << 10;
+
+impl Host {
+    pub fn new(model: Model, key: Option<Key>, settings: Settings, url: String, sign: Sign) -> Self {
+        Self { model, key, client: Client::new(settings), url, sign, quirks: Mutex::default() }
+    }
+
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The body as it is sent: with the user's own fields, without what the host was found to refuse.
+    pub fn body(&self, dialect: &Value) -> Value {
+        let mut body = dialect.clone();
+        for (name, value) in &self.model.extra_body {
+            body[name] = value.clone();
+        }
+        quirks::apply(&self.known(), &mut body);
+        body
+    }
+
+    /// Asks, and asks once more for each thing that the host turns out to refuse.
+    ///
+    /// # Errors
+    /// See [`ProviderError`].
+    pub fn ask<A: Assembly>(
+        &self,
+        dialect: &Value,
+        request: &Request,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
+        loop {
+            let mut begun = false;
+            let result = self.once::<A>(&self.body(dialect), request, &mut |text| {
+                begun = true;
+                on_delta(text);
+            });
+            match result {
+                Err(ProviderError::Rejected(refusal)) if !begun => match quirks::learn(&refusal, &self.known()) {
+                    // Each is learned once, so this ends.
+                    Some(quirk) => self.quirks.lock().unwrap_or_else(PoisonError::into_inner).push(quirk),
+                    None => return Err(ProviderError::Rejected(refusal)),
+                },
+                result => return result,
+            }
+        }
+    }
+
+    fn known(&self) -> Vec<Quirk> {
+        self.quirks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn once<A: Assembly>(
+        &self,
+        body: &Value,
+        request: &Request,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
+        let json = Some(body.to_string().into_bytes());
+        let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
+        let outgoing = Outgoing { url: self.url.clone(), headers, json };
+        let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;
+        let silence = self.model.request_timeout;
+        let mut answer = Answer { host: host(&self.url), exchange, silence, last_content: Instant::now() };
+        let head = answer.head()?;
+        if !(200..300).contains(&head.status) {
+            let body = answer.rest(MOST_ERROR);
+            return Err(classify(head.status, Some(&head), &body, SystemTime::now()));
+        }
+        // A server that cannot stream answers whole, whatever was asked for.
+        let streams = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
+        if streams { answer.stream::<A>(on_delta) } else { answer.whole::<A>(&head, on_delta) }
+    }
+
+    /// What the user set for a model wins over what we would send.
+    fn headers(&self, stream: bool) -> crate::error::Result<Vec<(String, Secret)>> {
+        let accept = if stream { "text/event-stream" } else { "application/json" };
+        let mut headers = vec![("accept".to_owned(), Secret::new(accept))];
+        if let Some(key) = &self.key {
+            let (name, value) = (self.sign)(key.get()?.reveal());
+            headers.push((name.to_owned(), Secret::new(value)));
+        }
+        headers.retain(|(name, _)| !self.model.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name)));
+        headers.extend(self.model.headers.iter().cloned());
+        Ok(headers)
+    }
+}
+
+/// An answer under way. `silence` is the time it may go without content, not without bytes: a stream of pings is silent.
+struct Answer<'a> {
+    host: &'a str,
+    exchange: Exchange,
+    silence: Duration,
+    last_content: Instant,
+}
+
+impl Answer<'_> {
+    fn next(&mut self) -> Result<Part, ProviderError> {
+        let left = self.silence.saturating_sub(self.last_content.elapsed());
+        let silent = || transient(format!("{}: no answer for {} s", self.host, self.silence.as_secs()));
+        if left.is_zero() {
+            return Err(silent());
+        }
+        self.exchange.next(left).map_err(|fault| match fault {
+            Fault::Silent => silent(),
+            Fault::Broken(m) | Fault::Unreachable(m) => transient(format!("{}: {m}", self.host)),
+            Fault::Cancelled(why) => ProviderError::Cancelled(why),
+        })
+    }
+
+    fn head(&mut self) -> Result<Head, ProviderError> {
+        match self.next()? {
+            Part::Head(head) => Ok(head),
+            Part::Body(_) | Part::End => Err(transient("the answer has no beginning".to_owned())),
+        }
+    }
+
+    /// What is left of the body, up to `most` bytes. A fault ends it: half an error message is better than none.
+    fn rest(&mut self, most: usize) -> Vec<u8> {
+        let mut body = Vec::new();
+        while let Ok(Part::Body(piece)) = self.next() {
+            body.extend_from_slice(&piece);
+            if body.len() > most {
+                break;
+            }
+        }
+        body
+    }
+
+    fn whole<A: Assembly>(&mut self, head: &Head, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        let mut body = Vec::new();
+        loop {
+            match self.next()? {
+                Part::Body(piece) => {
+                    // White space is what servers send to keep a connection alive while the model thinks.
+                    if piece.iter().any(|b| !b.is_ascii_whitespace()) {
+                        self.last_content = Instant::now();
+                    }
+                    body.extend_from_slice(&piece);
+                }
+                Part::Head(_) => {}
+                Part::End => break,
+            }
+        }
+        let text = String::from_utf8_lossy(&body);
+        if looks_like_html(&text) {
+            return Err(classify(head.status, Some(head), &body, SystemTime::now()));
+        }
+        if text.trim_start().starts_with("data:") || text.trim_start().starts_with("event:") {
+            // A stream under the wrong content type.
+            let mut reader = StreamReader::<A>::default();
+            reader.push(&body, &mut |_| ())?;
+            let reply = reader.finish()?;
+            on_delta(&reply.text);
+            return Ok(reply);
+        }
+        let value: Value = serde_json::from_str(&text)
+            .map_err(|e| transient(format!("the answer is not JSON ({e}): {}", one_line(&text, 100))))?;
+        let reply = A::whole(&value).map_err(|error| refused(head, &error))?;
+        if !reply.text.is_empty() {
+            on_delta(&reply.text);
+        }
+        Ok(reply)
+    }
+
+    fn stream<A: Assembly>(&mut self, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        let mut reader = StreamReader::<A>::default();
+        loop {
+            match self.next() {
+                Ok(Part::Body(piece)) => {
+                    if reader.push(&piece, on_delta)? {
+                        self.last_content = Instant::now();
+                    }
+                }
+                Ok(Part::Head(_)) => {}
+                Ok(Part::End) => return reader.finish(),
+                // Once the model has said that it is done, how the connection ends is of no interest.
+                Err(ProviderError::Transient { .. }) if reader.stream.is_complete() => return reader.finish(),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+/// From bytes to a reply.
+#[derive(Default)]
+struct StreamReader<A> {
+    decoder: sse::Decoder,
+    stream: A,
+}
+
+impl<A: Assembly> StreamReader<A> {
+    /// Whether the bytes carried content.
+    fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(&str)) -> Result<bool, ProviderError> {
+        let (mut any, mut failed) = (false, None);
+        let stream = &mut self.stream;
+        let result = self.decoder.push(bytes, &mut |data| match stream.event(data) {
+            Chunk::Content(text) => {
+                any = true;
+                if !text.is_empty() {
+                    on_delta(&text);
+                }
+            }
+            Chunk::Nothing => {}
+            Chunk::Error(error) => failed = failed.take().or(Some(error)),
+        });
+        if let Some(error) = failed {
+            return Err(refused_in_stream(&error));
+        }
+        result.map_err(|sse::TooLong| transient("the server sent an endless event".to_owned()))?;
+        Ok(any)
+    }
+
+    fn finish(mut self) -> Result<Reply, ProviderError> {
+        let stream = &mut self.stream;
+        let mut failed = None;
+        self.decoder.finish(&mut |data| {
+            if let Chunk::Error(error) = stream.event(data) {
+                failed = Some(error);
+            }
+        });
+        match failed {
+            Some(error) => Err(refused_in_stream(&error)),
+            // The end of the connection is not the end of the answer.
+            None if !self.stream.is_complete() => Err(transient("the answer broke off".to_owned())),
+            None => Ok(self.stream.finish()),
+        }
+    }
+}
+
+fn transient(message: String) -> ProviderError {
+    ProviderError::Transient { message, retry_after: None }
+}
+
+fn refused(head: &Head, error: &Value) -> ProviderError {
+    classify(head.status, Some(head), json!({ "error": error }).to_string().as_bytes(), SystemTime::now())
+}
+
+fn refused_in_stream(error: &Value) -> ProviderError {
+    classify(200, None, json!({ "error": error }).to_string().as_bytes(), SystemTime::now())
+}
+
+/// The host and port of an address, without a user and password that may stand before it.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    authority.rsplit('@').next().unwrap_or_default()
+}

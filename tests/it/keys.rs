@@ -1,0 +1,163 @@
+//! Several keys for one model, and several models for one question.
+
+use serde_json::{Value, json};
+
+use crate::harness::{CANARY, Home, merged};
+use crate::model::{Model, Reply, Request};
+
+fn with_keys(model: &Model, keys: &Value) -> Home {
+    Home::with(&merged(model.config(), &json!({ "model_list": [ { "api_key": "", "api_keys": keys } ] })))
+}
+
+#[track_caller]
+fn asked_with(request: &Request, key: &str) {
+    assert_eq!(request.header("authorization"), Some(format!("Bearer {key}").as_str()));
+}
+
+#[test]
+fn a_refused_key_makes_room_for_the_next_and_is_told() {
+    let model = Model::scripted([Reply::error(401, "Incorrect API key provided"), Reply::text("Hello.")]);
+    let home = with_keys(&model, &json!(["key-one", CANARY]));
+    let run = home.agent(["-v", "-m", "hi"]);
+    run.exits(0).prints("Hello.\n").says("key 1 of 2").says("Incorrect API key provided");
+    asked_with(&model.request(0), "key-one");
+    asked_with(&model.request(1), CANARY);
+}
+
+#[test]
+fn keys_without_quota_or_patience_make_room_at_once() {
+    let broke = json!({ "error": { "message": "You exceeded your current quota", "code": "insufficient_quota" } });
+    let model = Model::scripted([
+        Reply::error(429, "slow down").header("Retry-After", "50"),
+        Reply::json(429, &broke),
+        Reply::text("Hello."),
+    ]);
+    let home = with_keys(&model, &json!(["key-one", "key-two", "key-three"]));
+    let run = home.agent(["-m", "hi"]);
+    run.exits(0).prints("Hello.\n");
+    assert!(run.took.as_secs() < 20, "waited for a key that had to rest: {:?}", run.took);
+    asked_with(&model.request(2), "key-three");
+}
+
+#[test]
+fn when_every_key_is_refused_it_is_the_keys_that_are_to_be_checked() {
+    let model = Model::scripted([Reply::error(401, "no"), Reply::error(403, "nor this")]);
+    let home = with_keys(&model, &json!(["key-one", "key-two"]));
+    home.agent(["-m", "hi"]).exits(4).prints("").fails_with_a_hint();
+    assert!(home.session("cli_default").history().is_empty(), "a refused key leaves no trace");
+}
+
+#[test]
+fn a_key_is_looked_up_only_when_its_turn_comes() {
+    let model = Model::scripted([Reply::text("One."), Reply::error(401, "no"), Reply::text("Two.")]);
+    let home = Home::empty();
+    let looked = home.path("looked");
+    let command = format!("cmd:/bin/sh -c 'echo >{}; echo key-two'", looked.display());
+    let keys = json!({ "model_list": [ { "api_key": "", "api_keys": ["${FIRST}", command] } ] });
+    home.config(&merged(model.config(), &keys).to_string());
+    let ask = || home.bantam().env("FIRST", "key-one").args(["agent", "-m", "hi"]).run();
+    ask().exits(0).prints("One.\n");
+    assert!(!looked.exists(), "the second key was looked up without need");
+    ask().exits(0).prints("Two.\n");
+    assert!(looked.exists());
+    asked_with(&model.request(1), "key-one");
+    asked_with(&model.request(2), "key-two");
+}
+
+#[test]
+fn a_key_that_is_not_to_be_had_exits_3_unless_another_is() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let home = with_keys(&model, &json!(["${NO_SUCH_VARIABLE}"]));
+    home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("NO_SUCH_VARIABLE is not set");
+    assert!(home.session("cli_default").history().is_empty(), "what was never asked leaves no trace");
+    let home = with_keys(&model, &json!(["${NO_SUCH_VARIABLE}", CANARY]));
+    home.agent(["-m", "hi"]).exits(0).prints("Hello.\n");
+    asked_with(&model.request(0), CANARY);
+}
+
+#[test]
+fn a_key_from_a_file_is_struck_like_any_other() {
+    let model = Model::scripted([Reply::error(401, "Incorrect API key provided: the-key-from-the-file.")]);
+    let home = with_keys(&model, &json!(["file:provider-key"]));
+    let credentials = home.write("credentials/provider-key", "the-key-from-the-file\n");
+    let ask = home.bantam().env("CREDENTIALS_DIRECTORY", credentials.parent().unwrap());
+    let run = ask.args(["agent", "-m", "hi"]).run();
+    run.exits(4).says("Incorrect API key provided").does_not_say("the-key-from-the-file");
+    asked_with(&model.request(0), "the-key-from-the-file");
+}
+
+/// A configuration of `first`, with `second` to stand in for it.
+fn two(first: &Model, second: &Model) -> Value {
+    let entry = |name: &str, model: &Model| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": CANARY });
+    json!({
+        "agents": { "defaults": {
+            "model_name": "one", "model_fallbacks": ["two", "one"], "max_retries": 1, "retry_initial_delay": 0.01
+        } },
+        "model_list": [entry("one", first), entry("two", second)]
+    })
+}
+
+#[test]
+fn a_model_that_fails_is_stood_in_for_and_the_answer_says_by_whom() {
+    let first = Model::scripted([Reply::error(503, "overloaded"), Reply::error(503, "overloaded")]);
+    let second = Model::scripted([Reply::text("Hello.")]);
+    let home = Home::with(&two(&first, &second));
+    let run = home.agent(["--json", "-v", "-m", "hi"]);
+    run.exits(0).says("openai/one").says("overloaded").says("asking openai/two");
+    assert_eq!((&run.json()["model"], &run.json()["output"]), (&json!("openai/two"), &json!("Hello.")));
+    assert_eq!(second.request(0).body["model"], "two");
+}
+
+#[test]
+fn a_turn_with_tools_goes_on_with_the_model_that_answers() {
+    let list = || Reply::call("list_dir", &json!({ "path": "." }));
+    let first = Model::scripted([Reply::error(404, "no such model: one")]);
+    let second = Model::scripted([list(), Reply::text("Nothing there.")]);
+    let home = Home::with(&two(&first, &second));
+    home.agent(["-m", "what is there?"]).exits(0).prints("Nothing there.\n");
+}
+
+#[test]
+fn when_nobody_answers_it_is_the_first_models_error() {
+    let first = Model::scripted([Reply::error(401, "bad key")]);
+    let second = Model::scripted([Reply::error(400, "odd request")]);
+    let home = Home::with(&two(&first, &second));
+    home.agent(["-m", "hi"]).exits(4).prints("").fails_with_a_hint().says("asking openai/one").says("bad key");
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_not_begun_again_elsewhere() {
+    let first = Model::scripted([Reply::text("Once upon a time there was").cut_after(3)]);
+    let second = Model::never_asked();
+    Home::with(&two(&first, &second)).agent(["-m", "hi"]).exits(5).prints("");
+}
+
+#[test]
+fn a_stopped_turn_asks_nobody_else() {
+    let first = Model::scripted([Reply::text("Too late.").held()]);
+    let second = Model::never_asked();
+    let home = Home::with(&two(&first, &second));
+    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
+    first.wait_for_holds(1);
+    running.signal(rustix::process::Signal::INT);
+    running.finish().exits(130);
+}
+
+#[test]
+fn all_of_it_happens_within_the_turns_time() {
+    let first = Model::scripted([Reply::text("Too late.").held()]);
+    let second = Model::never_asked();
+    let home = Home::with(&two(&first, &second));
+    let run = home.agent(["--timeout", "1", "-m", "hi"]);
+    run.exits(6).prints("");
+    assert!(run.took.as_secs() < 10, "took {:?}", run.took);
+}
+
+#[test]
+fn a_stand_in_that_cannot_be_used_is_told_and_left_out() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let extra = json!({ "agents": { "defaults": { "model_fallbacks": ["groq/llama", "nonsense"] } } });
+    let home = Home::with(&merged(model.config(), &extra));
+    let run = home.agent(["-m", "hi"]);
+    run.exits(0).prints("Hello.\n").says("groq/llama is left out").says("nonsense is left out");
+}

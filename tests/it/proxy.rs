@@ -1,0 +1,145 @@
+//! The way out: proxies, certificates, and addresses that a vendor's model has.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::json;
+
+use crate::harness::{CANARY, Home, config_for, merged};
+use crate::model::{Model, Reply};
+
+/// A proxy that leads every connection to the same model, whatever host it is asked for. It ends with the test process.
+struct Proxy {
+    address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Proxy {
+    fn to(model: &Model) -> Self {
+        let base = model.base();
+        let target = base.strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().to_owned();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let (target, seen) = (target.clone(), Arc::clone(&seen));
+                thread::spawn(move || lead(client, &target, &seen));
+            }
+        });
+        Self { address, asked }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The first line of every connection.
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// Reads a CONNECT and passes bytes both ways. Whoever closes first ends it.
+fn lead(client: TcpStream, target: &str, seen: &Mutex<Vec<String>>) -> Option<()> {
+    let mut reader = BufReader::new(client.try_clone().ok()?);
+    let mut first = String::new();
+    reader.read_line(&mut first).ok()?;
+    seen.lock().unwrap().push(first.trim_end().to_owned());
+    let mut line = String::from("x");
+    while !line.trim().is_empty() {
+        line.clear();
+        reader.read_line(&mut line).ok()?;
+    }
+    let server = TcpStream::connect(target).ok()?;
+    (&client).write_all(b"HTTP/1.1 200 Connected\r\n\r\n").ok()?;
+    let (mut from_server, mut to_client) = (server.try_clone().ok()?, client);
+    thread::spawn(move || std::io::copy(&mut from_server, &mut to_client).ok());
+    std::io::copy(&mut reader, &mut &server).ok()?;
+    server.shutdown(std::net::Shutdown::Both).ok()
+}
+
+/// A home whose model is at a host that exists for the proxy only.
+fn far_away() -> Home {
+    Home::with(&merged(
+        config_for("http://model.invalid/v1"),
+        &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
+    ))
+}
+
+#[test]
+fn the_proxy_of_the_environment_is_used() {
+    for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
+        let model = Model::scripted([Reply::text("Through.")]);
+        let proxy = Proxy::to(&model);
+        far_away().bantam().env(name, proxy.url()).args(["agent", "-m", "hi"]).run().exits(0).prints("Through.\n");
+        assert_eq!(proxy.asked(), ["CONNECT model.invalid:80 HTTP/1.1"], "{name}");
+    }
+}
+
+#[test]
+fn a_host_that_needs_no_proxy_gets_none() {
+    let model = Model::scripted([Reply::text("Direct.")]);
+    let proxy = Proxy::to(&model);
+    let run = far_away()
+        .bantam()
+        .env("HTTP_PROXY", proxy.url())
+        .env("NO_PROXY", ".invalid")
+        .args(["agent", "-m", "hi"])
+        .run();
+    run.exits(5).prints("");
+    // And this machine never does.
+    let home = Home::with(&model.config());
+    home.bantam().env("ALL_PROXY", proxy.url()).args(["agent", "-m", "hi"]).run().exits(0).prints("Direct.\n");
+    assert!(proxy.asked().is_empty(), "{:?}", proxy.asked());
+}
+
+#[test]
+fn a_models_own_proxy_wins() {
+    let model = Model::scripted([Reply::text("Through.")]);
+    let proxy = Proxy::to(&model);
+    let config = merged(config_for("http://model.invalid/v1"), &json!({ "model_list": [ { "proxy": proxy.url() } ] }));
+    let asked = Home::with(&config);
+    asked
+        .bantam()
+        .env("HTTP_PROXY", "http://127.0.0.1:9")
+        .args(["agent", "-m", "hi"])
+        .run()
+        .exits(0)
+        .prints("Through.\n");
+    assert_eq!(proxy.asked().len(), 1);
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_exits_3_and_is_not_shown() {
+    for wrong in [format!("socks5://user:{CANARY}@127.0.0.1:1"), format!("not an address {CANARY}")] {
+        let run = far_away().bantam().env("HTTP_PROXY", &wrong).args(["agent", "-m", "hi"]).run();
+        run.exits(3).prints("").fails_with_a_hint().says("prox");
+    }
+}
+
+#[test]
+fn certificates_that_cannot_be_used_exit_3() {
+    let home = far_away();
+    let none = home.write("none.pem", "nothing here");
+    for path in [none, home.path("absent.pem")] {
+        let run = home.bantam().env("SSL_CERT_FILE", &path).args(["agent", "-m", "hi"]).run();
+        run.exits(3).prints("").fails_with_a_hint().says(path.file_name().unwrap().to_str().unwrap());
+    }
+}
+
+#[test]
+fn azure_has_its_own_header_and_the_deployment_in_the_address() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let base = model.base().replace("/v1", "");
+    let extra = json!({ "model_list": [ { "model": "azure/my-gpt", "api_base": base } ] });
+    let home = Home::with(&merged(model.config(), &extra));
+    home.agent(["-m", "hi"]).exits(0).prints("Hello.\n");
+    let request = model.request(0);
+    assert_eq!(request.path, "/openai/deployments/my-gpt/chat/completions?api-version=2024-10-21");
+    assert_eq!(request.header("api-key"), Some(CANARY));
+    assert_eq!(request.header("authorization"), None);
+}
