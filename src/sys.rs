@@ -3,8 +3,12 @@
 //! - glibc's allocator and name service are set up for a small static program;
 //! - signals are waited for on a thread of their own, with `sigwait`;
 //! - descriptors that the starter left open are closed with one call;
+//! - parts of the C library that a small static program never uses are left out (`slim`);
 //! - the system calls that a jail is made of: namespaces, mount attributes, Landlock, seccomp.
 #![allow(unsafe_code)]
+
+#[cfg(bantam_dist)]
+mod slim;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -29,16 +33,6 @@ pub fn set_up() {
         }
         __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr());
     }
-}
-
-/// Answers every request for a backtrace with "the stack ends here".
-///
-/// The dist build has no tables to walk the stack with (`.cargo/dist.ld`), and with this answer the optimiser finds that
-/// the standard library's reader of debug information is never used: 200 KB. It takes the place of a function of gcc's.
-#[cfg(bantam_dist)]
-#[unsafe(no_mangle)]
-extern "C" fn _Unwind_Backtrace(_trace: *const libc::c_void, _data: *mut libc::c_void) -> libc::c_int {
-    5 // _URC_END_OF_STACK
 }
 
 /// The signals that end a run.
