@@ -101,10 +101,10 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     Ok(Ready { agent: builder.build()?, notices })
 }
 
-/// The hands that every tool call goes through. The workspace is made from the template when it is missing.
+/// The hands that every tool call goes through.
 ///
 /// # Errors
-/// The workspace cannot be made.
+/// A path of the configuration cannot be used.
 pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     let workspace = workspace(home, config, env)?;
     let exec = &config.tools.exec;

@@ -3,7 +3,7 @@
 use std::sync::mpsc::Sender;
 
 use crate::error::Error;
-use crate::message::Usage;
+use crate::message::{Image, Usage};
 
 /// Where a message came from and where its answer goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,7 @@ pub struct Inbound {
     /// The conversation it belongs to, as its file is called: `cli_default`.
     pub session: String,
     pub text: String,
+    pub attachments: Vec<Image>,
     pub kind: Kind,
 }
 

@@ -94,12 +94,12 @@ impl Worker {
 
 fn work(agent: &Agent, messages: &Receiver<(Inbound, Cancel)>, outbound: &Sender<Outbound>, unfinished: &Unfinished) {
     for (message, cancel) in messages {
-        let Inbound { origin, session, text, .. } = message;
+        let Inbound { origin, session, text, attachments, kind: _ } = message;
         let show = |event| {
             // A channel that has gone misses what it would have shown, and nothing else changes.
             drop(outbound.send(Outbound { origin: origin.clone(), event }));
         };
-        let request = Request { input: text, session, origin: origin.clone(), cancel };
+        let request = Request { input: text, images: attachments, session, origin: origin.clone(), cancel };
         let response = agent.run(&request, &show);
         unfinished.lock().pop_front();
         show(Event::Done(Box::new(response)));

@@ -18,6 +18,8 @@ pub enum Message {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct User {
     pub content: String,
+    /// What was attached to it.
+    pub images: Vec<Image>,
     /// When it was said, as RFC 3339 in UTC; empty when unknown. It goes with the message to the model, unchanged on
     /// every later turn, so that prompt caches hit.
     pub time: String,
@@ -161,7 +163,7 @@ impl Image {
 impl Message {
     /// A user's message without a time.
     pub fn user(content: impl Into<String>) -> Self {
-        Self::User(User { content: content.into(), time: String::new() })
+        Self::User(User { content: content.into(), ..User::default() })
     }
 
     /// The fields of the message as they stand in a session line; what is empty is left out.
@@ -179,6 +181,9 @@ impl Message {
             Self::User(user) => {
                 put("role", "user".into());
                 put("content", user.content.as_str().into());
+                if !user.images.is_empty() {
+                    put("images", user.images.iter().map(Image::to_json).collect());
+                }
             }
             Self::Assistant(reply) => {
                 put("role", "assistant".into());
@@ -223,7 +228,7 @@ impl Message {
         let content = string(line, "content");
         Some(match line.get("role")?.as_str()? {
             "system" => Self::System(content),
-            "user" => Self::User(User { content, time: string(line, "time") }),
+            "user" => Self::User(User { content, images: images(line), time: string(line, "time") }),
             "assistant" => Self::Assistant(Reply {
                 text: content,
                 reasoning: string(line, "reasoning"),
@@ -245,11 +250,7 @@ impl Message {
                 call_id: string(line, "tool_call_id"),
                 content,
                 is_error: line.get("is_error").and_then(Value::as_bool).unwrap_or(false),
-                images: line
-                    .get("images")
-                    .and_then(Value::as_array)
-                    .map(|images| images.iter().map(Image::from_json).collect())
-                    .unwrap_or_default(),
+                images: images(line),
             }),
             _ => return None,
         })
@@ -258,6 +259,10 @@ impl Message {
 
 fn string(v: &Value, key: &str) -> String {
     v.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn images(v: &Value) -> Vec<Image> {
+    v.get("images").and_then(Value::as_array).into_iter().flatten().map(Image::from_json).collect()
 }
 
 fn object(v: &Value, key: &str) -> Map<String, Value> {
@@ -279,6 +284,11 @@ mod tests {
         for message in [
             Message::System("be brief".into()),
             Message::user("שלום 👋"),
+            Message::User(User {
+                content: "what is this?".into(),
+                images: vec![Image { mime: "image/gif".into(), base64: "R0lGODlh".into() }],
+                ..User::default()
+            }),
             Message::Assistant(Reply {
                 text: "hm".into(),
                 reasoning: "because".into(),

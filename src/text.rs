@@ -32,6 +32,13 @@ pub fn one_line(text: &str, max: usize) -> String {
     out
 }
 
+/// A Markdown fence that nothing in `text` can close.
+#[must_use]
+pub fn fence(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    "`".repeat(longest.max(2) + 1)
+}
+
 /// `text` without what could steer a terminal: escape sequences lose their control characters, tabs and line feeds stay.
 #[must_use]
 pub fn printable(text: &str) -> String {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::beneath;
 use crate::bus::Origin;
 use crate::template;
+use crate::text::fence;
 use crate::tool::Registry;
 
 type Part = Box<dyn Fn() -> String + Send + Sync>;
@@ -87,8 +88,7 @@ fn fenced(text: &str) -> String {
     if text.trim().is_empty() {
         return String::new();
     }
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.max(2) + 1);
+    let fence = fence(text);
     format!("{fence}\n{}\n{fence}", text.trim())
 }
 

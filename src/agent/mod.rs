@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use crate::bus::Origin;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::message::{Message, User};
+use crate::message::{Image, Message, User};
 use crate::provider::lineup::{Lineup, Retry};
 use crate::provider::{self, Provider, System, ToolOffer};
 use crate::secret::Redactor;
@@ -78,6 +78,8 @@ pub type Filter = Box<dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync>;
 #[derive(Clone)]
 pub struct Request {
     pub input: String,
+    /// What goes with it.
+    pub images: Vec<Image>,
     /// The conversation it continues, as a file name: `cli_default`.
     pub session: String,
     pub origin: Origin,
@@ -89,12 +91,12 @@ impl Request {
     pub fn new(input: impl Into<String>, session: impl Into<String>) -> Self {
         let session = session.into();
         let origin = Origin { channel: "library".to_owned(), chat: session.clone() };
-        Self { input: input.into(), session, origin, cancel: Cancel::new(None) }
+        Self { input: input.into(), images: Vec::new(), session, origin, cancel: Cancel::new(None) }
     }
 
     /// What the user says in this turn.
     fn message(&self, now: SystemTime) -> Message {
-        Message::User(User { content: self.input.clone(), time: rfc3339(now) })
+        Message::User(User { content: self.input.clone(), images: self.images.clone(), time: rfc3339(now) })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use serde_json::Value;
 
 use super::args::{Command, Flag, Given};
-use super::question::Question;
+use super::question::{Message, Question};
 use super::repl::{self, End, Repl, Talk, fresh_chat};
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Terminal, Verbosity, View};
@@ -39,6 +39,7 @@ pub const COMMAND: Command = Command {
             "ask what agent/prompts/NAME.md says; {{input}} in it is the question",
         ),
         Flag::new(Some('p'), "param", "key=value", "what {{key}} in the template stands for (repeatable)"),
+        Flag::new(Some('a'), "attach", "FILE", "a text file or an image to go with the question (repeatable)"),
         Flag::new(None, "json", "", "one JSON object on standard output, on success and on failure"),
         Flag::new(
             None,
@@ -53,6 +54,9 @@ pub const COMMAND: Command = Command {
         Flag::new(None, "max-steps", "N", "requests to the model in this turn; the last is asked without tools"),
         Flag::new(None, "timeout", "SECS", "for the whole turn"),
         Flag::new(None, "max-tokens", "N", "of one reply"),
+        Flag::new(None, "budget-tokens", "N", "of all requests and replies of the turn together"),
+        Flag::new(None, "tools", "a,b", "offer the model these tools and no others"),
+        Flag::new(None, "no-tools", "", "offer it none"),
         Flag::new(Some('n'), "no-stdin", "", "do not read standard input"),
         Flag::new(None, "workspace", "DIR", "work there instead"),
     ],
@@ -82,7 +86,9 @@ struct Start<'a> {
 }
 
 fn ask(given: &Given, env: &Env) -> Result<u8> {
-    for (one, other) in [("quiet", "verbose"), ("json", "events"), ("new", "session"), ("new", "no-session")] {
+    for (one, other) in
+        [("quiet", "verbose"), ("json", "events"), ("new", "session"), ("new", "no-session"), ("tools", "no-tools")]
+    {
         if given.has(one) && given.has(other) {
             return Err(Error::usage(format!("--{one} and --{other} contradict each other")).hint("leave one out"));
         }
@@ -94,6 +100,8 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     };
     // What is wrong with the flags is told before anything is read.
     overrides(given, None)?;
+    tools(given)?;
+    given.number("budget-tokens")?;
     let chat = match given.value("session") {
         None if given.has("new") => fresh_chat(),
         key => key.unwrap_or("default").to_owned(),
@@ -102,7 +110,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     let session = session_name(&origin.channel, &origin.chat)?;
     let question = Question::read(given, verbosity)?;
     let home = config::home(env)?;
-    let text = question.map(|question| question.message(given, &home)).transpose()?;
+    let message = question.map(|question| question.message(given, &home)).transpose()?;
     let file = config::read(&home)?;
     let start = Start { given, env, home, file, memory: Arc::default() };
     let (loaded, ready) = start.agent(None)?;
@@ -111,21 +119,21 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
             tell(&format!("bantam: {line}"));
         }
     }
-    if let (Some(text), true) = (&text, given.has("dry-run")) {
-        let cancel = Cancel::new(None);
-        let request = Request { input: text.clone(), session, origin, cancel };
+    if let (Some(Message { text, images }), true) = (&message, given.has("dry-run")) {
+        let (input, images, cancel) = (text.clone(), images.clone(), Cancel::new(None));
+        let request = Request { input, images, session, origin, cancel };
         return say(&ready.agent.preview(&request)?);
     }
     let screen = Screen::new(env);
     // From here on a signal ends the turn, not the program. Threads come after this.
-    let signals = Signals::watch(screen.clone(), text.is_none().then_some(repl::warn));
+    let signals = Signals::watch(screen.clone(), message.is_none().then_some(repl::warn));
     if verbosity != Verbosity::Quiet {
         screen.spin();
     }
     if verbosity == Verbosity::Verbose {
         screen.note(&format!("bantam: session {}", origin.chat));
     }
-    let Some(text) = text else {
+    let Some(Message { text, images: attachments }) = message else {
         let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
         let talk = Talk::new(screen, verbosity, signals, origin.chat, models);
         return converse(&start, talk, ready.agent);
@@ -136,7 +144,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
         (_, true) => Show::Events,
         _ => Show::Text,
     };
-    let inbound = Inbound { origin, session, text, kind: Kind::Message };
+    let inbound = Inbound { origin, session, text, attachments, kind: Kind::Message };
     let view = View::new(show, verbosity, screen);
     gateway::serve(&Arc::new(ready.agent), Terminal { inbound, view, signals, result })?;
     let response = finished.recv().map_err(|_| Error::failed("the turn ended without a word"))?;
@@ -184,14 +192,30 @@ impl Start<'_> {
             configured: file.is_some(),
             keep: if given.has("no-session") { Keep::InMemory(memory.clone()) } else { Keep::OnDisk },
             stream: !given.has("no-stream"),
-            tools: None,
-            budget_tokens: None,
+            tools: tools(given)?,
+            budget_tokens: given.number("budget-tokens")?,
         })?;
         if !given.has("dry-run") {
             app::make_workspace(home, &loaded.config, env)?;
         }
         Ok((loaded, ready))
     }
+}
+
+/// The tools that were chosen, if any were.
+fn tools(given: &Given) -> Result<Option<Vec<String>>> {
+    if given.has("no-tools") {
+        return Ok(Some(Vec::new()));
+    }
+    if !given.has("tools") {
+        return Ok(None);
+    }
+    let names = given.values("tools").flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    if names.is_empty() {
+        return Err(Error::usage("--tools names no tool").hint("--tools read_file,list_dir, or --no-tools"));
+    }
+    Ok(Some(names))
 }
 
 /// The flags that are settings, as the layer above the environment.

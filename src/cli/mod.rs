@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod attach;
 mod doctor;
 mod help;
 mod import;

@@ -6,15 +6,23 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use super::args::Given;
+use super::attach::{self, Attachment};
 use super::tell;
 use super::terminal::Verbosity;
 use crate::beneath;
 use crate::error::{Context, Error, Result};
+use crate::message::Image;
 use crate::paths::Home;
 use crate::template;
 use crate::text::{nearest, one_line};
 
-/// What the command line and standard input say; templates are not filled in yet.
+/// What is asked, ready to be sent.
+pub struct Message {
+    pub text: String,
+    pub images: Vec<Image>,
+}
+
+/// What the command line and standard input say, before templates and files.
 pub struct Question {
     text: String,
 }
@@ -60,8 +68,8 @@ impl Question {
     ///
     /// # Errors
     /// There is none, or a template or a file cannot be used.
-    pub fn message(self, given: &Given, home: &Home) -> Result<String> {
-        let text = match given.value("template") {
+    pub fn message(self, given: &Given, home: &Home) -> Result<Message> {
+        let mut text = match given.value("template") {
             Some(name) => {
                 let params = params(given)?;
                 fill(name, &find(name, home)?, &params, &self.text)?
@@ -74,7 +82,14 @@ impl Question {
         if text.trim().is_empty() {
             return Err(Error::usage("there is no question").hint("bantam agent -m \"a question\", or pipe one in"));
         }
-        Ok(text)
+        let mut images = Vec::new();
+        for path in given.values("attach") {
+            match attach::read(path)? {
+                Attachment::Text(part) => text.push_str(&format!("\n\n{part}")),
+                Attachment::Image(image) => images.push(image),
+            }
+        }
+        Ok(Message { text, images })
     }
 }
 

@@ -155,7 +155,7 @@ impl Talk {
     fn turn(&mut self, text: String, inbound: &Sender<Inbound>, events: &Receiver<Outbound>) -> Result<()> {
         let origin = Origin { channel: "cli".to_owned(), chat: self.chat.clone() };
         let session = session_name(&origin.channel, &origin.chat)?;
-        let question = Inbound { origin, session, text, kind: Kind::Message };
+        let question = Inbound { origin, session, text, attachments: Vec::new(), kind: Kind::Message };
         let mut view = View::new(Show::Text, self.verbosity, self.screen.clone());
         self.signals.turn_begins(inbound, &question);
         view.begin();

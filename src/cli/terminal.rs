@@ -113,7 +113,9 @@ impl Signals {
 
     /// From now on a signal stops the turn that `question` begins.
     pub fn turn_begins(&self, inbound: &Sender<Inbound>, question: &Inbound) {
-        let stop = Inbound { kind: Kind::Stop, text: String::new(), ..question.clone() };
+        let Inbound { origin, session, .. } = question;
+        let (origin, session) = (origin.clone(), session.clone());
+        let stop = Inbound { origin, session, text: String::new(), attachments: Vec::new(), kind: Kind::Stop };
         let mut wanted = self.lock();
         wanted.turn = Some((inbound.clone(), stop));
         wanted.stopped = false;

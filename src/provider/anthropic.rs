@@ -15,7 +15,7 @@ use super::{Provider, ProviderError, Request};
 use crate::config::Model;
 use crate::config::keys::Key;
 use crate::http::Settings;
-use crate::message::{Image, Message, Reply, Stop, ToolCall, ToolResult, Usage};
+use crate::message::{Image, Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
 use crate::secret::Secret;
 
 const VERSION: &str = "2023-06-01";
@@ -107,8 +107,7 @@ fn wire(request: &Request) -> (Value, Value) {
                 changing.push_str(text);
                 continue;
             }
-            Message::User(user) if user.time.is_empty() => ("user", vec![text(&user.content)]),
-            Message::User(user) => ("user", vec![text(&format!("[{}]\n{}", user.time, user.content))]),
+            Message::User(user) => ("user", wire_user(user)),
             Message::Assistant(reply) => ("assistant", wire_reply(reply)),
             Message::ToolResult(result) => ("user", vec![wire_result(result)]),
         };
@@ -145,6 +144,14 @@ fn text(text: &str) -> Value {
 /// Up to here may be cached.
 fn mark(block: &mut Value) {
     block["cache_control"] = json!({"type": "ephemeral"});
+}
+
+fn wire_user(user: &User) -> Vec<Value> {
+    let said = match user.time.as_str() {
+        "" => text(&user.content),
+        time => text(&format!("[{time}]\n{}", user.content)),
+    };
+    std::iter::once(said).chain(user.images.iter().map(wire_image)).collect()
 }
 
 fn wire_reply(reply: &Reply) -> Vec<Value> {
@@ -327,7 +334,6 @@ fn string(value: &Value, name: &str) -> String {
 mod tests {
     use super::*;
     use crate::cancel::Cancel;
-    use crate::message::User;
     use crate::provider::{System, ToolOffer};
 
     fn sent(system: System, messages: &[Message]) -> (Value, Value) {
@@ -337,6 +343,10 @@ mod tests {
 
     fn call(id: &str, arguments: &str) -> ToolCall {
         ToolCall { id: id.into(), name: "f".into(), arguments: arguments.into(), ..ToolCall::default() }
+    }
+
+    fn image() -> Image {
+        Image { mime: "image/png".into(), base64: "AA==".into() }
     }
 
     fn result(id: &str, content: &str) -> Message {
@@ -371,7 +381,7 @@ mod tests {
         let messages = [
             Message::Assistant(Reply { text: "cut off\n".into(), partial: true, ..Reply::default() }),
             Message::user("one"),
-            Message::User(User { content: String::new(), time: String::new() }),
+            Message::User(User { images: vec![image()], ..User::default() }),
             Message::Assistant(Reply {
                 text: " ".into(),
                 calls: vec![call("a", "{\"x\":1}"), call("b:1", "{oops")],
@@ -382,7 +392,7 @@ mod tests {
                 call_id: "b:1".into(),
                 content: "no".into(),
                 is_error: true,
-                images: vec![Image { mime: "image/png".into(), base64: "AA==".into() }],
+                images: vec![image()],
             }),
             Message::user("two"),
             Message::Assistant(Reply::default()),
@@ -395,6 +405,8 @@ mod tests {
         assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
         assert_eq!(wire[1]["content"], json!([{"type": "text", "text": "cut off"}]));
         assert_eq!(wire[2]["content"][1]["text"], "(empty)");
+        let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
+        assert_eq!(wire[2]["content"][2], json!({"type": "image", "source": source}));
         let calls = json!([
             {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
             {"type": "tool_use", "id": "callb_3A1", "name": "f", "input": {}},
@@ -403,7 +415,7 @@ mod tests {
         let last = &wire[4]["content"];
         assert_eq!((&last[0]["type"], &last[0]["tool_use_id"]), (&json!("tool_result"), &json!("a")));
         assert_eq!((&last[1]["tool_use_id"], &last[1]["is_error"]), (&json!("callb_3A1"), &json!(true)));
-        assert_eq!(last[1]["content"][1]["source"]["media_type"], "image/png");
+        assert_eq!(last[1]["content"][1]["source"], source);
         assert_eq!((&last[2]["text"], &last[3]["text"]), (&json!("two"), &json!("three")));
         assert_eq!(wire.to_string().matches("cache_control").count(), 1);
     }

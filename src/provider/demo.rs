@@ -107,7 +107,7 @@ mod tests {
             ("write a to b to c.txt", "write_file", json!({"path": "c.txt", "content": "a to b\n"})),
             ("run echo \"to be\"", "exec", json!({"command": "echo \"to be\""})),
         ] {
-            let reply = answer(&User { content: text.into(), time: String::new() }, &offered());
+            let reply = answer(&User { content: text.into(), ..User::default() }, &offered());
             assert_eq!(reply.calls[0].name, name);
             assert_eq!(serde_json::from_str::<Value>(&reply.calls[0].arguments).unwrap(), arguments, "{text}");
         }
@@ -115,9 +115,10 @@ mod tests {
 
     #[test]
     fn anything_else_says_what_this_is() {
-        let say = |text: &str| answer(&User { content: text.into(), time: "T".into() }, &offered()).text;
+        let say =
+            |text: &str| answer(&User { content: text.into(), time: "T".into(), ..User::default() }, &offered()).text;
         assert_eq!(say("who are you, שלום?"), HELP);
         assert_eq!(say("time?"), "It is T.");
-        assert!(answer(&User { content: "run x".into(), time: String::new() }, &[]).text.contains("not offered"));
+        assert!(answer(&User { content: "run x".into(), ..User::default() }, &[]).text.contains("not offered"));
     }
 }

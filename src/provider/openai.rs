@@ -116,9 +116,14 @@ fn wire_messages(system: &str, messages: &[Message]) -> Value {
                 } else {
                     format!("[{}]\n{}", user.time, user.content)
                 };
+                let images = user.images.iter().map(wire_image).collect();
                 match wire.last_mut() {
-                    Some(last) if last["role"] == "user" => join(&mut last["content"], &content),
-                    _ => wire.push(json!({"role": "user", "content": content})),
+                    Some(last) if last["role"] == "user" => join(&mut last["content"], content, images),
+                    _ => {
+                        let mut message = json!({"role": "user", "content": ""});
+                        join(&mut message["content"], content, images);
+                        wire.push(message);
+                    }
                 }
             }
             Message::Assistant(reply) => wire.extend(wire_reply(reply)),
@@ -141,11 +146,24 @@ fn wire_messages(system: &str, messages: &[Message]) -> Value {
     Value::Array(wire)
 }
 
-/// Adds text to the content of a message, which is text or a list of parts.
-fn join(content: &mut Value, text: &str) {
+/// Adds text and images to the content of a message: text as long as it can be, else a list of parts.
+fn join(content: &mut Value, text: String, mut images: Vec<Value>) {
+    let part = |text: String| json!({"type": "text", "text": text});
     match content {
-        Value::Array(parts) => parts.push(json!({"type": "text", "text": text})),
-        content => *content = format!("{}\n\n{text}", content.as_str().unwrap_or_default()).into(),
+        Value::Array(parts) => {
+            parts.push(part(text));
+            parts.append(&mut images);
+        }
+        content => {
+            let before = content.as_str().unwrap_or_default();
+            let text = if before.is_empty() { text } else { format!("{before}\n\n{text}") };
+            if images.is_empty() {
+                *content = text.into();
+            } else {
+                images.insert(0, part(text));
+                *content = Value::Array(images);
+            }
+        }
     }
 }
 
@@ -237,7 +255,7 @@ mod tests {
         };
         let messages = [
             Message::user("one"),
-            Message::User(User { content: "two".into(), time: "T".into() }),
+            Message::User(User { content: "two".into(), time: "T".into(), ..User::default() }),
             Message::Assistant(Reply { calls: vec![call("a", "{\"x\":1}"), call("b", "{oops")], ..Reply::default() }),
             Message::ToolResult(ToolResult { call_id: "a".into(), ..ToolResult::default() }),
             Message::ToolResult(ToolResult {

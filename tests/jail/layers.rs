@@ -94,3 +94,16 @@ fn each_layer_alone_stops_an_attack() {
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
+
+/// The network namespace is what keeps the host's services away: where the configuration does without it, they are reached.
+#[test]
+fn without_a_network_of_its_own_a_command_reaches_the_hosts() {
+    let attack: Vec<Attack> = attacks().into_iter().filter(|attack| ["N01", "N10"].contains(&attack.id)).collect();
+    for (network, wanted) in [("full", Outcome::Escaped), ("guarded", Outcome::Stopped), ("none", Outcome::Stopped)] {
+        let config = json!({ "tools": { "exec": { "network": network } } });
+        let results = jailed(Starter::User.ground(&[]), &attack, &config, Disk::Shared).results;
+        for (id, result) in &results {
+            assert_eq!(result.outcome, wanted, "{id} with the network {network}: {}", result.told);
+        }
+    }
+}

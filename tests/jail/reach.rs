@@ -3,7 +3,7 @@
 use crate::attack::Effect::{AgentGone, Alive, Changed, Got, Heard, Loot, Many, Seen, VictimGone};
 use crate::attack::{Attack, python, sh};
 use crate::kernel::{ALIAS, io_priority};
-use crate::scene::{BOMB, MEMORY_MB};
+use crate::scene::BOMB;
 
 pub const NETWORK: &[Attack] = &[
     python(
@@ -406,6 +406,3 @@ for name in ["sysrq-trigger", "irq/default_smp_affinity", "dynamic_debug/control
     )
     .root_only(),
 ];
-
-/// Anything that is told must not be more than what the agent and its tests agreed on.
-const _: () = assert!(MEMORY_MB >= 128 && BOMB >= 400);

@@ -1,0 +1,78 @@
+//! Files that go with a question: text into the message, images beside it.
+
+use std::io::Read;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use fs_err::File;
+
+use crate::error::{Error, Result};
+use crate::hands::wire::ImageKind;
+use crate::message::Image;
+use crate::text::{fence, one_line};
+
+/// What is attached, as the message carries it.
+pub enum Attachment {
+    /// The whole text, with its name, in a fence.
+    Text(String),
+    Image(Image),
+}
+
+/// The most of a text. More than any model reads well.
+const MOST_TEXT: usize = 1 << 20;
+/// The most of an image. Servers refuse larger ones, and every later turn sends it again.
+const MOST_IMAGE: usize = 4 << 20;
+
+/// # Errors
+/// The file is not there, is too large, or is of no kind that can be attached.
+pub fn read(path: &str) -> Result<Attachment> {
+    let shown = one_line(path, 200);
+    let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
+    // The user named it, so it may be a pipe or a link as well as a file.
+    let file = std::fs::metadata(path).and_then(|meta| {
+        if meta.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(File::open(path)?.into_file()) }
+    });
+    let mut bytes = Vec::new();
+    file.and_then(|file| file.take(MOST_IMAGE as u64 + 1).read_to_end(&mut bytes)).map_err(|e| {
+        wrong(e.kind().to_string()).hint("check the path; -a takes one file, and can be given again for another")
+    })?;
+    if let Some(kind) = ImageKind::of(&bytes) {
+        if bytes.len() > MOST_IMAGE {
+            return Err(
+                wrong(format!("an image of more than {} MB", MOST_IMAGE >> 20)).hint("make a smaller copy of it")
+            );
+        }
+        return Ok(Attachment::Image(Image { mime: kind.mime().to_owned(), base64: STANDARD.encode(&bytes) }));
+    }
+    if let Some((what, hint)) = foreign(&bytes) {
+        return Err(wrong(format!("{what} cannot be attached")).hint(hint));
+    }
+    if bytes.len() > MOST_TEXT {
+        return Err(wrong(format!("larger than {} MB", MOST_TEXT >> 20))
+            .hint("attach the part that matters, or put the file into the workspace and name it in the question"));
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => {
+            let (text, fence) = (text.trim_end_matches('\n'), fence(&text));
+            Ok(Attachment::Text(format!("[file: {shown}]\n{fence}\n{text}\n{fence}")))
+        }
+        _ => Err(wrong("of no kind that can be attached".to_owned()).hint(
+            "text in UTF-8 and PNG, JPEG, GIF and WebP images can be; put others into the workspace and name them",
+        )),
+    }
+}
+
+/// Kinds that people attach elsewhere, and what to do instead.
+fn foreign(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    const AUDIO: (&str, &str) = ("audio", "have it transcribed first, and attach the text");
+    match bytes {
+        [b'%', b'P', b'D', b'F', b'-', ..] => {
+            Some(("a PDF", "make text of it first: pdftotext FILE.pdf - | bantam agent -m \"a question\""))
+        }
+        [b'I', b'D', b'3', ..] | [b'O', b'g', b'g', b'S', ..] | [b'f', b'L', b'a', b'C', ..] => Some(AUDIO),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(AUDIO),
+        [0xff, second, ..] if second & 0xe0 == 0xe0 && *second != 0xfe && *second != 0xff => Some(AUDIO),
+        [_, _, _, _, b'f', b't', b'y', b'p', ..] => Some(("audio or video", AUDIO.1)),
+        _ => None,
+    }
+}

@@ -1,0 +1,70 @@
+//! `-a`: files that go with a question.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::harness::Home;
+use crate::model::{Model, Reply};
+
+/// One pixel.
+const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
+const GIF_IN_BASE64: &str = "R0lGODlhAQABAIAAAAAAAP///ywAAAAAAQABAAACAkQBADs=";
+
+#[test]
+fn a_text_file_stands_below_the_question_with_its_name() {
+    let model = Model::scripted([Reply::text("Plants.")]);
+    let home = Home::with(&model.config());
+    let notes = home.write("notes.md", "# Plants\n```\nbasil\n```\n");
+    let list = home.write("list.txt", "grüße\n");
+    let asked = home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&notes).arg("--attach").arg(&list);
+    asked.run().exits(0).prints("Plants.\n");
+    let user = model.request(0).last("user");
+    let expected = format!(
+        "\nwhat is this?\n\n[file: {}]\n````\n# Plants\n```\nbasil\n```\n````\n\n[file: {}]\n```\ngrüße\n```",
+        notes.display(),
+        list.display()
+    );
+    assert!(user.ends_with(&expected), "{user}");
+}
+
+#[test]
+fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
+    let model = Model::scripted([Reply::text("A pixel."), Reply::text("White.")]);
+    let home = Home::with(&model.config());
+    // Its bytes say what it is, not its name.
+    let pixel = home.write("pixel.txt", GIF);
+    home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&pixel).run().exits(0).prints("A pixel.\n");
+    fs::remove_file(pixel).unwrap();
+    home.agent(["-m", "which colour?"]).exits(0);
+    for request in [model.request(0), model.request(1)] {
+        let content = &request.messages()[1]["content"];
+        assert!(content[0]["text"].as_str().unwrap().ends_with("\nwhat is this?"), "{content}");
+        let url = format!("data:image/gif;base64,{GIF_IN_BASE64}");
+        assert_eq!(content[1], json!({ "type": "image_url", "image_url": { "url": url } }));
+    }
+}
+
+#[test]
+fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    for (bytes, says) in [
+        (&b"%PDF-1.7\n"[..], "pdftotext"),
+        (b"ID3\x04\x00", "transcribed"),
+        (b"RIFF\x00\x00\x00\x00WAVEfmt ", "transcribed"),
+        (b"\x7fELF\x02\x01\x01\x00", "of no kind"),
+        (b"caf\xe9", "UTF-8"),
+    ] {
+        let file = home.write("file", bytes);
+        let run = home.bantam().args(["agent", "-m", "what?", "-a"]).arg(&file).run();
+        run.exits(2).prints("").fails_with_a_hint().says(says);
+    }
+    let large = home.write("large.txt", "x".repeat((1 << 20) + 1));
+    home.bantam().args(["agent", "-m", "what?", "-a"]).arg(&large).run().exits(2).fails_with_a_hint().says("1 MB");
+    home.agent(["-m", "what?", "-a", "/nowhere/at/all"]).exits(2).fails_with_a_hint().says("not found");
+    home.agent(["-m", "what?", "-a", "/"]).exits(2).fails_with_a_hint().says("directory");
+    let text = home.write("text.txt", "x");
+    home.bantam().args(["agent", "-a"]).arg(&text).run().exits(2).says("no question");
+    assert!(home.files().iter().all(|file| !file.starts_with("sessions/")), "{:?}", home.files());
+}
