@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::tool::{Ready, Risk};
 
-/// How often the same call is made, and how often in a row a tool is called so that it cannot be run.
+/// How often the same call is made, and how many replies in a row may call a tool so that it cannot be run.
 const MOST: u32 = 3;
 /// How many replies may have calls that were refused.
 const MOST_STRIKES: u32 = 2;
@@ -18,10 +18,20 @@ pub struct Breaker {
     seen: HashMap<u64, Seen>,
     /// How many different calls have written or run something.
     changes: u32,
-    /// For each tool, how many of its last calls could not be run.
-    misfits: HashMap<String, u32>,
+    /// For each tool, the last replies that called it so that it could not be run.
+    misfits: HashMap<String, Misfits>,
     strikes: u32,
-    struck_in_this_reply: bool,
+    /// The number of the reply whose calls these are, from 1.
+    reply: u32,
+    /// That of the last one with a strike.
+    struck: u32,
+}
+
+/// Several in one reply count once: the model has not been told yet.
+#[derive(Default)]
+struct Misfits {
+    replies: u32,
+    last: u32,
 }
 
 struct Seen {
@@ -33,7 +43,7 @@ struct Seen {
 impl Breaker {
     /// The calls that follow are of one more reply.
     pub fn next_reply(&mut self) {
-        self.struck_in_this_reply = false;
+        self.reply += 1;
     }
 
     /// The model has been told, and goes on all the same.
@@ -45,13 +55,18 @@ impl Breaker {
     /// Counts a call that is about to be made. The reason not to make it, if there is one.
     #[must_use]
     pub fn refuses(&mut self, call: &Ready) -> Option<String> {
-        let misfits = self.misfits.entry(call.name().to_owned()).or_default();
-        *misfits = if call.fits() { 0 } else { *misfits + 1 };
-        if *misfits > MOST {
-            let name = call.name();
-            return Some(
-                self.strike(&format!("{MOST} calls of {name} in a row could not be run, and nor can this one")),
-            );
+        let name = call.name();
+        if call.fits() {
+            self.misfits.remove(name);
+        } else {
+            let misfits = self.misfits.entry(name.to_owned()).or_default();
+            if misfits.last != self.reply {
+                *misfits = Misfits { replies: misfits.replies + 1, last: self.reply };
+            }
+            if misfits.replies > MOST {
+                let why = format!("{MOST} calls of {name} in a row could not be run, and nor can this one");
+                return Some(self.strike(&why));
+            }
         }
         let id = call.identity();
         let seen = self.seen.get(&id);
@@ -72,8 +87,8 @@ impl Breaker {
     }
 
     fn strike(&mut self, why: &str) -> String {
-        if !self.struck_in_this_reply {
-            self.struck_in_this_reply = true;
+        if self.struck != self.reply {
+            self.struck = self.reply;
             self.strikes += 1;
         }
         let instead = if self.is_stuck() {

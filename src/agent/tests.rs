@@ -107,14 +107,10 @@ fn run(replies: Vec<Reply>, build: impl FnOnce(Builder) -> Builder) -> (Response
 }
 
 /// The ids and texts of the results, as they are kept.
-fn results(kept: &[Message]) -> Vec<(&str, &str)> {
-    let mut results = Vec::new();
-    for message in kept {
-        if let Message::ToolResult(result) = message {
-            results.push((result.call_id.as_str(), result.content.as_str()));
-        }
-    }
-    results
+fn results(kept: &[Message]) -> Vec<(String, String)> {
+    let result =
+        |message: &Message| if let Message::ToolResult(result) = message { Some(result.clone()) } else { None };
+    kept.iter().filter_map(result).map(|result| (result.call_id, result.content)).collect()
 }
 
 #[test]
@@ -124,8 +120,7 @@ fn calls_that_only_look_are_run_together_and_their_results_stand_in_order() {
     let (response, kept, _) = run(vec![calls(&["look"; 8]), says("done")], |b| b.tool(tool));
     assert_eq!(response.output, "done");
     let expected: Vec<(String, String)> = (0..8).map(|n| (format!("c{n}"), format!("look {n}"))).collect();
-    let seen: Vec<(String, String)> = results(&kept).into_iter().map(|(a, b)| (a.into(), b.into())).collect();
-    assert_eq!(seen, expected);
+    assert_eq!(results(&kept), expected);
     assert!(response.tool_calls.iter().all(|report| report.ok));
 }
 
@@ -160,7 +155,7 @@ fn a_call_that_does_more_keeps_its_place() {
             .map(str::to_owned)
             .collect::<Vec<_>>()
     );
-    let ids: Vec<&str> = results(&kept).iter().map(|(id, _)| *id).collect();
+    let ids: Vec<String> = results(&kept).into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, ["c0", "c1", "c2", "c3", "c4", "c5"]);
 }
 
@@ -171,7 +166,8 @@ fn calls_after_a_stop_are_not_run_and_have_results_all_the_same() {
     let (response, kept, _) = run(vec![calls(&["stop", "look", "look", "stop"])], |b| b.tool(stop).tool(look));
     assert_eq!(response.stop, TurnStop::Cancelled);
     let not_run = "not run: the user stopped the turn";
-    assert_eq!(results(&kept), [("c0", "stop 0"), ("c1", not_run), ("c2", not_run), ("c3", not_run)]);
+    let expected = [("c0", "stop 0"), ("c1", not_run), ("c2", not_run), ("c3", not_run)];
+    assert_eq!(results(&kept), expected.map(|(id, text)| (id.to_owned(), text.to_owned())));
     assert_eq!(response.tool_calls.len(), 4);
 }
 
@@ -218,7 +214,7 @@ fn a_limit_of_one_step_leaves_room_for_an_answer() {
         let (response, kept, offered) = run(vec![calls(&["look"]), says("so far")], |b| b.tool(tool).limits(limits));
         assert_eq!((offered.as_slice(), response.output.as_str()), (&[2, 0][..], "so far"));
         assert!(response.error.unwrap().message.ends_with(&format!("limit of {name}")));
-        assert_eq!(results(&kept), [("c0", "look 0\n[no more tools in this turn: answer with what you have]")]);
+        assert_eq!(results(&kept)[0].1, "look 0\n[no more tools in this turn: answer with what you have]");
     }
 }
 

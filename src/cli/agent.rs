@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::SystemTime;
 
 use serde_json::Value;
 
@@ -20,12 +21,12 @@ use crate::config::{self, Config, Env, Loaded, Origin as From, Override};
 use crate::error::{Context, Error, Result};
 use crate::gateway;
 use crate::paths::{Home, session_name};
-use crate::session::Memory;
+use crate::session::{Memory, shelf};
 
 pub const COMMAND: Command = Command {
     name: "agent",
     words: "[TEXT...]",
-    about: "ask once; text on standard input is the question, or goes with it. At a terminal with no TEXT: a conversation",
+    about: "ask once, about what is on standard input too; with no TEXT at a terminal, talk",
     flags: &[
         Flag::new(Some('m'), "message", "TEXT", "the question"),
         Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: default)"),
@@ -168,6 +169,10 @@ fn converse(start: &Start, mut talk: Talk, agent: Agent) -> Result<u8> {
         talk = back;
         match end {
             End::Left(code) => return Ok(code),
+            End::New => match start.begin_anew(&mut talk.chat) {
+                Ok(what) => talk.screen.note(&format!("bantam: a new conversation begins{what}")),
+                Err(e) => talk.fault(&e),
+            },
             End::Model(name) => match start.agent(Some(&name)) {
                 Ok((_, ready)) => {
                     agent = Arc::new(ready.agent);
@@ -180,6 +185,18 @@ fn converse(start: &Start, mut talk: Talk, agent: Agent) -> Result<u8> {
 }
 
 impl Start<'_> {
+    /// Lets the conversation `chat` begin anew: on disk as its next segment, in memory under another name.
+    /// Tells what became of the old one.
+    fn begin_anew(&self, chat: &mut String) -> Result<&'static str> {
+        if self.given.has("no-session") {
+            *chat = fresh_chat();
+            return Ok("");
+        }
+        let session = session_name("cli", chat)?;
+        let kept = shelf::reset(&self.home, &session, &Cancel::new(None), SystemTime::now())?;
+        Ok(if kept.is_some() { "; the old one is kept" } else { "" })
+    }
+
     /// The agent, answering with `model` if one is named.
     fn agent(&self, model: Option<&str>) -> Result<(Loaded, Ready)> {
         let Self { given, env, home, file, memory } = self;

@@ -34,7 +34,11 @@ pub fn read(path: &str) -> Result<Attachment> {
     });
     let mut bytes = Vec::new();
     file.and_then(|file| file.take(MOST_IMAGE as u64 + 1).read_to_end(&mut bytes)).map_err(|e| {
-        wrong(e.kind().to_string()).hint("check the path; -a takes one file, and can be given again for another")
+        let what = match e.kind() {
+            std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+            _ => e.to_string(),
+        };
+        wrong(what).hint("check the path; -a takes one file, and can be given again for another")
     })?;
     if let Some(kind) = ImageKind::of(&bytes) {
         if bytes.len() > MOST_IMAGE {

@@ -10,7 +10,7 @@ use super::args::{Command, Flag, Given};
 use super::{ask, import, print, tell};
 use crate::app;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
-use crate::config::{self, Choice, Config, Env, vendors};
+use crate::config::{self, Choice, Config, Env, keys, vendors};
 use crate::disk::{self, Copied, Runs};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
@@ -49,7 +49,7 @@ fn run(given: &Given, env: &Env) -> Result<u8> {
         let hint = format!("check that {} is a directory you can write, or set BANTAM_HOME", home.root().display());
         if e.hint.is_none() { e.hint(hint) } else { e }
     })?;
-    conclude(&home, source.as_ref(), chosen.as_ref(), env)
+    conclude(&home, source.as_ref(), env)
 }
 
 fn write(home: &Home, source: Option<&import::Source>, chosen: Option<&Chosen>) -> Result<()> {
@@ -88,7 +88,7 @@ fn tell_of(copied: Copied, path: &str) -> Result<()> {
 ///
 /// # Errors
 /// The configuration cannot be used: all else is done, and the next command would fail.
-fn conclude(home: &Home, source: Option<&import::Source>, chosen: Option<&Chosen>, env: &Env) -> Result<u8> {
+fn conclude(home: &Home, source: Option<&import::Source>, env: &Env) -> Result<u8> {
     let file = config::read(home)?;
     let name = home.config().display().to_string();
     let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
@@ -112,7 +112,7 @@ fn conclude(home: &Home, source: Option<&import::Source>, chosen: Option<&Chosen
              For a real model: export OPENROUTER_API_KEY=... (or another vendor's), remove {name}, and bantam onboard again.\n\
              Next: bantam agent -m \"list files\""
         ),
-        Ok(Choice::Model(model)) => match chosen.and_then(|chosen| chosen.missing(env)) {
+        Ok(Choice::Model(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
             Some(variable) => {
                 format!("{} answers once its key is there.\nNext: export {variable}=...; {first}", model.name)
             }
@@ -204,11 +204,6 @@ impl Chosen {
             Key::Typed(key) => entry.insert("api_key".to_owned(), key.reveal().into()),
         };
         json!({"agents": {"defaults": {"model_name": name}}, "model_list": [entry]})
-    }
-
-    /// The variable that has to be set before a question can be asked.
-    fn missing(&self, env: &Env) -> Option<&'static str> {
-        (matches!(self.key, Key::InVariable) && !has_key(self.vendor, env)).then_some(self.vendor.key_env)
     }
 }
 

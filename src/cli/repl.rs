@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use super::screen::Screen;
 use super::terminal::{Show, Signals, Verbosity, View};
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::message::Usage;
 use crate::paths::session_name;
-use crate::text::{nearest, one_line};
+use crate::text::{nearest, one_line, printable};
 
 const HELP: &str = "\
 /new            begin a new conversation (/clear, /reset)
@@ -44,6 +44,8 @@ const PASTE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 pub enum End {
     /// The user has left, with this exit code.
     Left(u8),
+    /// The user wants to begin anew.
+    New,
     /// The user wants this model to answer from now on.
     Model(String),
 }
@@ -134,17 +136,17 @@ impl Talk {
                 Typed::Command("/model", _) => {
                     self.screen.note(&format!("bantam: {model} answers"));
                     if !self.models.is_empty() {
-                        self.screen.note(&format!("bantam: also /model NAME with: {}", self.models.join(", ")));
+                        self.screen.note(&format!(
+                            "bantam: /model NAME takes another: {}, or vendor/model",
+                            self.models.join(", ")
+                        ));
                     }
                 }
-                Typed::Command("/new", _) => {
-                    self.chat = fresh_chat();
-                    self.screen.note("bantam: a new conversation begins");
-                }
+                Typed::Command("/new", _) => return End::New,
                 Typed::Command("/usage", _) => self.screen.note(&self.usage()),
                 Typed::Command(..) => self.screen.note(HELP),
                 Typed::Message(text) => match self.turn(text, inbound, events) {
-                    Ok(()) if self.signals.leaving() => return End::Left(130),
+                    Ok(()) if self.signals.leaving() => return End::Left(ErrorKind::Interrupted.exit_code()),
                     Ok(()) => {}
                     Err(e) => self.fault(&e),
                 },
@@ -312,9 +314,10 @@ impl Lines {
     }
 }
 
-/// A line as text. Bytes that are not UTF-8, from a terminal of another kind, show as such.
+/// A line as text. Bytes that are not UTF-8, from a terminal of another kind, show as such; keys that the terminal could
+/// not make text of lose what could steer it.
 fn text_of(line: &[u8]) -> String {
-    String::from_utf8_lossy(line).trim_end_matches('\r').to_owned()
+    printable(&String::from_utf8_lossy(line))
 }
 
 #[cfg(test)]

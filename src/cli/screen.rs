@@ -158,6 +158,14 @@ impl Screen {
         self.lock().in_line = None;
     }
 
+    /// Leaves the line in order when the program ends at once. Somebody may be writing, and may be stuck in it: then not.
+    pub fn leave(&self) {
+        if let Ok(mut state) = self.shared.state.try_lock() {
+            state.erase();
+            state.end_line();
+        }
+    }
+
     /// Ends a line that has begun, and the spinner with it.
     pub fn end_line(&self) {
         let mut state = self.lock();

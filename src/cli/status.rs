@@ -49,8 +49,8 @@ struct Status {
     workspace: String,
     sandbox: String,
     sessions: Vec<shelf::Summary>,
-    /// Path, value, where it came from.
-    values: Vec<(String, String, String)>,
+    /// Path, value (nothing where it may not be shown), where it came from.
+    values: Vec<(String, Option<Value>, String)>,
     warnings: Vec<String>,
     error: Option<Error>,
 }
@@ -94,7 +94,10 @@ impl Status {
                     None => "none is needed".to_owned(),
                     Some(_) if model.key_origin != "config.json" => format!("from the variable {}", model.key_origin),
                     Some(key) if keys::is_command(key) => "config.json: a command prints it".to_owned(),
-                    Some(key) => format!("config.json: {}", keys::source(key)),
+                    Some(key) => {
+                        let missing = keys::missing(key, env).map(|name| format!("; it is not set: export {name}=..."));
+                        format!("config.json: {}{}", keys::source(key), missing.unwrap_or_default())
+                    }
                 };
             }
             Ok(Choice::Nothing) if self.has_config => {
@@ -117,7 +120,10 @@ impl Status {
                 Value::Array(items) => items.get(name.parse::<usize>().ok()?),
                 at => at.get(name),
             });
-            let value = redactor.strike(shown(path, kind, value.unwrap_or(&Value::Null)));
+            let value = shown(path, kind, value.unwrap_or(&Value::Null)).map(|value| match value {
+                Value::String(text) => redactor.strike(text).into(),
+                value => value,
+            });
             self.values.push((path.to_owned(), value, described(origin)));
         };
         for (path, origin) in loaded.origins.iter().filter(|(_, origin)| **origin != Origin::Default) {
@@ -160,6 +166,7 @@ impl Status {
             page.push('\n');
         }
         for (path, value, origin) in &self.values {
+            let value = value.as_ref().map_or_else(|| HIDDEN.to_owned(), Value::to_string);
             page.push_str(&one_line(&format!("{path} = {value} ({origin})"), 300));
             page.push('\n');
         }
@@ -190,7 +197,11 @@ impl Status {
                 "newest": self.sessions.first().map(|s| json!({"key": s.key, "last": s.last})),
             },
             "values": self.values.iter()
-                .map(|(path, value, origin)| json!({"path": path, "value": value, "from": origin})).collect::<Value>(),
+                .map(|(path, value, origin)| {
+                    let value = value.clone().unwrap_or_else(|| HIDDEN.into());
+                    json!({"path": path, "value": value, "from": origin})
+                })
+                .collect::<Value>(),
             "warnings": self.warnings,
             "error": self.error.as_ref().map(told),
         })
@@ -218,8 +229,11 @@ fn kind_of(path: &str) -> Kind {
     KEYS.iter().find(|key| fits(key.path)).map_or(Kind::Secret, |key| key.kind)
 }
 
-/// A value for people. Whatever can hold a secret is only said to be there.
-fn shown(path: &str, kind: Kind, value: &Value) -> String {
+/// What stands for a value that may not be shown.
+const HIDDEN: &str = "(set)";
+
+/// A value for people; nothing for one that is there and could hold a secret.
+fn shown(path: &str, kind: Kind, value: &Value) -> Option<Value> {
     let empty = match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
@@ -237,11 +251,7 @@ fn shown(path: &str, kind: Kind, value: &Value) -> String {
             .is_some_and(|text| text.contains('@') || text.contains("://") && (server || text.contains(['?', '#']))),
         Kind::Bool | Kind::Whole(_) | Kind::Number(_) | Kind::Maybe(_) | Kind::Choice(_) => false,
     };
-    match value {
-        _ if guarded && !empty => "(set)".to_owned(),
-        Value::String(text) => format!("\"{text}\""),
-        value => value.to_string(),
-    }
+    (!guarded || empty).then(|| value.clone())
 }
 
 #[cfg(test)]
@@ -251,9 +261,14 @@ mod tests {
     #[test]
     fn what_can_hold_a_secret_is_only_said_to_be_there() {
         let told = |path: &str, value: Value| shown(path, kind_of(path), &value);
-        assert_eq!(told("agents.defaults.timeout", json!(60)), "60");
-        assert_eq!(told("model_list.0.model", json!("openai/x")), "\"openai/x\"");
-        assert_eq!(told("model_list.0.api_base", json!("http://h/v1")), "\"http://h/v1\"");
+        for (path, value) in [
+            ("agents.defaults.timeout", json!(60)),
+            ("model_list.0.model", json!("openai/x")),
+            ("model_list.0.api_base", json!("http://h/v1")),
+            ("model_list.0.api_key", json!("")),
+        ] {
+            assert_eq!(told(path, value.clone()), Some(value), "{path}");
+        }
         for (path, value) in [
             ("model_list.0.api_key", json!("hush")),
             ("model_list.0.api_keys", json!(["hush"])),
@@ -269,8 +284,7 @@ mod tests {
             ("mcpServers.x.env", json!({"x": "hush"})),
             ("some.thing.else", json!("hush")),
         ] {
-            assert_eq!(told(path, value), "(set)", "{path}");
+            assert_eq!(told(path, value), None, "{path}");
         }
-        assert_eq!(told("model_list.0.api_key", json!("")), "\"\"");
     }
 }

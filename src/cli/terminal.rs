@@ -11,7 +11,7 @@ use super::is_interrupt;
 use super::markdown::Markdown;
 use super::screen::Screen;
 use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response};
-use crate::error::Error;
+use crate::error::{Error, Kind as ErrorKind};
 use crate::sys;
 use crate::text::printable;
 
@@ -102,8 +102,8 @@ impl Signals {
                         warn(&screen);
                     }
                     _ => {
-                        screen.end_line();
-                        std::process::exit(128 + signal);
+                        screen.leave();
+                        std::process::exit(ErrorKind::Interrupted.exit_code().into());
                     }
                 }
             }

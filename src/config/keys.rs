@@ -108,6 +108,13 @@ pub fn source(written: &Secret) -> String {
     }
 }
 
+/// The variable that the key is to come from, where it is not set.
+#[must_use]
+pub fn missing<'a>(written: &'a Secret, env: &Env) -> Option<&'a str> {
+    let name = written.reveal().trim().strip_prefix("${")?.strip_suffix('}')?;
+    env.get(name).is_none_or(|value| value.trim().is_empty()).then_some(name)
+}
+
 /// Whether [`resolve`] would run a program.
 #[must_use]
 pub fn is_command(written: &Secret) -> bool {

@@ -2,15 +2,18 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::process::{ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, pidfd_open};
 
 use super::files::{self, Trees};
 use super::jail::{self, Way};
+use super::reap::Reaper;
 use super::wire::{self, Header, Job, Reply, Setup};
-use super::{INNER_ROLE, ROLE, run};
+use super::{INNER_ROLE, ROLE, run, timespec};
 use crate::beneath::Dir;
 use crate::child;
 use crate::error::{Context, Error, Result};
@@ -20,7 +23,7 @@ use crate::sys;
 #[must_use]
 pub fn main(role: &str, setup: Option<&str>) -> ExitCode {
     let result = match (start(role, setup), role) {
-        (Ok(setup), ROLE) if setup.way == Way::Namespaces => outer(&setup),
+        (Ok(setup), ROLE) if setup.way.holds() => outer(&setup),
         (Ok(setup), _) => work(&setup),
         (Err(e), _) => Err(e),
     };
@@ -54,21 +57,61 @@ fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
     Ok(setup)
 }
 
-/// The first process of [`Way::Namespaces`]: makes them, starts the second one in them, and waits.
+/// The first process of a jail: starts the second one, which is held, and sees to its end and to the end of all it leaves.
+/// Nothing held can reach this one.
 fn outer(setup: &Setup) -> Result<()> {
-    let made = jail::become_owner(setup).and_then(|()| jail::make_namespaces(setup, io::stderr().as_fd()));
-    if let Err(e) = made {
-        return unavailable(&e);
+    if setup.way == Way::Namespaces {
+        let made = jail::become_owner(setup).and_then(|()| jail::make_namespaces(setup, io::stderr().as_fd()));
+        if let Err(e) = made {
+            return unavailable(&e);
+        }
     }
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")?;
+    let mut reaper = Reaper::new()?;
     let json = serde_json::to_string(setup).map_err(|e| Error::failed(e.to_string()))?;
-    child::again(INNER_ROLE)
+    let mut inner = child::again(INNER_ROLE)
         .arg(json)
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .spawn()
-        .and_then(|mut inner| inner.wait())
-        .map(drop)
-        .doing("starting the process inside")
+        .doing("starting the process inside")?;
+    wait_for(&mut inner)?;
+    reaper.sweep(None)
+}
+
+/// How long the process inside may go on when its caller has gone: less than the caller waits for this one.
+const INNER_GRACE: Duration = Duration::from_secs(3);
+
+/// Waits for the process inside to end by itself, or ends it when nobody waits for it any more.
+fn wait_for(inner: &mut Child) -> Result<()> {
+    let pid = i32::try_from(inner.id()).ok().and_then(Pid::from_raw);
+    let ended = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let caller = io::stdin();
+    let mut until: Option<Instant> = None;
+    loop {
+        if inner.try_wait()?.is_some() {
+            return Ok(());
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return inner.kill().and_then(|()| inner.wait()).map(drop).doing("ending the process inside");
+        }
+        // Without pidfd (before Linux 5.3) look now and then. The caller's end is of interest, not what it sends.
+        let pause = Duration::from_millis(20);
+        let most = if ended.is_some() { left } else { Some(left.map_or(pause, |left| left.min(pause))) };
+        let mut fds: Vec<PollFd> = ended.iter().map(|ended| PollFd::new(ended, PollFlags::IN)).collect();
+        if until.is_none() {
+            fds.push(PollFd::new(&caller, PollFlags::empty()));
+        }
+        match poll(&mut fds, most.map(timespec).as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let hung_up = until.is_none() && fds.last().is_some_and(|caller| !caller.revents().is_empty());
+        if hung_up {
+            until = Some(Instant::now() + INNER_GRACE);
+        }
+    }
 }
 
 /// Tells the caller that this way is not to be had here.
@@ -80,8 +123,12 @@ fn unavailable(e: &Error) -> Result<()> {
 fn work(setup: &Setup) -> Result<()> {
     prefer_for_the_oom_killer();
     let processes = jail::processes_allowed(setup.way);
+    let mut reaper = Reaper::new()?;
     let held = match setup.way {
         Way::Namespaces => jail::settle_in(setup),
+        Way::Landlock if !reaper.has_list() => {
+            Err(Error::failed("the kernel lists no children (CONFIG_PROC_CHILDREN)"))
+        }
         Way::Landlock => jail::become_owner(setup).and_then(|()| jail::shut_in(setup)),
         Way::Bare | Way::Off => std::env::set_current_dir(&setup.workspace)
             .doing(format_args!("entering the workspace {}", setup.workspace.display())),
@@ -90,8 +137,6 @@ fn work(setup: &Setup) -> Result<()> {
         return if setup.way.holds() { unavailable(&e) } else { Err(e) };
     }
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")?;
-    // Whatever a command leaves behind becomes a child of this process, which ends it.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).doing("becoming the reaper")?;
     limit_all(setup, processes)?;
     // Where this process stands: the path may lead through directories that only root can pass.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
@@ -103,7 +148,7 @@ fn work(setup: &Setup) -> Result<()> {
         Job::Exec { .. } if setup.way == Way::Bare => Err(Error::failed("there is no jail for commands here")),
         Job::Exec { command, working_dir, timeout_secs, env } => {
             let order = run::Order { command: &command, working_dir: &working_dir, timeout_secs, env };
-            run::exec(trees.workspace(), setup, order, io::stdin().as_fd())
+            run::exec(trees.workspace(), setup, order, &mut reaper, io::stdin().as_fd())
         }
         Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
     };

@@ -14,6 +14,7 @@ mod jail;
 mod link;
 mod look;
 pub mod proxy;
+mod reap;
 mod replace;
 mod run;
 pub mod wire;

@@ -11,25 +11,22 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Resource, Signal, WaitOptions, getpid, kill_process, pidfd_open, wait};
+use rustix::process::{Pid, PidfdFlags, Resource, pidfd_open};
 
 use super::inside::limit;
 use super::jail::{self, Way};
+use super::reap::Reaper;
 use super::wire::{End, Header, MAX_BODY, Reply, Setup};
-use super::{crowd, files, link, timespec};
+use super::{files, link, timespec};
 use crate::beneath::{self, Dir, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
-use crate::sys;
 
 /// The kernel's limit on one argument is 128 KiB (`MAX_ARG_STRLEN`).
 const LONGEST_COMMAND: usize = 120 << 10;
 
 /// The largest file that a command may write, in bytes.
 const LARGEST_FILE: u64 = 256 << 20;
-
-/// How long the killing of what a command left behind may take.
-const SWEEP: Duration = Duration::from_secs(5);
 
 /// What to run, and how.
 pub struct Order<'a> {
@@ -45,7 +42,7 @@ pub struct Order<'a> {
 ///
 /// # Errors
 /// In words for the model: why it could not be started.
-pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) -> Result<Reply> {
+pub fn exec(workspace: &Dir, setup: &Setup, order: Order, reaper: &mut Reaper, caller: BorrowedFd) -> Result<Reply> {
     let Order { command, working_dir, timeout_secs, env } = order;
     if command.trim().is_empty() {
         return Err(Error::failed("the command is empty"));
@@ -70,6 +67,9 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) ->
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let guarded = setup.way == Way::Namespaces && setup.network == Network::Guarded;
     let proxy = if guarded { link::variables() } else { Vec::new() };
+    if setup.way.holds() {
+        jail::seal()?;
+    }
     let mut child = child::command(Path::new("/bin/sh"))
         .args(["-c", command])
         .envs(proxy)
@@ -85,7 +85,10 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, caller: BorrowedFd) ->
     let mut collected = Collected::new(output)?;
     let mut guard = Guard::new(workspace, setup.way)?;
     let end = watch(&mut child, &mut collected, Duration::from_secs(timeout_secs), caller, &mut guard);
-    sweep(&mut child, setup.way)?;
+    if child.try_wait()?.is_none() {
+        child.kill().and_then(|()| child.wait()).doing("ending the command")?;
+    }
+    reaper.sweep(None)?;
     // What was printed before the end is in the pipe; nobody is left to add to it.
     collected.drain()?;
     let end = match end? {
@@ -156,64 +159,6 @@ fn watch(
 
 fn pid(child: &Child) -> Result<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or_else(|| Error::failed("the command has no pid"))
-}
-
-/// Ends the command and everything that descends from it.
-///
-/// This process is their reaper: an orphan becomes its child, so whoever is killed brings its own children into reach.
-/// The command itself is waited for by its owner, who wants its exit status.
-fn sweep(leader: &mut Child, way: Way) -> Result<()> {
-    let leader_pid = pid(leader)?;
-    let until = Instant::now() + SWEEP;
-    let mut leader_gone = leader.try_wait()?.is_some();
-    loop {
-        if way == Way::Namespaces && getpid().is_init() {
-            // Process 1 of a namespace reaches everything in it with one call, and nothing outside.
-            sys::kill_everybody_else_inside().doing("ending what the command started")?;
-        } else {
-            for pid in children()? {
-                ignore_gone(kill_process(pid, Signal::KILL))?;
-            }
-        }
-        if !leader_gone {
-            leader.wait()?;
-            leader_gone = true;
-        }
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, _))) if pid != leader_pid => {}
-                Ok(_) | Err(Errno::INTR) => break,
-                Err(Errno::CHILD) => return Ok(()),
-                Err(e) => return Err(e.into()),
-            }
-        }
-        if Instant::now() > until {
-            return Err(Error::failed("the command started processes faster than they could be ended"));
-        }
-    }
-}
-
-fn ignore_gone(killed: Result<(), Errno>) -> Result<()> {
-    match killed {
-        Ok(()) | Err(Errno::SRCH) => Ok(()),
-        Err(e) => Err(Error::from(e).doing("ending what the command started")),
-    }
-}
-
-/// The processes whose parent this one is.
-fn children() -> Result<Vec<Pid>> {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
-    let by_kernel = fs_err::read_to_string(format!("/proc/{me}/task/{me}/children"));
-    let numbers: Vec<i32> = match by_kernel {
-        Ok(list) => list.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
-        // Kernels without CONFIG_PROC_CHILDREN: ask every process who its parent is.
-        Err(_) => fs_err::read_dir("/proc")?
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-            .filter(|n| crowd::parent_of(*n) == Some(getpid().as_raw_nonzero().get().unsigned_abs()))
-            .filter_map(|n| i32::try_from(n).ok())
-            .collect(),
-    };
-    Ok(numbers.into_iter().filter_map(Pid::from_raw).collect())
 }
 
 /// Looks now and then whether the command takes more of the machine than it may.

@@ -74,7 +74,7 @@ impl Provider for Anthropic {
     }
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        self.host.ask::<Blocks>(&self.body(request), request, on_delta)
+        self.host.ask(&self.body(request), || Box::<Blocks>::default(), request, on_delta)
     }
 }
 
@@ -237,7 +237,7 @@ impl Assembly for Blocks {
         self.done || self.stop.is_some()
     }
 
-    fn finish(mut self) -> Reply {
+    fn finish(mut self: Box<Self>) -> Reply {
         let mut reply = Reply { stop: self.stop.unwrap_or_default(), usage: self.usage, ..Reply::default() };
         let mut thoughts = Vec::new();
         for (index, block) in self.by_index {
@@ -270,14 +270,15 @@ impl Assembly for Blocks {
         reply
     }
 
-    fn whole(body: &Value) -> Result<Reply, Value> {
+    fn whole(&self, body: &Value) -> Result<Reply, Value> {
         if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
             return Err(error.clone());
         }
         let Some(content) = body["content"].as_array() else {
             return Err("the answer has no content".into());
         };
-        let mut blocks = Self { by_index: (0..).zip(content.iter().cloned()).collect(), ..Self::default() };
+        let by_index = (0..).zip(content.iter().cloned()).collect();
+        let mut blocks = Box::new(Self { by_index, ..Self::default() });
         blocks.usage(&body["usage"]);
         blocks.stop_reason(body);
         Ok(blocks.finish())
@@ -462,7 +463,7 @@ mod tests {
             {"type": "text", "text": "a"},
             {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}},
         ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
-        let reply = Blocks::whole(&body).unwrap();
+        let reply = Blocks::default().whole(&body).unwrap();
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("a", "hm!", Stop::Done));
         assert_eq!(reply.calls[0].arguments, "{\"x\":1}");
         assert_eq!(reply.usage, Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 2 });
@@ -474,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_put_together_block_by_block() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Box::<Blocks>::default();
         let mut shown = String::new();
         let mut feed = |events: &[Value]| {
             events

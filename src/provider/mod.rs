@@ -118,7 +118,7 @@ impl ProviderError {
         match self {
             Self::Auth(m) => Error::new(Kind::Auth, m)
                 .doing(doing)
-                .hint("check the key: `bantam help agent` tells where it is looked for"),
+                .hint("check the key: `bantam doctor --provider` tells where it comes from"),
             Self::RateLimited { message, retry_after } => {
                 let wait = retry_after.map_or(String::new(), |t| format!(" in {} s", t.as_secs().max(1)));
                 Error::new(Kind::Unavailable, message)
@@ -129,7 +129,7 @@ impl ProviderError {
                 Error::new(Kind::Unavailable, m).doing(doing).hint("add credit to the account, or use another --model")
             }
             Self::ContextTooLong(m) => {
-                Error::failed(m).doing(doing).hint("start a new conversation: --session with another key")
+                Error::failed(m).doing(doing).hint("start a new conversation with --new, or /new at the terminal")
             }
             Self::Transient { message, .. } => Error::new(Kind::Unavailable, message)
                 .doing(doing)

@@ -93,7 +93,12 @@ impl Offer {
     fn spec(&self) -> ToolSpec {
         let mut properties = Map::new();
         for (name, kind, about) in self.arguments {
-            properties.insert((*name).to_owned(), json!({"type": kind, "description": about}));
+            let mut schema = json!({"type": kind, "description": about});
+            if *kind == "integer" {
+                // Nothing is counted below it, and the job's field cannot hold it.
+                schema["minimum"] = 0.into();
+            }
+            properties.insert((*name).to_owned(), schema);
         }
         let required: Vec<&str> = self.arguments[..self.required].iter().map(|(name, ..)| *name).collect();
         ToolSpec {

@@ -193,8 +193,7 @@ mod tests {
 
     #[test]
     fn pages_end_with_a_line_and_together_are_the_text() {
-        let text: String =
-            (0..9_000).flat_map(|n| ["line ".to_owned(), n.to_string(), " of the text\n".to_owned()]).collect();
+        let text = (0..9_000).map(|n| format!("line {n} of the text")).collect::<Vec<_>>().join("\n") + "\n";
         let pages = read(&text);
         assert_eq!(pages.len(), text.len().div_ceil(PAGE));
         assert!(pages.iter().all(|page| page.ends_with('\n')));

@@ -62,7 +62,7 @@ fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
     }
     let large = home.write("large.txt", "x".repeat((1 << 20) + 1));
     home.bantam().args(["agent", "-m", "what?", "-a"]).arg(&large).run().exits(2).fails_with_a_hint().says("1 MB");
-    home.agent(["-m", "what?", "-a", "/nowhere/at/all"]).exits(2).fails_with_a_hint().says("not found");
+    home.agent(["-m", "what?", "-a", "/nowhere/at/all"]).exits(2).fails_with_a_hint().says("there is no such file");
     home.agent(["-m", "what?", "-a", "/"]).exits(2).fails_with_a_hint().says("directory");
     let text = home.write("text.txt", "x");
     home.bantam().args(["agent", "-a"]).arg(&text).run().exits(2).says("no question");

@@ -1,1 +1,483 @@
+//! Tool discipline: whatever a model calls, and however, each call has one result, and the user gets an answer.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::harness::{CANARY, Home, merged};
+use crate::model::{Call, Model, Reply, Request, call, written_call};
+use crate::stored::one_result_per_call;
+
+/// A home on this model in which commands run quickly, without a jail.
+fn unjailed(model: &Model) -> Home {
+    Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })))
+}
+
+/// What the model is told of these calls, made in one reply.
+#[track_caller]
+fn told(calls: impl IntoIterator<Item = Call>) -> Vec<String> {
+    let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
+    let home = unjailed(&model);
+    home.write("workspace/notes.txt", "one\ntwo\nthree\n");
+    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
+    in_order(&home.session("cli_default").history());
+    model.request(1).texts("tool")
+}
+
+/// Stricter than what providers insist on: the results stand in the order of their calls.
+#[track_caller]
+fn in_order(messages: &[&Value]) {
+    one_result_per_call(messages);
+    let ids =
+        |list: &Value| -> Vec<Value> { list.as_array().into_iter().flatten().map(|call| call["id"].clone()).collect() };
+    let called: Vec<Value> = messages.iter().flat_map(|message| ids(&message["tool_calls"])).collect();
+    let results = messages.iter().filter(|message| message["role"] == "tool");
+    let answered: Vec<Value> = results.map(|message| message["tool_call_id"].clone()).collect();
+    assert_eq!(called, answered);
+}
+
+#[test]
+fn wrong_arguments_are_told_in_a_sentence_that_names_them() {
+    let results = told([
+        call("a", "read_file", &json!({ "file": "notes.txt" })),
+        call("b", "read_file", &json!({ "path": "notes.txt", "limit": "a few" })),
+        call("c", "list_dir", &json!({ "path": ["."] })),
+        call("d", "exec", &json!({ "command": "echo x", "timeout": 0 })),
+        call("e", "read_more", &json!({ "result_id": "r1", "page": -1 })),
+    ]);
+    for (result, says) in results.iter().zip([
+        "\"path\" is missing and should be a string (\"file\" was given, which is no parameter)",
+        "\"limit\" was \"a few\" and should be an integer",
+        "\"path\" was a list ([\".\"]) and should be a string",
+        "\"timeout\" was 0 and should be at least 1",
+        "\"page\" was -1 and should be at least 1",
+    ]) {
+        assert!(result.starts_with("error: the arguments of ") && result.ends_with(says), "{result}");
+        assert!(!result.contains('\n'), "{result}");
+    }
+}
+
+#[test]
+fn a_negative_count_is_told_by_its_name() {
+    let model = Model::answering(|request, n| {
+        if n > 0 {
+            return Reply::text("Done.");
+        }
+        let tools = request.body["tools"].as_array().unwrap();
+        let calls = tools.iter().flat_map(|tool| {
+            let (name, schema) = (tool["function"]["name"].as_str().unwrap(), &tool["function"]["parameters"]);
+            let required = schema["required"].as_array().unwrap();
+            let properties = schema["properties"].as_object().unwrap();
+            let counts = properties.iter().filter(|(_, schema)| schema["type"] == "integer").map(|(count, _)| count);
+            counts.map(move |count| {
+                let mut arguments: Value =
+                    json!(required.iter().map(|name| (name.as_str().unwrap(), "1")).collect::<BTreeMap<_, _>>());
+                arguments[count] = json!(-1);
+                call(&format!("{name}.{count}"), name, &arguments)
+            })
+        });
+        Reply::calls(calls)
+    });
+    Home::with(&model.config()).agent(["-m", "go"]).exits(0);
+    let request = model.request(1);
+    let results: Vec<&Value> = request.messages().into_iter().filter(|message| message["role"] == "tool").collect();
+    assert!(results.len() >= 6, "{results:?}");
+    for result in results {
+        let (_, count) = result["tool_call_id"].as_str().unwrap().split_once('.').unwrap();
+        let says = format!("\"{count}\" was -1 and should be at least ");
+        assert!(result["content"].as_str().unwrap().contains(&says), "{result}");
+    }
+}
+
+#[test]
+fn each_call_is_told_to_a_person_in_one_line() {
+    let calls = [
+        ("list_dir", json!({ "path": "." }), "list_dir ."),
+        ("read_file", json!({ "path": "notes.txt" }), "read_file notes.txt"),
+        ("grep", json!({ "pattern": "t.o" }), "grep t.o ."),
+        ("write_file", json!({ "path": "a.txt", "content": "long\nand no one's business" }), "write_file a.txt"),
+        ("append_file", json!({ "path": "a.txt", "content": "more" }), "append_file a.txt"),
+        ("edit_file", json!({ "path": "a.txt", "old_text": "long", "new_text": "short" }), "edit_file a.txt"),
+        ("exec", json!({ "command": "cat a.txt\n# \u{1b}[31mred", "working_dir": "." }), "exec cat a.txt # [31mred"),
+        ("exec", json!({ "command": "pwd", "working_dir": "memory" }), "exec pwd (in memory)"),
+        ("think", json!({ "thought": "so\nfar" }), "think so far"),
+        ("read_more", json!({ "result_id": "r3", "page": 2 }), "read_more r3 page 2"),
+        (
+            "exce",
+            json!({ "command": "pwd" }),
+            "exce cannot be run: there is no tool called \"exce\"; did you mean exec?",
+        ),
+        ("exec", json!({}), "exec cannot be run: the arguments of exec do not fit: \"command\" is missing"),
+    ];
+    let made = calls.iter().enumerate().map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
+    let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
+    let home = unjailed(&model);
+    home.write("workspace/notes.txt", "two\n");
+    let run = home.agent(["-v", "-m", "go"]);
+    run.exits(0);
+    // Each begins with a mark, which depends on the terminal.
+    let lines: Vec<&str> = run.stderr.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
+    for (name, _, says) in &calls {
+        assert!(lines.iter().any(|line| line.starts_with(says)), "{name}: no {says:?} in {lines:#?}");
+    }
+    let offered = model.request(0);
+    let told = |tool: &&str| calls.iter().any(|(name, ..)| name == tool);
+    assert!(offered.tools().iter().all(told), "a tool is missing here: {:?}", offered.tools());
+}
+
+#[test]
+fn arguments_that_only_look_wrong_are_taken() {
+    let results = told([
+        call("a", "read_file", &json!({ "path": "notes.txt", "offset": "2", "limit": 1.0 })),
+        call("b", "read_file", &json!({ "path": "notes.txt", "offset": 3, "limit": null, "why": "to see" })),
+        call("c", "read_file", &json!("{\"path\": \"notes.txt\", \"limit\": 1}")),
+        call("d", "read_file", &json!({ "path": "notes.txt", "ofset": 2, "limit": 1 })),
+        call("e", "exec", &json!({ "command": "echo $PWD", "workingDir": "." })),
+    ]);
+    assert!(results[0].contains("two") && !results[0].contains("one") && !results[0].contains("three"), "{results:?}");
+    assert!(results[1].contains("three") && !results[1].contains("two"), "{results:?}");
+    assert!(results[2].contains("one"), "{results:?}");
+    let slip = "[\"ofset\" is no parameter and was ignored; did you mean \"offset\"?]\n";
+    assert!(results[3].starts_with(slip) && results[3].contains("one"), "{results:?}");
+    assert!(results[4].contains("/workspace"), "{results:?}");
+}
+
+#[test]
+fn arguments_that_are_no_json_are_quoted_in_part_and_never_run() {
+    let cut = format!("{{\"command\": \"echo made > made.txt; : {}", "é".repeat(5000));
+    let model = Model::scripted([
+        Reply::calls([
+            written_call("a", "exec", &cut),
+            written_call("b", "exec", "{\"command\": \"echo made > made.txt\"} and {}"),
+            written_call("c", "exec", "['echo made > made.txt']"),
+            written_call("d", "exec", "echo made > made.txt"),
+        ]),
+        Reply::text("Done."),
+    ]);
+    let home = unjailed(&model);
+    home.agent(["-m", "go"]).exits(0);
+    for result in model.request(1).texts("tool") {
+        assert!(result.contains("not valid JSON") && result.len() < 700, "{result}");
+    }
+    assert!(!home.path("workspace/made.txt").exists());
+    assert!(home.session("cli_default").history()[2..6].iter().all(|result| result["is_error"] == true));
+}
+
+#[test]
+fn a_name_no_provider_takes_does_not_go_back_to_one() {
+    let model = Model::scripted([
+        Reply::calls([call("a", "list files!", &json!({})), call("b", &"x".repeat(300), &json!({}))]),
+        Reply::text("Done."),
+    ]);
+    Home::with(&model.config()).agent(["-m", "go"]).exits(0);
+    let request = model.request(1);
+    let calls = request.messages()[2]["tool_calls"].as_array().unwrap().clone();
+    let names: Vec<&str> = calls.iter().map(|call| call["function"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["list_files_", &"x".repeat(64)]);
+    assert!(request.texts("tool")[0].contains("there is no tool called \"list_files_\""));
+}
+
+/// `text` without the line that says which page it is.
+fn page(text: &str) -> &str {
+    text.rsplit_once("[page ").expect("a page says which it is").0
+}
+
+#[test]
+fn a_long_result_is_read_page_by_page() {
+    let command = "i=0; while [ $i -lt 10000 ]; do echo \"line $i\"; i=$((i+1)); done";
+    let model = Model::answering(move |request, n| match n {
+        0 => Reply::call("exec", &json!({ "command": command })),
+        1..=3 => {
+            // As a model would: by what the last page says.
+            let last = request.last("tool");
+            let (_, next) = last.rsplit_once("read_more ").expect("it says how to go on");
+            Reply::calls([written_call(&format!("more_{n}"), "read_more", next.trim_end_matches(']'))])
+        }
+        _ => Reply::text("Read."),
+    });
+    let home = unjailed(&model);
+    home.agent(["-m", "read it all"]).exits(0).prints("Read.\n");
+    let pages = model.request(4).texts("tool");
+    assert!(pages[0].contains("[page 1 of 4 of r3, 98890 bytes in all; for the next: read_more "), "{}", pages[0]);
+    assert!(pages[3].ends_with("[page 4 of 4 of r3, the last]"), "{}", pages[3]);
+    assert!(pages.iter().all(|text| text.len() <= 30_000));
+    let all: String = pages.iter().map(|text| page(text)).collect();
+    let expected = (0..10_000).fold(String::new(), |mut text, n| {
+        writeln!(text, "line {n}").unwrap();
+        text
+    });
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn pages_are_kept_for_their_turn_only() {
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": "head -c 100000 /dev/zero | tr '\\0' x" })),
+        Reply::calls([
+            call("call_2", "read_more", &json!({ "result_id": "r3", "page": 9 })),
+            call("call_3", "read_more", &json!({ "result_id": "r4", "page": 2 })),
+        ]),
+        Reply::text("Half read."),
+        Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
+        Reply::text("Gone."),
+    ]);
+    let home = unjailed(&model);
+    home.agent(["-m", "read it"]).exits(0);
+    let results = model.request(2).texts("tool");
+    assert_eq!(results[1], "error: r3 has the pages 1 to 4, and no page 9");
+    assert!(results[2].contains("no pages of \"r4\" (those with more are: r3)"), "{}", results[2]);
+    home.agent(["-m", "go on"]).exits(0);
+    let result = model.request(4).last("tool");
+    assert!(result.contains("call the tool again"), "{result}");
+}
+
+#[test]
+fn a_secret_that_two_pages_share_is_struck() {
+    // What is printed before the configuration, so that the first page would end in the middle of the key.
+    let before = Arc::new(AtomicUsize::new(0));
+    let padding = Arc::clone(&before);
+    let model = Model::answering(move |_, n| match n {
+        0 => {
+            let x = padding.load(Ordering::Relaxed);
+            let pad = |c: char, n: usize| format!("head -c {n} /dev/zero | tr '\\0' {c}");
+            let command = format!("{}; tr -d '\\n' <../config.json; {}", pad('x', x), pad('y', 9000));
+            Reply::call("exec", &json!({ "command": command }))
+        }
+        1 => Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
+        _ => Reply::text("Read."),
+    });
+    let home = unjailed(&model);
+    let key = std::fs::read_to_string(home.path("config.json")).unwrap().find(CANARY).unwrap();
+    before.store(29_800 - key - CANARY.len() / 2, Ordering::Relaxed);
+    home.agent(["-m", "read it"]).exits(0);
+    let pages = model.request(2).texts("tool");
+    let all: String = pages.iter().map(|text| page(text).trim_end_matches('\n')).collect();
+    assert!(all.contains("[secret removed]") && !all.contains(&CANARY[..12]), "{all}");
+}
+
+#[test]
+fn results_stand_in_the_order_of_the_calls_however_long_each_takes() {
+    let model = Model::scripted([
+        Reply::calls((0..40).map(|n| call(&format!("c{n}"), "read_file", &json!({ "path": format!("{n}.txt") })))),
+        Reply::text("Read."),
+    ]);
+    let home = Home::with(&model.config());
+    for n in 0..40 {
+        home.write(&format!("workspace/{n}.txt"), format!("file {n}.\n{}", "x\n".repeat(50 * (40 - n))));
+    }
+    let run = home.agent(["--json", "-m", "read"]);
+    run.exits(0);
+    in_order(&home.session("cli_default").history());
+    for (n, result) in model.request(1).texts("tool").iter().enumerate() {
+        assert!(result.contains(&format!("file {n}.")), "{n}: {result}");
+    }
+    assert_eq!(run.json()["tool_calls"].as_array().unwrap().len(), 40);
+}
+
+#[test]
+fn a_read_between_two_commands_sees_the_first_and_not_the_second() {
+    let run = |id: &str, command: &str| call(id, "exec", &json!({ "command": command }));
+    let read = |id: &str| call(id, "read_file", &json!({ "path": "log.txt" }));
+    let results =
+        told([run("a", "echo first >> log.txt"), read("b"), read("c"), run("d", "echo second >> log.txt"), read("e")]);
+    for n in [1, 2] {
+        assert!(results[n].contains("first") && !results[n].contains("second"), "{results:?}");
+    }
+    assert!(results[4].contains("second"), "{results:?}");
+}
+
+#[test]
+fn of_ten_thousand_calls_in_a_reply_a_few_are_run_and_the_others_forgotten() {
+    let model = Model::scripted([
+        Reply::calls((0..10_000).map(|n| call(&format!("c{n}"), "think", &json!({ "thought": format!("{n}") })))),
+        Reply::text("Thought."),
+    ]);
+    let home = Home::with(&model.config());
+    home.agent(["--no-stream", "-m", "think"]).exits(0).prints("Thought.\n");
+    let session = home.session("cli_default");
+    in_order(&session.history());
+    assert_eq!(session.texts("tool").len(), 64);
+    let last = model.request(1).last("tool");
+    assert!(last.starts_with("Noted.") && last.contains("10000 calls: the first 64 were run"), "{last}");
+}
+
+#[test]
+fn a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers() {
+    let model = Model::answering(|request, n| {
+        if request.tools().is_empty() {
+            return Reply::text("I was going in circles.");
+        }
+        // The same call, written differently each time.
+        let spaces = " ".repeat(n);
+        Reply::calls([written_call("c", "list_dir", &format!("{{{spaces}\"path\": \".\"}}"))])
+    });
+    let home = Home::with(&model.config());
+    let run = home.agent(["--json", "-m", "look"]);
+    run.exits(6);
+    let answer = run.json();
+    assert_eq!((&answer["output"], &answer["stop"]), (&json!("I was going in circles."), &json!("limit")));
+    assert_eq!(answer["error"]["kind"], "limit");
+    assert_eq!(answer["steps"], 6);
+    let oks: Vec<bool> = answer["tool_calls"].as_array().unwrap().iter().map(|call| call["ok"] == true).collect();
+    assert_eq!(oks, [true, true, true, false, false]);
+    let results = model.request(5).texts("tool");
+    assert!(results[3].contains("made 3 times already") && results[3].ends_with("do something else, or answer"));
+    assert!(results[4].ends_with("no more tools now: answer with what you have"), "{}", results[4]);
+    let session = home.session("cli_default");
+    in_order(&session.history());
+    assert_eq!(session.turns(), ["done"]);
+}
+
+#[test]
+fn a_model_that_never_gets_its_arguments_right_is_stopped_and_answers() {
+    let model = Model::answering(|request, n| {
+        if request.tools().is_empty() {
+            return Reply::text("I cannot write JSON.");
+        }
+        Reply::calls([written_call("c", "exec", &format!("{{\"command\": \"echo {n}"))])
+    });
+    let home = unjailed(&model);
+    home.agent(["-m", "run"]).exits(6).prints("I cannot write JSON.\n").says("over and over");
+    let results = model.request(5).texts("tool");
+    assert!(results[2].contains("not valid JSON"), "{results:?}");
+    assert!(results[3].contains("3 calls of exec in a row could not be run"), "{results:?}");
+}
+
+#[test]
+fn tests_between_edits_are_no_repetition() {
+    let model = Model::answering(|_, n| match n {
+        12 => Reply::text("All pass."),
+        n if n % 2 == 0 => Reply::call("exec", &json!({ "command": format!("echo {n} >> code.txt") })),
+        _ => Reply::call("exec", &json!({ "command": "wc -l < code.txt" })),
+    });
+    let home = unjailed(&model);
+    home.agent(["-m", "work"]).exits(0).prints("All pass.\n");
+    assert_eq!(model.request(12).last("tool").trim(), "6");
+}
+
+#[test]
+fn one_step_leaves_room_for_an_answer() {
+    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })), Reply::text("So far.")]);
+    let home = Home::with(&model.config());
+    home.agent(["--max-steps", "1", "-m", "look"]).exits(6).prints("So far.\n").says("limit of 1 step\n");
+    assert!(model.request(1).tools().is_empty());
+    assert!(model.request(1).last("tool").ends_with("[no more tools in this turn: answer with what you have]"));
+
+    let model = Model::scripted([Reply::text("At once.")]);
+    Home::with(&model.config()).agent(["--max-steps", "1", "-m", "hi"]).exits(0).prints("At once.\n");
+}
+
+#[test]
+fn a_last_step_that_makes_nothing_but_calls_is_asked_once_more() {
+    let look = || Reply::call("list_dir", &json!({ "path": "." }));
+    let model = Model::scripted([look(), look(), Reply::text("Well then.")]);
+    let home = Home::with(&model.config());
+    home.agent(["--max-steps", "2", "-m", "look"]).exits(6).prints("Well then.\n");
+    in_order(&home.session("cli_default").history());
+
+    let model = Model::scripted([look(), look(), look()]);
+    let home = Home::with(&model.config());
+    let run = home.agent(["--max-steps", "2", "-m", "look"]);
+    run.exits(6).prints("").says("limit of 2 steps, and the model gave no answer").fails_with_a_hint();
+    let session = home.session("cli_default");
+    assert_eq!(session.roles(), ["user", "assistant", "tool"]);
+    assert_eq!(session.turns(), ["failed"]);
+}
+
+#[test]
+fn thinking_changes_nothing_and_is_offered() {
+    let model = Model::scripted([
+        Reply::call("think", &json!({ "thought": "first the plants\u{1b}[2J,\nthen the cat" })),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&model.config());
+    let run = home.agent(["-v", "-m", "plan"]);
+    run.exits(0).prints("Done.\n").says("think first the plants [2J, then the cat\n");
+    for tool in ["think", "read_more"] {
+        assert!(model.request(0).tools().contains(&tool), "{:?}", model.request(0).tools());
+    }
+    assert_eq!(model.request(1).last("tool"), "Noted.");
+}
+
+/// Numbers that look like chance and are the same every time (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % sides as u64).unwrap()
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.roll(from.len())]
+    }
+
+    /// A reply as no model should give it, and some do.
+    fn reply(&mut self, request: &Request) -> Reply {
+        const NAMES: [&str; 9] =
+            ["exec", "read_file", "list_dir", "think", "read_more", "exce", "a b/c\u{7}", "functions.exec", "日本"];
+        const ARGUMENTS: [&str; 14] = [
+            "{\"path\": \".\"}",
+            "{\"path\": \"notes.txt\"}",
+            "{\"command\": \"echo hi; exit 3\"}",
+            "{\"command\": \"head -c 70000 /dev/zero | tr '\\\\0' z\"}",
+            "{\"thought\": \"\\u0000\\ud83d\"}",
+            "{\"result_id\": \"r3\", \"page\": \"2\"}",
+            "{\"path\": \"../../etc/passwd\"}",
+            "{\"path\": \"a\\u0000b\"}",
+            "{\"command\": ",
+            "null",
+            "[]",
+            "\"{}\"",
+            "",
+            "{\"path\": {\"path\": {\"path\": 1e999}}}",
+        ];
+        const IDS: [&str; 5] = ["call_1", "call_1", "call_2", "", "id with spaces é"];
+        let calls: Vec<Call> = (0..self.pick(&[1, 1, 2, 2, 3, 3, 9, 9, 70]))
+            .map(|_| written_call(self.pick(&IDS), self.pick(&NAMES), self.pick(&ARGUMENTS)))
+            .collect();
+        let reply = match self.roll(12) {
+            0 => Reply::text(""),
+            1 => Reply::text("An answer."),
+            2 => Reply::calls(calls).finish("length"),
+            3 => Reply::calls(calls).finish("content_filter"),
+            4 => Reply::calls(calls).finish("stop"),
+            _ => Reply::calls(calls),
+        };
+        if request.tools().is_empty() || self.roll(3) == 0 { reply.saying("Some words.") } else { reply }
+    }
+}
+
+#[test]
+fn whatever_a_model_does_each_call_has_one_result_in_its_place() {
+    let dice = Mutex::new(Dice(0x9e37_79b9_7f4a_7c15));
+    let model = Model::answering(move |request, _| {
+        in_order(&request.messages());
+        dice.lock().unwrap().reply(request)
+    });
+    let home = unjailed(&model);
+    home.write("workspace/notes.txt", "water the plants\n");
+    for turn in 0..12 {
+        let run = home.agent(["--max-steps", "7", "-m", "go on"]);
+        assert!(matches!(run.code, Some(0 | 1 | 6)), "turn {turn} exits {:?}: {}", run.code, run.stderr);
+    }
+    let session = home.session("cli_default");
+    in_order(&session.history());
+    let requests = model.requests();
+    assert!(requests.len() > 30 && session.texts("tool").len() > 100, "{} requests", requests.len());
+    // A thread of the server that panics tells nobody.
+    for request in requests {
+        in_order(&request.messages());
+        let calls =
+            request.messages().into_iter().flat_map(|m| m["tool_calls"].as_array().cloned().unwrap_or_default());
+        for call in calls {
+            let name = call["function"]["name"].as_str().unwrap();
+            assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'), "{name:?}");
+        }
+    }
+}

@@ -93,13 +93,14 @@ fn a_new_conversation_knows_nothing_of_the_old_one_which_is_kept() {
     talk.types("first\n");
     talk.wait_for_stdout("One.\r\n\r\n> ");
     talk.types("/new\n");
-    talk.wait_for_stdout("a new conversation begins\r\n> ");
+    talk.wait_for_stdout("a new conversation begins; the old one is kept\r\n> ");
     talk.types("second\n");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\n");
     talk.finish().exits(0);
     assert_eq!(model.request(1).texts("user").len(), 1, "{}", model.request(1).body);
-    assert!(home.files().iter().filter(|file| file.starts_with("sessions/")).count() >= 2, "{:?}", home.files());
+    assert_eq!(home.session("cli_default").texts("user"), ["second"]);
+    assert_eq!(home.session("cli_default.1").texts("user"), ["first"]);
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn another_model_goes_on_with_the_conversation() {
         talk.types("first\n");
         talk.wait_for_stdout("One.\r\n\r\n> ");
         talk.types("/model\n");
-        talk.wait_for_stdout("also /model NAME with: test, other");
+        talk.wait_for_stdout("/model NAME takes another: test, other, or vendor/model");
         talk.types("/model nobody\n");
         talk.wait_for_stdout("hint: ");
         talk.types("/model other\n");

@@ -45,6 +45,7 @@ fn values_are_told_with_where_they_came_from_and_secrets_are_not() {
     assert_eq!(object["sessions"]["count"], 0);
     let values = object["values"].as_array().unwrap();
     let timeout = values.iter().find(|value| value["path"] == "agents.defaults.timeout").unwrap();
+    assert_eq!(timeout["value"], 77);
     assert_eq!(timeout["from"], "the variable BANTAM_AGENTS_DEFAULTS_TIMEOUT");
     assert_eq!(home.files(), ["config.json"]);
 }
@@ -62,6 +63,7 @@ fn where_a_key_comes_from_is_told_and_no_command_is_run_for_it() {
     };
     assert_eq!(key(""), "from the variable OPENAI_API_KEY");
     assert_eq!(key("${OPENAI_API_KEY}"), "config.json: the variable OPENAI_API_KEY");
+    assert_eq!(key("${NOWHERE}"), "config.json: the variable NOWHERE; it is not set: export NOWHERE=...");
     assert_eq!(key("file:/nowhere/key"), "config.json: the file /nowhere/key");
     let ran = home.path("ran");
     assert_eq!(key(&format!("cmd:/usr/bin/touch {}", ran.display())), "config.json: a command prints it");

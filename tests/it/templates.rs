@@ -17,6 +17,17 @@ fn a_template_is_filled_with_its_parameters_and_the_text() {
 }
 
 #[test]
+fn the_templates_of_a_new_home_are_there_from_the_start() {
+    let model = Model::scripted([Reply::text("A disk fails."), Reply::text("Short.")]);
+    let home = Home::with(&model.config());
+    let asked = home.bantam().args(["agent", "-t", "explain-log", "-p", "program=smartd"]);
+    asked.stdin("sda: I/O error\n").run().exits(0).prints("A disk fails.\n");
+    let user = model.request(0).last("user");
+    assert!(user.contains("a log of smartd.") && user.contains("\n\nsda: I/O error"), "{user}");
+    home.bantam().args(["agent", "-t", "summarize"]).stdin("A long text.").run().exits(0).prints("Short.\n");
+}
+
+#[test]
 fn a_template_without_a_place_for_the_text_stands_above_it_and_needs_none() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());

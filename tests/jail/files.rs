@@ -40,7 +40,6 @@ os.set_blocking(watch, False)
 loot(os.read(watch, 65536))
 "#,
     ),
-    python("R20", "the target of a link outside", Loot, r#"loot(os.readlink(OUT + "/link-R20"))"#),
     sh("H01", "read another conversation", Loot, r#"cat "$BHOME/sessions/cli_old.jsonl" >"$LOOT""#),
     sh("H02", "read state/", Loot, r#"cat "$BHOME/state/secret" >"$LOOT""#),
     sh("H03", "list the home", Loot, r#"ls "$BHOME/state" >"$LOOT""#),

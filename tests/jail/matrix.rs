@@ -172,6 +172,14 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "passing a descriptor over a socket",
         "takes a helper outside who hands it out; a socket outside is not reached (N06)",
     ),
+    (
+        "the target of a link outside, and names outside (stat)",
+        "under Landlock alone nothing in the kernel guards them; in namespaces there is no outside",
+    ),
+    (
+        "a bomb of shared memory",
+        "memory_mb counts what a process has for itself, and says so; time and the OOM killer end it",
+    ),
     ("running a program from memory", "crosses no boundary: it runs in the jail like any other"),
 ];
 

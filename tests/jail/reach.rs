@@ -282,19 +282,6 @@ if os.WCOREDUMP(os.wait()[1]):
         Seen(|scene, _, _| scene.length("home/workspace/big-D11") > 9 << 30),
         "truncate -s 10G big-D11",
     ),
-    python(
-        "D12",
-        "memory bomb of shared memory",
-        Got,
-        r#"
-import mmap
-size = 2 * int(E["MEMORY_MB"]) << 20
-bomb = mmap.mmap(-1, size)
-for at in range(0, size, 4096):
-    bomb[at] = 1
-got()
-"#,
-    ),
     sh("D13", "read the agent's input by name", Loot, r#"dd bs=4096 count=1 if=/dev/stdin of="$LOOT""#).for_seconds(2),
     sh(
         "D14",

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::os::linux::fs::MetadataExt as _;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, lchown};
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -194,7 +194,6 @@ impl Scene {
         kernel::make_zero_device(&disk).unwrap();
         let attribute = self.path("outside/R18");
         rustix::fs::setxattr(&attribute, "user.canary", self.canary("R18").as_bytes(), XattrFlags::empty()).unwrap();
-        symlink(self.canary("R20"), self.path("outside/link-R20")).unwrap();
         for path in walk(&self.root) {
             lchown(&path, Some(self.uid), Some(self.uid)).unwrap();
         }

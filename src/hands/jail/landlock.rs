@@ -29,6 +29,9 @@ mod right {
 /// The oldest version worth anything: before it, files could be cut short.
 pub const OLDEST: u32 = 3;
 
+/// The first version that holds signals and abstract sockets.
+pub const HOLDS_SIGNALS: u32 = 6;
+
 /// What of the network Landlock guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tcp {
@@ -52,7 +55,7 @@ pub fn enter(look: &[&Path], change: &[&Path], tcp: Tcp) -> io::Result<()> {
     // Bind and connect.
     let net = if abi >= 4 && tcp == Tcp::Closed { 0b11 } else { 0 };
     // Abstract unix sockets and signals.
-    let scopes = if abi >= 6 { 0b11 } else { 0 };
+    let scopes = if abi >= HOLDS_SIGNALS { 0b11 } else { 0 };
     let known = match abi {
         0..=3 => 8,
         4..=5 => 16,

@@ -180,7 +180,7 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
         // There is none, or an old one: what hangs in the root is all there is.
         Ok(_) | Err(_) => {}
     }
-    let beside = if host_network { Beside::NamespacesAndHostNetwork } else { Beside::Namespaces };
+    let beside = Beside { landlock_alone: false, host_network, signals_held: true };
     seccomp::enter(beside).doing("entering the filter of system calls")
 }
 
@@ -193,25 +193,28 @@ pub fn shut_in(setup: &Setup) -> Result<()> {
     if abi < landlock::OLDEST {
         return Err(Error::failed(format!("Landlock is too old: version {abi}, and {} is needed", landlock::OLDEST)));
     }
-    // Without a process namespace what a command leaves behind is found by this list alone, so it has to be there.
-    fs_err::metadata(CHILDREN).doing("asking for the list of its children")?;
+    // This process's own starter stands outside and ends what it leaves; should that one be ended, so is this one.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).doing("tying itself to its starter")?;
     give_up_capabilities()?;
     let host_network = setup.network == Network::Full;
     let names = if host_network { root::ETC_NETWORK } else { &[] };
     let look: Vec<&Path> =
-        root::SYSTEM.iter().chain(root::ETC).chain(names).chain(&[TASKS]).map(Path::new).chain(setup.look()).collect();
+        root::SYSTEM.iter().chain(root::ETC).chain(names).map(Path::new).chain(setup.look()).collect();
     let devices = root::DEVICES.iter().map(Path::new);
     let change: Vec<&Path> =
         setup.write_paths.iter().map(PathBuf::as_path).chain([setup.workspace.as_path()]).chain(devices).collect();
     landlock::enter(&look, &change, if host_network { Tcp::Open } else { Tcp::Closed }).doing("entering Landlock")?;
-    let beside = if host_network { Beside::LandlockAndHostNetwork } else { Beside::Landlock };
+    let beside = Beside { landlock_alone: true, host_network, signals_held: abi >= landlock::HOLDS_SIGNALS };
     seccomp::enter(beside).doing("entering the filter of system calls")
 }
 
-/// This process's threads, with the list of its children (in kernels with `CONFIG_PROC_CHILDREN`, as all big
-/// distributions build them). It tells nothing of other processes.
-const TASKS: &str = "/proc/self/task";
-const CHILDREN: &str = "/proc/thread-self/children";
+/// The last step before a command: what only the hands themselves may call.
+///
+/// # Errors
+/// Something forbids it.
+pub fn seal() -> Result<()> {
+    seccomp::seal().doing("sealing the jail")
+}
 
 /// Every capability, in every set.
 fn give_up_capabilities() -> Result<()> {

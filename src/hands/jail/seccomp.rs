@@ -15,21 +15,13 @@ use crate::sys;
 
 /// What else holds the process, which decides what the filter must forbid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beside {
-    /// Namespaces: it sees no file, process or network but its own.
-    Namespaces,
-    /// Namespaces, but for the network, which is the host's.
-    NamespacesAndHostNetwork,
-    /// Landlock alone: paths are guarded when files are opened, and by nothing else.
-    Landlock,
-    /// Landlock alone, and the host's network is allowed.
-    LandlockAndHostNetwork,
-}
-
-impl Beside {
-    fn landlock_alone(self) -> bool {
-        matches!(self, Self::Landlock | Self::LandlockAndHostNetwork)
-    }
+pub struct Beside {
+    /// No namespaces: paths are guarded when files are opened, and by nothing else.
+    pub landlock_alone: bool,
+    /// The host's network is allowed.
+    pub host_network: bool,
+    /// Something else keeps signals inside.
+    pub signals_held: bool,
 }
 
 /// Puts this process and what it starts under the filter.
@@ -38,6 +30,16 @@ impl Beside {
 /// The kernel has no seccomp, or something forbids it.
 pub fn enter(beside: Beside) -> io::Result<()> {
     sys::filter_system_calls(&mut program(&rules(beside)))
+}
+
+/// Forbids, on top of the filter, what the hands have needed so far and a command does not get: `openat2`, whose mode of a
+/// new file the filter cannot see. Callers fall back to `openat`.
+///
+/// # Errors
+/// Something forbids it.
+pub fn seal() -> io::Result<()> {
+    let rule = Rule { call: libc::SYS_openat2, when: When::Always, errno: libc::ENOSYS };
+    sys::filter_system_calls(&mut program(&[rule]))
 }
 
 /// `AUDIT_ARCH_*` of `linux/audit.h`.
@@ -61,6 +63,8 @@ enum When {
     Always,
     /// Argument N has any of these bits.
     Bits(u32, u32),
+    /// Argument N has any of these bits, and argument M any of those.
+    Both(u32, u32, u32, u32),
     /// Argument N is anything but zero.
     NotZero(u32),
     /// Argument N, under the mask, is one of these.
@@ -168,6 +172,47 @@ const BY_PATH_HERE: &[c_long] =
 const BY_PATH_HERE: &[c_long] =
     &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat];
 
+/// The bits of a mode that let a program run with its owner's rights.
+const SET_ID: u32 = 0o6000;
+/// `O_CREAT` and `O_TMPFILE` (without `O_DIRECTORY`, which is a part of it): otherwise the mode is not looked at.
+const MAKES_FILE: u32 = bits(libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY));
+/// Calls that set a mode, and which argument that is. 452 is fchmodat2.
+const MODES: &[(c_long, u32)] = &[(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (452, 2), (libc::SYS_mknodat, 2)];
+#[cfg(target_arch = "aarch64")]
+const MODES_HERE: &[(c_long, u32)] = &[];
+#[cfg(not(target_arch = "aarch64"))]
+const MODES_HERE: &[(c_long, u32)] = &[(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mknod, 1)];
+
+/// Memory, messages and semaphores that all processes of a system share by a number.
+const SHARED_BY_NUMBER: &[c_long] = &[
+    libc::SYS_msgctl,
+    libc::SYS_msgget,
+    libc::SYS_msgrcv,
+    libc::SYS_msgsnd,
+    libc::SYS_semctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
+    libc::SYS_shmget,
+];
+
+/// Calls that tell of a file by its path. Programs take it that there is nothing to tell.
+const TELL_BY_PATH: &[c_long] = &[libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_listxattr, libc::SYS_llistxattr];
+
+/// Calls that signal a process by its number, or could be made to.
+const SIGNALS: &[c_long] = &[
+    libc::SYS_tkill,
+    libc::SYS_tgkill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_pidfd_send_signal,
+];
+/// `F_SETOWN`, `F_SETSIG` and `F_SETOWN_EX` of fcntl: signals by way of a descriptor.
+const SIGNALS_BY_FCNTL: &[u32] = &[8, 10, 15];
+
 /// Every flag of `clone` that makes a namespace.
 const NEW_NAMESPACES: u32 = bits(
     libc::CLONE_NEWNS
@@ -209,6 +254,13 @@ fn rules(beside: Beside) -> Vec<Rule> {
     refuse(libc::SYS_mknodat, When::OneOf(2, libc::S_IFMT, DEVICES), EPERM);
     #[cfg(not(target_arch = "aarch64"))]
     refuse(libc::SYS_mknod, When::OneOf(1, libc::S_IFMT, DEVICES), EPERM);
+    // A program that gives its starter's rights away, left behind for somebody outside to start.
+    for (call, mode) in MODES.iter().chain(MODES_HERE) {
+        refuse(*call, When::Bits(*mode, SET_ID), EPERM);
+    }
+    refuse(libc::SYS_openat, When::Both(2, MAKES_FILE, 3, SET_ID), EPERM);
+    #[cfg(not(target_arch = "aarch64"))]
+    refuse(libc::SYS_open, When::Both(1, MAKES_FILE, 2, SET_ID), EPERM);
     // Limits, priorities and processors of others.
     refuse(libc::SYS_prlimit64, When::NotZero(0), EPERM);
     refuse(libc::SYS_setpriority, When::NotZero(1), EPERM);
@@ -223,20 +275,20 @@ fn rules(beside: Beside) -> Vec<Rule> {
     refuse(libc::SYS_sendmsg, When::Bits(2, MSG_FASTOPEN), EPERM);
     refuse(libc::SYS_sendmmsg, When::Bits(3, MSG_FASTOPEN), EPERM);
 
-    let families: &[u32] = match beside {
-        Beside::Namespaces | Beside::NamespacesAndHostNetwork => &[UNIX, INET, INET6, NETLINK],
+    let families: &[u32] = match (beside.landlock_alone, beside.host_network) {
+        (false, _) => &[UNIX, INET, INET6, NETLINK],
         // A path to a socket is a way out that Landlock does not close before Linux 7.1.
-        Beside::LandlockAndHostNetwork => &[INET, INET6, NETLINK],
-        Beside::Landlock => &[],
+        (true, true) => &[INET, INET6, NETLINK],
+        (true, false) => &[],
     };
     refuse(libc::SYS_socket, When::NoneOf(0, u32::MAX, families), libc::EAFNOSUPPORT);
     // SOCK_RAW serves netlink as well as packets; look-ups of names make netlink sockets of that type.
-    let types: &[u32] = if beside == Beside::Landlock { &[] } else { &[1, 2, 3, 5] };
+    let types: &[u32] = if families.is_empty() { &[] } else { &[1, 2, 3, 5] };
     refuse(libc::SYS_socket, When::NoneOf(1, TYPE_MASK, types), libc::EAFNOSUPPORT);
     // TCP, UDP, and whatever is the default; not MPTCP, SCTP, ICMP, or raw IP. Netlink's 0 is routes.
     refuse(libc::SYS_socket, When::NoneOf(2, u32::MAX, &[0, 6, 17]), libc::EPROTONOSUPPORT);
     refuse(libc::SYS_socketpair, When::NoneOf(0, u32::MAX, &[UNIX]), libc::EAFNOSUPPORT);
-    if beside.landlock_alone() {
+    if beside.landlock_alone {
         for call in BY_PATH.iter().chain(BY_PATH_HERE) {
             refuse(*call, When::Always, EPERM);
         }
@@ -246,6 +298,23 @@ fn rules(beside: Beside) -> Vec<Rule> {
         #[cfg(target_arch = "arm")]
         refuse(412, When::NotZero(1), EPERM);
         refuse(libc::SYS_socketpair, When::NoneOf(1, TYPE_MASK, PLAIN), libc::EAFNOSUPPORT);
+        for call in SHARED_BY_NUMBER {
+            refuse(*call, When::Always, EPERM);
+        }
+        for call in TELL_BY_PATH {
+            refuse(*call, When::Always, libc::EOPNOTSUPP);
+        }
+        refuse(libc::SYS_inotify_add_watch, When::Always, libc::ENOSYS);
+    }
+    if !beside.signals_held {
+        for call in SIGNALS {
+            refuse(*call, When::Always, EPERM);
+        }
+        // To its own process group a process may send one: that is inside.
+        refuse(libc::SYS_kill, When::NotZero(0), EPERM);
+        refuse(libc::SYS_fcntl, When::OneOf(1, u32::MAX, SIGNALS_BY_FCNTL), EPERM);
+        #[cfg(target_arch = "arm")]
+        refuse(libc::SYS_fcntl64, When::OneOf(1, u32::MAX, SIGNALS_BY_FCNTL), EPERM);
     }
     rules
 }
@@ -303,6 +372,16 @@ fn block(rule: &Rule) -> Vec<sock_filter> {
     match rule.when {
         When::Always => vec![refuse],
         When::Bits(n, bits) => vec![load(low_half(n)), and(bits), equal(0, 1, 0), refuse, again],
+        When::Both(n, bits, m, others) => vec![
+            load(low_half(n)),
+            and(bits),
+            equal(0, 4, 0),
+            load(low_half(m)),
+            and(others),
+            equal(0, 1, 0),
+            refuse,
+            again,
+        ],
         When::NotZero(n) => {
             vec![load(low_half(n)), equal(0, 0, 2), load(low_half(n) + 4), equal(0, 1, 0), refuse, again]
         }
@@ -365,8 +444,14 @@ mod tests {
         judge(&program(&rules(beside)), ARCH, number, all) == SECCOMP_RET_ALLOW
     }
 
-    const ALL: [Beside; 4] =
-        [Beside::Namespaces, Beside::NamespacesAndHostNetwork, Beside::Landlock, Beside::LandlockAndHostNetwork];
+    const NAMESPACES: Beside = Beside { landlock_alone: false, host_network: false, signals_held: true };
+    const LANDLOCK: Beside = Beside { landlock_alone: true, ..NAMESPACES };
+    const ALL: [Beside; 4] = [
+        NAMESPACES,
+        Beside { host_network: true, ..NAMESPACES },
+        LANDLOCK,
+        Beside { host_network: true, signals_held: false, ..LANDLOCK },
+    ];
 
     #[test]
     fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
@@ -400,6 +485,11 @@ mod tests {
                 (libc::SYS_socket, &[2, 1, 262], false),
                 (libc::SYS_socketpair, &[1, 1, 0], true),
                 (libc::SYS_fchmod, &[3, 0o777], true),
+                (libc::SYS_fchmod, &[3, 0o4755], false),
+                (libc::SYS_openat, &[3, 1, 0o100, 0o644], true),
+                (libc::SYS_openat, &[3, 1, 0o100, 0o4644], false),
+                // Without making a file the mode is whatever was in the register.
+                (libc::SYS_openat, &[3, 1, 0, 0o4644], true),
             ] {
                 assert_eq!(allowed(beside, call, args), want, "{beside:?} {call} {args:x?}");
             }
@@ -408,12 +498,8 @@ mod tests {
 
     #[test]
     fn landlock_alone_forbids_sockets_and_changes_by_path() {
-        for (beside, unix, tcp, chmod) in [
-            (Beside::Namespaces, true, true, true),
-            (Beside::NamespacesAndHostNetwork, true, true, true),
-            (Beside::Landlock, false, false, false),
-            (Beside::LandlockAndHostNetwork, false, true, false),
-        ] {
+        let kinds = [(true, true, true), (true, true, true), (false, false, false), (false, true, false)];
+        for (beside, (unix, tcp, chmod)) in ALL.into_iter().zip(kinds) {
             let cloexec = 0x8_0001;
             assert_eq!(allowed(beside, libc::SYS_socket, &[1, cloexec, 0]), unix, "{beside:?}");
             assert_eq!(allowed(beside, libc::SYS_socket, &[2, cloexec, 6]), tcp, "{beside:?}");
@@ -424,8 +510,18 @@ mod tests {
     }
 
     #[test]
+    fn signals_stay_inside_where_nothing_else_keeps_them() {
+        for beside in ALL {
+            assert_eq!(allowed(beside, libc::SYS_kill, &[77, 9]), beside.signals_held);
+            assert_eq!(allowed(beside, libc::SYS_fcntl, &[1, 8, 77]), beside.signals_held);
+            assert!(allowed(beside, libc::SYS_kill, &[0, 9]));
+            assert!(allowed(beside, libc::SYS_fcntl, &[1, 3]));
+        }
+    }
+
+    #[test]
     fn calls_in_the_manner_of_another_architecture_end_the_process() {
-        let program = program(&rules(Beside::Namespaces));
+        let program = program(&rules(NAMESPACES));
         for arch in [0x4000_0003, 0x4000_0028, 0xC000_00B7, 0xC000_003E] {
             let verdict = judge(&program, arch, libc::SYS_getpid, [0; 6]);
             assert_eq!(verdict, if arch == ARCH { SECCOMP_RET_ALLOW } else { SECCOMP_RET_KILL_PROCESS });

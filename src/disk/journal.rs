@@ -1,0 +1,472 @@
+//! Journals: JSON Lines, one object a line, `{"crc":"8 hex","seq":N,...}`. `crc` is the CRC-32 (IEEE) of the bytes after
+//! the first comma up to the newline; bare JSON Lines would accept four of ten single-bit flips as another valid record.
+//! `seq` counts lines from 0, so that a lost or doubled line shows.
+//!
+//! What is acknowledged is on disk: an append is one write and one fdatasync. Only bytes after the last newline (a
+//! write cut short by a crash) are ever mended away, and a copy is kept.
+
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+use fs_err::{File, OpenOptions};
+use serde_json::{Map, Value};
+
+use super::{make_dir, remove_files, sync_dir, write_new};
+use crate::error::{Error, Result};
+
+/// A line's fields, without `crc` and `seq`.
+pub type Fields = Map<String, Value>;
+
+/// When an append has to be on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Before the call returns.
+    Now,
+    /// With the next append that is [`Durability::Now`]. A crash of the program loses nothing; a power cut may.
+    Later,
+}
+
+/// A line as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub seq: u64,
+    pub fields: Value,
+}
+
+/// An open journal. The caller holds the lock that guards it.
+#[derive(Debug)]
+pub struct Journal {
+    file: File,
+    path: PathBuf,
+    /// The length of what is complete, and of what is known to be on disk.
+    len: u64,
+    synced: u64,
+    next: u64,
+    /// A failed write could not be undone: nothing more may be acknowledged through this handle.
+    suspect: bool,
+}
+
+/// What [`Journal::open`] found.
+#[derive(Debug)]
+pub struct Opened {
+    pub journal: Journal,
+    pub lines: Vec<Line>,
+    /// One sentence for each thing that was not as it should be.
+    pub damage: Vec<String>,
+}
+
+impl Journal {
+    /// Starts a journal with `first` as its line 0, on disk before this returns.
+    ///
+    /// # Errors
+    /// There is a file already, or what the file system says; then no file is left behind.
+    pub fn create(path: &Path, first: &[Fields]) -> Result<Self> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        make_dir(dir)?;
+        let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)?;
+        let mut journal = Self { file, path: path.to_owned(), len: 0, synced: 0, next: 0, suspect: false };
+        let written = journal.append(first, Durability::Now).and_then(|()| sync_dir(dir));
+        if let Err(e) = written {
+            // Nothing was acknowledged. Should the removal fail too, an empty file is left, which counts as none.
+            if fs_err::remove_file(path).is_err() {
+                journal.suspect = true;
+            }
+            return Err(e);
+        }
+        Ok(journal)
+    }
+
+    /// Starts the journal at `path` anew with `first`; what stands there becomes `old`. When a crash comes between the two
+    /// renames, [`Journal::open`] makes the second.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn renew(path: &Path, old: &Path, first: &[Fields]) -> Result<Self> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        let new = successor(path);
+        // One that was never renamed: the crash came before anything had happened.
+        remove_files(std::slice::from_ref(&new))?;
+        let mut journal = Self::create(&new, first)?;
+        fs_err::rename(path, old)?;
+        // Not every file system keeps the order of renames by itself.
+        sync_dir(dir)?;
+        fs_err::rename(&new, path)?;
+        sync_dir(dir)?;
+        journal.path = path.to_owned();
+        Ok(journal)
+    }
+
+    /// Opens a journal and reads it whole, mending a tail that a crash cut short. `None` when there is no file, or an
+    /// empty one.
+    ///
+    /// # Errors
+    /// What the file system says. Damage is no error: it is reported, kept, and left out.
+    pub fn open(path: &Path) -> Result<Option<Opened>> {
+        let options = || {
+            let mut options = OpenOptions::new();
+            options.read(true).append(true).custom_flags(libc::O_NOFOLLOW);
+            options
+        };
+        let mut file = match options().open(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                if fs_err::rename(successor(path), path).is_err() {
+                    return Ok(None);
+                }
+                sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+                options().open(path)?
+            }
+            result => result?,
+        };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let mut damage = Vec::new();
+        if whole < bytes.len() {
+            let copy = mend(&mut file, path, &bytes[whole..], whole as u64)?;
+            damage.push(format!(
+                "{} bytes cut short by a crash were moved from the end of {} to {}",
+                bytes.len() - whole,
+                path.display(),
+                copy.display()
+            ));
+        }
+        if whole == 0 {
+            drop(file);
+            fs_err::remove_file(path)?;
+            return Ok(None);
+        }
+        let (lines, next) = parse(&bytes[..whole], path, &mut damage);
+        let len = whole as u64;
+        let journal = Self { file, path: path.to_owned(), len, synced: len, next, suspect: false };
+        Ok(Some(Opened { journal, lines, damage }))
+    }
+
+    /// The `seq` that the next line will have.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Appends `lines` with one write. When this fails, none of them is in the file.
+    ///
+    /// # Errors
+    /// What the file system says. After a failure that could not be undone, and after a failed fdatasync whose outcome
+    /// nobody can know, every later append fails too.
+    pub fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
+        let bytes: Vec<u8> = lines.iter().zip(self.next..).flat_map(|(line, seq)| encode(line, seq)).collect();
+        let result = self.write(&bytes, durability);
+        match result {
+            Ok(()) => {
+                self.next += lines.len() as u64;
+                Ok(())
+            }
+            Err(e) => Err(e
+                .doing(format_args!("saving to {}", self.path.display()))
+                .hint("free some space or mend the disk; what was saved before is intact")),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8], durability: Durability) -> Result<()> {
+        if self.suspect {
+            return Err(Error::failed("an earlier write failed"));
+        }
+        if let Err(e) = self.file.write_all(bytes) {
+            self.cut(self.len);
+            return Err(e.into());
+        }
+        self.len += bytes.len() as u64;
+        if durability == Durability::Now {
+            if let Err(e) = self.file.sync_data() {
+                // The kernel may have dropped the pages and will report success next time: trust none of them.
+                self.cut(self.synced);
+                self.suspect = true;
+                return Err(e.into());
+            }
+            self.synced = self.len;
+        }
+        Ok(())
+    }
+
+    /// Takes back what was not acknowledged.
+    fn cut(&mut self, len: u64) {
+        if self.file.set_len(len).is_ok() {
+            self.len = len;
+        } else {
+            self.suspect = true;
+        }
+    }
+}
+
+/// Where the journal that is about to stand at `path` is written.
+fn successor(path: &Path) -> PathBuf {
+    path.with_extension("jsonl.new")
+}
+
+/// What [`read_journal`] found.
+#[derive(Debug, Default)]
+pub struct Looked {
+    pub lines: Vec<Line>,
+    /// One sentence for each thing that is not as it should be.
+    pub damage: Vec<String>,
+    /// The end is no whole line, in a sentence.
+    pub torn: Option<String>,
+}
+
+/// Reads a journal and changes nothing: the good lines, and one sentence for each thing that is not as it should be.
+/// `None` when there is no file. Needs no lock: lines are only ever appended, so what is under way is at the end.
+///
+/// # Errors
+/// It is no regular file, or what the file system says.
+pub fn read_journal(path: &Path) -> Result<Option<Looked>> {
+    // Non-blocking, or a pipe of that name would be waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        result => result?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(Error::failed(format!("{} is not a regular file", path.display())));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let mut damage = Vec::new();
+    let (lines, _) = parse(&bytes[..whole], path, &mut damage);
+    let rest = bytes.len() - whole;
+    let torn = (rest > 0).then(|| {
+        let number = bytes[..whole].iter().filter(|b| **b == b'\n').count() + 1;
+        format!("{}:{number}: the line is not complete ({rest} bytes): cut short, or being written", path.display())
+    });
+    Ok(Some(Looked { lines, damage, torn }))
+}
+
+/// What of a torn tail is kept aside: a longer one is hardly a record of ours.
+const MOST_TORN: usize = 1 << 20;
+
+/// Copies a torn tail aside and cuts it off.
+fn mend(file: &mut File, path: &Path, tail: &[u8], keep: u64) -> Result<PathBuf> {
+    let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let mut copy = path.as_os_str().to_owned();
+    copy.push(format!(".torn-{stamp}"));
+    let copy = PathBuf::from(copy);
+    write_new(&copy, &tail[..tail.len().min(MOST_TORN)])?;
+    file.set_len(keep)?;
+    file.sync_all()?;
+    file.seek(SeekFrom::End(0))?;
+    Ok(copy)
+}
+
+/// Reads complete lines. Returns the good ones and the `seq` of the next.
+fn parse(bytes: &[u8], path: &Path, damage: &mut Vec<String>) -> (Vec<Line>, u64) {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut next = 0;
+    let mut bad = 0;
+    for (number, bytes) in (1..).zip(bytes.split_inclusive(|b| *b == b'\n')) {
+        let mut wrong = |what: String| damage.push(format!("{}:{number}: {what}", path.display()));
+        match decode(bytes) {
+            Some(line) if line.seq < next => wrong(format!("line {} stands there twice", line.seq)),
+            Some(line) => {
+                if line.seq > next + bad {
+                    wrong(format!("{} lines before this one are missing", line.seq - next - bad));
+                }
+                next = line.seq + 1;
+                bad = 0;
+                lines.push(line);
+            }
+            None => {
+                wrong("the line is damaged (its checksum does not match) and was left out".to_owned());
+                bad += 1;
+            }
+        }
+    }
+    (lines, next + bad)
+}
+
+/// Length of `{"crc":"xxxxxxxx",`.
+const PREFIX: usize = 18;
+
+fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
+    let mut rest = format!("\"seq\":{seq}").into_bytes();
+    let object = Value::Object(fields.clone()).to_string();
+    if fields.is_empty() {
+        rest.push(b'}');
+    } else {
+        rest.push(b',');
+        rest.extend_from_slice(&object.as_bytes()[1..]);
+    }
+    let mut line = format!("{{\"crc\":\"{:08x}\",", crc32(&rest)).into_bytes();
+    line.extend_from_slice(&rest);
+    line.push(b'\n');
+    line
+}
+
+fn decode(line: &[u8]) -> Option<Line> {
+    let line = line.strip_suffix(b"\n")?;
+    let (prefix, rest) = line.split_at_checked(PREFIX)?;
+    if prefix != format!("{{\"crc\":\"{:08x}\",", crc32(rest)).as_bytes() {
+        return None;
+    }
+    let fields: Value = serde_json::from_slice(line).ok()?;
+    Some(Line { seq: fields.get("seq")?.as_u64()?, fields })
+}
+
+/// CRC-32 as of IEEE 802.3 (and zip, PNG): polynomial 0x04C11DB7, reflected. A nibble at a time: sessions are small,
+/// and the usual tables would be the largest thing in this program's data.
+#[must_use]
+pub fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 16] = {
+        let mut table = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            let mut c = i;
+            let mut bit = 0;
+            while bit < 4 {
+                c = if c & 1 == 1 { 0xEDB8_8320 ^ (c >> 1) } else { c >> 1 };
+                bit += 1;
+            }
+            table[i as usize] = c;
+            i += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0u32, |crc, b| {
+        let crc = TABLE[((crc ^ u32::from(*b)) & 15) as usize] ^ (crc >> 4);
+        TABLE[((crc ^ u32::from(*b >> 4)) & 15) as usize] ^ (crc >> 4)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A directory of its own for a test, removed at the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("bantam-disk-{name}-{}", std::process::id()));
+            make_dir(&dir).unwrap();
+            Self(dir)
+        }
+        fn file(&self) -> PathBuf {
+            self.0.join("j.jsonl")
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs_err::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn fields(n: u64) -> Fields {
+        json!({"n": n, "text": "日本 \u{1f414}"}).as_object().cloned().unwrap()
+    }
+
+    fn numbers(opened: &Opened) -> Vec<u64> {
+        opened.lines.iter().map(|l| l.fields["n"].as_u64().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_checksum_is_the_one_everybody_else_means() {
+        assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
+    }
+
+    #[test]
+    fn a_file_cut_at_any_byte_loads_and_the_next_append_is_kept() {
+        let scratch = Scratch::new("cut");
+        let path = scratch.file();
+        let mut journal = Journal::create(&path, &[fields(0)]).unwrap();
+        journal.append(&[fields(1), fields(2)], Durability::Later).unwrap();
+        journal.append(&[fields(3)], Durability::Now).unwrap();
+        drop(journal);
+        let bytes = fs_err::read(&path).unwrap();
+        for cut in 0..=bytes.len() {
+            fs_err::write(&path, &bytes[..cut]).unwrap();
+            let whole = bytes[..cut].iter().filter(|b| **b == b'\n').count() as u64;
+            let opened = Journal::open(&path).unwrap();
+            let mut journal = match opened {
+                None => Journal::create(&path, &[fields(99)]).unwrap(),
+                Some(opened) => {
+                    assert_eq!(numbers(&opened), (0..whole).collect::<Vec<_>>(), "cut at {cut}");
+                    let mut journal = opened.journal;
+                    journal.append(&[fields(99)], Durability::Now).unwrap();
+                    journal
+                }
+            };
+            assert_eq!(journal.next(), whole + 1);
+            journal.append(&[fields(100)], Durability::Now).unwrap();
+            let again = Journal::open(&path).unwrap().unwrap();
+            assert_eq!(numbers(&again), (0..whole).chain([99, 100]).collect::<Vec<_>>(), "cut at {cut}");
+            assert!(again.damage.is_empty(), "{:?}", again.damage);
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_is_accepted_silently() {
+        let scratch = Scratch::new("flip");
+        let path = scratch.file();
+        drop(Journal::create(&path, &[fields(0), fields(1), fields(2)]).unwrap());
+        let good = fs_err::read(&path).unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let mut damage = Vec::new();
+            let (lines, _) = parse(&bytes, &path, &mut damage);
+            assert!(!damage.is_empty() || !bytes.ends_with(b"\n"), "bit {bit} went unnoticed");
+            assert!(lines.iter().all(|l| l.fields["text"] == "日本 \u{1f414}"), "bit {bit} was believed");
+        }
+    }
+
+    #[test]
+    fn lost_and_doubled_lines_are_reported_and_the_rest_is_kept() {
+        let scratch = Scratch::new("lost");
+        let path = scratch.file();
+        drop(Journal::create(&path, &[fields(0), fields(1), fields(2)]).unwrap());
+        let good = fs_err::read_to_string(&path).unwrap();
+        let line: Vec<&str> = good.split_inclusive('\n').collect();
+        fs_err::write(&path, [line[0], line[2]].concat()).unwrap();
+        let opened = Journal::open(&path).unwrap().unwrap();
+        assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 2], 1));
+        fs_err::write(&path, [line[0], line[1], line[1], line[2]].concat()).unwrap();
+        let opened = Journal::open(&path).unwrap().unwrap();
+        assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 1, 2], 1));
+    }
+
+    #[test]
+    fn reading_changes_nothing_and_needs_a_regular_file() {
+        let scratch = Scratch::new("read");
+        let path = scratch.file();
+        assert!(read_journal(&path).unwrap().is_none());
+        drop(Journal::create(&path, &[fields(0), fields(1)]).unwrap());
+        let mut bytes = fs_err::read(&path).unwrap();
+        bytes.extend_from_slice(b"{\"crc\":\"torn");
+        fs_err::write(&path, &bytes).unwrap();
+        let looked = read_journal(&path).unwrap().unwrap();
+        assert_eq!((looked.lines.len(), looked.damage.len()), (2, 0));
+        assert!(looked.torn.unwrap().contains("j.jsonl:3: "));
+        assert_eq!(fs_err::read(&path).unwrap(), bytes);
+        assert!(read_journal(&scratch.0).is_err());
+    }
+
+    #[test]
+    fn a_renewal_cut_short_anywhere_loses_nothing() {
+        let scratch = Scratch::new("renew");
+        let (path, old) = (scratch.file(), scratch.0.join("j.1.jsonl"));
+        drop(Journal::create(&path, &[fields(0)]).unwrap());
+        // Before the first rename: the old one still counts, and the next renewal is not in its own way.
+        drop(Journal::create(&successor(&path), &[fields(7)]).unwrap());
+        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [0]);
+        let mut journal = Journal::renew(&path, &old, &[fields(1)]).unwrap();
+        journal.append(&[fields(2)], Durability::Now).unwrap();
+        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [1, 2]);
+        assert_eq!(numbers(&Journal::open(&old).unwrap().unwrap()), [0]);
+        // Between the renames: the new one is there under its first name only.
+        fs_err::rename(&path, successor(&path)).unwrap();
+        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [1, 2]);
+        assert!(!successor(&path).exists());
+    }
+}
