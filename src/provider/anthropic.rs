@@ -74,7 +74,7 @@ impl Provider for Anthropic {
     }
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        self.host.ask::<Blocks>(&self.body(request), request, on_delta)
+        self.host.ask(&self.body(request), || Box::<Blocks>::default(), request, on_delta)
     }
 }
 
@@ -146,6 +146,14 @@ fn mark(block: &mut Value) {
     block["cache_control"] = json!({"type": "ephemeral"});
 }
 
+fn wire_user(user: &User) -> Vec<Value> {
+    let said = match user.time.as_str() {
+        "" => text(&user.content),
+        time => text(&format!("[{time}]\n{}", user.content)),
+    };
+    std::iter::once(said).chain(user.images.iter().map(wire_image)).collect()
+}
+
 fn wire_reply(reply: &Reply) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
     if !reply.partial {
@@ -171,13 +179,6 @@ fn wire_result(result: &ToolResult) -> Value {
         block["is_error"] = true.into();
     }
     block
-}
-
-fn wire_user(user: &User) -> Vec<Value> {
-    let said = if user.time.is_empty() { user.content.clone() } else { format!("[{}]\n{}", user.time, user.content) };
-    let mut content = vec![text(&said)];
-    content.extend(user.images.iter().map(wire_image));
-    content
 }
 
 fn wire_image(image: &Image) -> Value {
@@ -236,7 +237,7 @@ impl Assembly for Blocks {
         self.done || self.stop.is_some()
     }
 
-    fn finish(mut self) -> Reply {
+    fn finish(mut self: Box<Self>) -> Reply {
         let mut reply = Reply { stop: self.stop.unwrap_or_default(), usage: self.usage, ..Reply::default() };
         let mut thoughts = Vec::new();
         for (index, block) in self.by_index {
@@ -269,14 +270,15 @@ impl Assembly for Blocks {
         reply
     }
 
-    fn whole(body: &Value) -> Result<Reply, Value> {
+    fn whole(&self, body: &Value) -> Result<Reply, Value> {
         if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
             return Err(error.clone());
         }
         let Some(content) = body["content"].as_array() else {
             return Err("the answer has no content".into());
         };
-        let mut blocks = Self { by_index: (0..).zip(content.iter().cloned()).collect(), ..Self::default() };
+        let by_index = (0..).zip(content.iter().cloned()).collect();
+        let mut blocks = Box::new(Self { by_index, ..Self::default() });
         blocks.usage(&body["usage"]);
         blocks.stop_reason(body);
         Ok(blocks.finish())
@@ -344,6 +346,10 @@ mod tests {
         ToolCall { id: id.into(), name: "f".into(), arguments: arguments.into(), ..ToolCall::default() }
     }
 
+    fn image() -> Image {
+        Image { mime: "image/png".into(), base64: "AA==".into() }
+    }
+
     fn result(id: &str, content: &str) -> Message {
         Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), ..ToolResult::default() })
     }
@@ -376,7 +382,7 @@ mod tests {
         let messages = [
             Message::Assistant(Reply { text: "cut off\n".into(), partial: true, ..Reply::default() }),
             Message::user("one"),
-            Message::User(User::default()),
+            Message::User(User { images: vec![image()], ..User::default() }),
             Message::Assistant(Reply {
                 text: " ".into(),
                 calls: vec![call("a", "{\"x\":1}"), call("b:1", "{oops")],
@@ -387,7 +393,7 @@ mod tests {
                 call_id: "b:1".into(),
                 content: "no".into(),
                 is_error: true,
-                images: vec![Image { mime: "image/png".into(), base64: "AA==".into() }],
+                images: vec![image()],
             }),
             Message::user("two"),
             Message::Assistant(Reply::default()),
@@ -400,6 +406,8 @@ mod tests {
         assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
         assert_eq!(wire[1]["content"], json!([{"type": "text", "text": "cut off"}]));
         assert_eq!(wire[2]["content"][1]["text"], "(empty)");
+        let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
+        assert_eq!(wire[2]["content"][2], json!({"type": "image", "source": source}));
         let calls = json!([
             {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
             {"type": "tool_use", "id": "callb_3A1", "name": "f", "input": {}},
@@ -408,7 +416,7 @@ mod tests {
         let last = &wire[4]["content"];
         assert_eq!((&last[0]["type"], &last[0]["tool_use_id"]), (&json!("tool_result"), &json!("a")));
         assert_eq!((&last[1]["tool_use_id"], &last[1]["is_error"]), (&json!("callb_3A1"), &json!(true)));
-        assert_eq!(last[1]["content"][1]["source"]["media_type"], "image/png");
+        assert_eq!(last[1]["content"][1]["source"], source);
         assert_eq!((&last[2]["text"], &last[3]["text"]), (&json!("two"), &json!("three")));
         assert_eq!(wire.to_string().matches("cache_control").count(), 1);
     }
@@ -455,7 +463,7 @@ mod tests {
             {"type": "text", "text": "a"},
             {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}},
         ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
-        let reply = Blocks::whole(&body).unwrap();
+        let reply = Blocks::default().whole(&body).unwrap();
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("a", "hm!", Stop::Done));
         assert_eq!(reply.calls[0].arguments, "{\"x\":1}");
         assert_eq!(reply.usage, Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 2 });
@@ -467,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_put_together_block_by_block() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Box::<Blocks>::default();
         let mut shown = String::new();
         let mut feed = |events: &[Value]| {
             events

@@ -16,22 +16,25 @@ use crate::secret::Secret;
 use crate::sse;
 use crate::text::one_line;
 
-/// How a dialect's answers are put together, streamed or whole.
-pub trait Assembly: Default {
+/// How a dialect's answer is put together, streamed or whole.
+pub trait Assembly {
     /// Takes the data of one event of a stream.
     fn event(&mut self, data: &str) -> Chunk;
 
     /// Whether the answer came to an end by the server's own word.
     fn is_complete(&self) -> bool;
 
-    fn finish(self) -> Reply;
+    fn finish(self: Box<Self>) -> Reply;
 
-    /// The reply in a whole body.
+    /// The reply in a whole body; nothing that came before counts.
     ///
     /// # Errors
     /// The error object that the server sent in its place.
-    fn whole(body: &Value) -> Result<Reply, Value>;
+    fn whole(&self, body: &Value) -> Result<Reply, Value>;
 }
+
+/// Begins an answer.
+pub type New = fn() -> Box<dyn Assembly>;
 
 /// What an event of a stream meant.
 #[derive(Debug, PartialEq)]
@@ -84,15 +87,16 @@ impl Host {
     ///
     /// # Errors
     /// See [`ProviderError`].
-    pub fn ask<A: Assembly>(
+    pub fn ask(
         &self,
         dialect: &Value,
+        new: New,
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         loop {
             let mut begun = false;
-            let result = self.once::<A>(&self.body(dialect), request, &mut |text| {
+            let result = self.once(&self.body(dialect), new, request, &mut |text| {
                 begun = true;
                 on_delta(text);
             });
@@ -111,9 +115,10 @@ impl Host {
         self.quirks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn once<A: Assembly>(
+    fn once(
         &self,
         body: &Value,
+        new: New,
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
@@ -130,7 +135,7 @@ impl Host {
         }
         // A server that cannot stream answers whole, whatever was asked for.
         let streams = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
-        if streams { answer.stream::<A>(on_delta) } else { answer.whole::<A>(&head, on_delta) }
+        if streams { answer.stream(new(), on_delta) } else { answer.whole(new(), &head, on_delta) }
     }
 
     /// What the user set for a model wins over what we would send.
@@ -188,7 +193,12 @@ impl Answer<'_> {
         body
     }
 
-    fn whole<A: Assembly>(&mut self, head: &Head, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn whole(
+        &mut self,
+        assembly: Box<dyn Assembly>,
+        head: &Head,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
         let mut body = Vec::new();
         loop {
             match self.next()? {
@@ -209,7 +219,7 @@ impl Answer<'_> {
         }
         if text.trim_start().starts_with("data:") || text.trim_start().starts_with("event:") {
             // A stream under the wrong content type.
-            let mut reader = StreamReader::<A>::default();
+            let mut reader = StreamReader::new(assembly);
             reader.push(&body, &mut |_| ())?;
             let reply = reader.finish()?;
             on_delta(&reply.text);
@@ -217,15 +227,15 @@ impl Answer<'_> {
         }
         let value: Value = serde_json::from_str(&text)
             .map_err(|e| transient(format!("the answer is not JSON ({e}): {}", one_line(&text, 100))))?;
-        let reply = A::whole(&value).map_err(|error| refused(head, &error))?;
+        let reply = assembly.whole(&value).map_err(|error| refused(head, &error))?;
         if !reply.text.is_empty() {
             on_delta(&reply.text);
         }
         Ok(reply)
     }
 
-    fn stream<A: Assembly>(&mut self, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        let mut reader = StreamReader::<A>::default();
+    fn stream(&mut self, assembly: Box<dyn Assembly>, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        let mut reader = StreamReader::new(assembly);
         loop {
             match self.next() {
                 Ok(Part::Body(piece)) => {
@@ -244,13 +254,16 @@ impl Answer<'_> {
 }
 
 /// From bytes to a reply.
-#[derive(Default)]
-struct StreamReader<A> {
+struct StreamReader {
     decoder: sse::Decoder,
-    stream: A,
+    stream: Box<dyn Assembly>,
 }
 
-impl<A: Assembly> StreamReader<A> {
+impl StreamReader {
+    fn new(stream: Box<dyn Assembly>) -> Self {
+        Self { decoder: sse::Decoder::default(), stream }
+    }
+
     /// Whether the bytes carried content.
     fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(&str)) -> Result<bool, ProviderError> {
         let (mut any, mut failed) = (false, None);

@@ -66,7 +66,7 @@ impl Provider for OpenAi {
     }
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        self.host.ask::<Stream>(&self.body(request), request, on_delta)
+        self.host.ask(&self.body(request), || Box::<Stream>::default(), request, on_delta)
     }
 }
 

@@ -60,11 +60,11 @@ impl Assembly for Stream {
         self.done || self.draft.finished
     }
 
-    fn finish(self) -> Reply {
+    fn finish(self: Box<Self>) -> Reply {
         self.draft.finish()
     }
 
-    fn whole(body: &Value) -> Result<Reply, Value> {
+    fn whole(&self, body: &Value) -> Result<Reply, Value> {
         replies::read(body)
     }
 }
@@ -151,8 +151,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn feed(chunks: &[Value]) -> Stream {
-        let mut stream = Stream::default();
+    fn feed(chunks: &[Value]) -> Box<Stream> {
+        let mut stream = Box::<Stream>::default();
         for chunk in chunks {
             stream.event(&chunk.to_string());
         }
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn text_is_put_together_and_shown_as_it_comes() {
-        let mut stream = Stream::default();
+        let mut stream = Box::<Stream>::default();
         assert_eq!(stream.event(&delta(&json!({"role": "assistant"})).to_string()), Chunk::Nothing);
         assert_eq!(stream.event(&delta(&json!({"content": "he"})).to_string()), Chunk::Content("he".into()));
         assert_eq!(stream.event(&delta(&json!({"content": [{"text": "y"}]})).to_string()), Chunk::Content("y".into()));
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn an_error_in_the_stream_is_an_error() {
-        let mut stream = Stream::default();
+        let mut stream = Box::<Stream>::default();
         assert_eq!(stream.event(r#"{"error":{"message":"x"}}"#), Chunk::Error(json!({"message": "x"})));
     }
 
