@@ -35,6 +35,14 @@ pub fn set_up() {
     }
 }
 
+/// Closes this process's memory and environment to other processes of the same user, and keeps it from leaving a core.
+///
+/// # Errors
+/// What the kernel says.
+pub fn close_to_others() -> io::Result<()> {
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).map_err(Into::into)
+}
+
 /// The signals that end a run.
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 

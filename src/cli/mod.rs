@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use crate::config::Env;
 use crate::error::{Context, Error, Kind, Result};
+use crate::sys;
 use crate::text::{nearest, one_line};
 use args::{Command, Parsed};
 
@@ -49,6 +50,8 @@ pub fn main(args: impl Iterator<Item = OsString>, env: &Env) -> ExitCode {
 }
 
 fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
+    // This process holds the keys.
+    sys::close_to_others().doing("closing itself to other processes")?;
     let mut args = args.peekable();
     let Some(first) = args.next() else {
         return Err(Error::usage("no command").hint("bantam agent -m \"a question\", or bantam help"));

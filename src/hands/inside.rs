@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, pidfd_open};
 
 use super::files::{self, Trees};
 use super::jail::{self, Way};
@@ -66,7 +66,7 @@ fn outer(setup: &Setup) -> Result<()> {
             return unavailable(&e);
         }
     }
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")?;
+    sys::close_to_others().doing("closing itself to others")?;
     let mut reaper = Reaper::new()?;
     let json = serde_json::to_string(setup).map_err(|e| Error::failed(e.to_string()))?;
     let mut inner = child::again(INNER_ROLE)
@@ -136,7 +136,7 @@ fn work(setup: &Setup) -> Result<()> {
     if let Err(e) = held {
         return if setup.way.holds() { unavailable(&e) } else { Err(e) };
     }
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")?;
+    sys::close_to_others().doing("closing itself to others")?;
     limit_all(setup, processes)?;
     // Where this process stands: the path may lead through directories that only root can pass.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;

@@ -1,7 +1,7 @@
 //! The hands: whatever touches the workspace happens in a process that holds no secret.
 //!
 //! Each call is one process: this program again, one job on its standard input, one reply, and it ends with everything
-//! it started. It confines itself before it reads the job. The caller keeps the job pipe open: its end of file tells the
+//! it started. It confines itself, or in a jail a second one that does the work, before the job is read. The caller keeps the job pipe open: its end of file tells the
 //! hands that nobody waits any more.
 
 mod crowd;
@@ -19,7 +19,7 @@ mod replace;
 mod run;
 pub mod wire;
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -189,11 +189,9 @@ fn converse(child: &mut Child, job: &Job, cancel: &Cancel, counted: bool) -> Res
     let (woken, wake) = pipe_with(PipeFlags::CLOEXEC)?;
     let _hook = cancel.on_stop(move || drop(wake));
     let until = Instant::now() + cancel.remaining(Duration::from_secs(job.seconds()) + GRACE);
-    // One that will not read the job says why.
-    match wire::send_job(&mut input, job) {
-        Err(e) if e.kind != Kind::Failed => return Err(e),
-        Ok(()) | Err(_) => {}
-    }
+    // One that will not read the job says why, and then the pipe is closed: only what cannot be a job ends it here.
+    let job = wire::encode_job(job)?;
+    drop(input.write_all(&job));
     let crowd = counted.then(|| child.id());
     let mut listener = Listener { input: Some(input), output, woken: Some(woken), until, crowd, crowded: false };
     let result = wire::receive_reply(&mut listener);
@@ -290,4 +288,22 @@ impl Read for Listener {
 fn timespec(time: Duration) -> Timespec {
     let time = time + Duration::from_millis(1);
     Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::FileJob;
+
+    #[test]
+    fn a_job_too_large_to_be_sent_is_refused_at_once() {
+        // Anything that would wait for a job: it must not be left waiting for one that never comes.
+        let mut waiting =
+            child::command(Path::new("/bin/cat")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let job = Job::File(FileJob::WriteFile { path: "x".into(), content: "x".repeat(65 << 20) });
+        let cancel = Cancel::new(Some(Duration::from_secs(2)));
+        let error = converse(&mut waiting, &job, &cancel, false).unwrap_err();
+        waiting.kill().and_then(|()| waiting.wait()).unwrap();
+        assert!(error.message.contains("too large"), "{error}");
+    }
 }

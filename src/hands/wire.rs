@@ -205,14 +205,15 @@ const HEADER_ROOM: usize = 16 << 10;
 /// The most bytes of a reply's body.
 pub const MAX_BODY: usize = MAX_REPLY - HEADER_ROOM;
 
+/// A job as it is sent: its length, then itself.
+///
 /// # Errors
-/// The other end is gone.
-pub fn send_job(to: &mut impl Write, job: &Job) -> Result<()> {
-    let bytes = serde_json::to_vec(job).map_err(|e| Error::failed(e.to_string()))?;
-    let len = u32::try_from(bytes.len()).ok().filter(|n| *n as usize <= MAX_JOB);
+/// It is too large to be one.
+pub fn encode_job(job: &Job) -> Result<Vec<u8>> {
+    let json = serde_json::to_vec(job).map_err(|e| Error::failed(e.to_string()))?;
+    let len = u32::try_from(json.len()).ok().filter(|_| json.len() <= MAX_JOB);
     let len = len.ok_or_else(|| Error::failed("the arguments are too large"))?;
-    to.write_all(&len.to_be_bytes())?;
-    Ok(to.write_all(&bytes)?)
+    Ok([&len.to_be_bytes()[..], &json].concat())
 }
 
 /// # Errors
@@ -273,7 +274,7 @@ mod tests {
         let grep = FileJob::Grep { pattern: "a".into(), path: Some("文".into()), glob: None, max: Some(3) };
         for job in [exec, Job::File(grep)] {
             let mut bytes = Vec::new();
-            send_job(&mut bytes, &job).unwrap();
+            bytes.extend(encode_job(&job).unwrap());
             assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
         }
     }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ fn held(bantam: &Path, workspace: &Path, way: Way) -> Result<Duration, String> {
         .spawn()
         .unwrap();
     // One that is not to be had does not read the job; its reply says why.
-    drop(wire::send_job(process.stdin.as_mut().unwrap(), &job));
+    drop(process.stdin.as_mut().unwrap().write_all(&wire::encode_job(&job).unwrap()));
     let reply = wire::receive_reply(process.stdout.as_mut().unwrap()).unwrap();
     drop(process.stdin.take());
     process.wait().unwrap();

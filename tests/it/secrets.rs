@@ -69,3 +69,29 @@ fn a_command_that_prints_the_key_tells_it_to_nobody() {
     home.agent(["-v", "-m", "what is the key?"]).exits(0).prints("I saw nothing.\n");
     assert!(model.request(1).last("tool").contains("it says:"), "{}", model.request(1).last("tool"));
 }
+
+#[test]
+fn other_processes_of_the_same_user_cannot_look_into_the_one_with_the_keys() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    use std::os::unix::process::CommandExt;
+
+    let model = Model::scripted([Reply::text("Later.").held()]);
+    let home = Home::with(&model.config());
+    let root = home.path("");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bantam"));
+    command.env_clear().env("BANTAM_HOME", &root).args(["agent", "-n", "-m", "hi"]).stdout(std::process::Stdio::null());
+    if rustix::process::geteuid().is_root() {
+        // Root owns everything: only for an ordinary user does the owner tell something.
+        let ordinary = 61_998;
+        for path in crate::harness::walk(&root).into_iter().chain([root.clone()]) {
+            chown(path, Some(ordinary), Some(ordinary)).unwrap();
+        }
+        command.uid(ordinary).gid(ordinary);
+    }
+    let mut bantam = command.spawn().unwrap();
+    model.wait_for_requests(1);
+    let owner = std::fs::metadata(format!("/proc/{}/environ", bantam.id())).unwrap().uid();
+    model.release();
+    assert!(bantam.wait().unwrap().success());
+    assert_eq!(owner, 0, "its environment and memory are open to the user's other processes");
+}

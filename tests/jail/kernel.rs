@@ -231,9 +231,7 @@ pub fn born(command: &mut Command, birth: Birth) {
         // up new privileges.
         unsafe {
             if let Some(fd) = birth.ninth {
-                if libc::dup2(fd, 9) != 9 {
-                    return Err(io::Error::last_os_error());
-                }
+                kept(fd, 9)?;
             }
             let flags = if birth.asks_for_landlock { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
             let listener = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
@@ -241,10 +239,7 @@ pub fn born(command: &mut Command, birth: Birth) {
                 return Err(io::Error::last_os_error());
             }
             if birth.asks_for_landlock {
-                let listener = i32::try_from(listener).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
-                if libc::dup2(listener, LISTENER) < 0 {
-                    return Err(io::Error::last_os_error());
-                }
+                kept(i32::try_from(listener).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?, LISTENER)?;
             }
             if birth.uid != 0 {
                 done(libc::setgroups(0, std::ptr::null()))?;
@@ -258,8 +253,19 @@ pub fn born(command: &mut Command, birth: Birth) {
     unsafe { command.pre_exec(start) };
 }
 
-/// The number under which a process born with questions holds their other end, until [`Questions::of`] has taken it.
-const LISTENER: i32 = 10;
+/// Has a process that is about to be born hold `fd` as this number, also after its exec: where the two are one already,
+/// dup2 does nothing and the descriptor would close.
+fn kept(fd: i32, number: i32) -> io::Result<()> {
+    // SAFETY: system calls on numbers; whatever was open under this one is this process's own to close.
+    unsafe {
+        done(libc::dup2(fd, number).min(0))?;
+        done(libc::fcntl(number, libc::F_SETFD, 0))
+    }
+}
+
+/// The number under which a process born with questions holds their other end, until [`Questions::of`] has taken it: one
+/// that nothing else has by then.
+const LISTENER: i32 = 900;
 
 /// The questions of a process, and of those it starts, for the version of Landlock.
 pub struct Questions(OwnedFd);

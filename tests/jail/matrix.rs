@@ -92,13 +92,25 @@ pub fn attacks() -> Vec<Attack> {
     tables.concat().into_iter().chain(disk).collect()
 }
 
-/// Lets all attacks run by `fight`: those on the disk each by itself, for each has a disk of its own.
-fn all(mut fight: impl FnMut(&[Attack], Disk) -> Results) -> Results {
+/// How often an attack that showed nothing is run: a machine that is busy elsewhere may keep one from beginning in time.
+/// What escapes has escaped, and is not run again.
+const TRIES: usize = 3;
+
+/// Lets all attacks run by `fight`, those on the disk each by itself, for each has a disk of its own; and again those
+/// whose result is not `clear` yet.
+fn all(mut fight: impl FnMut(&[Attack], Disk) -> Results, clear: impl Fn(&Attack, &Outcome) -> bool) -> Results {
     let on_disks: Vec<&str> = files::DISK.iter().map(|(_, attack)| attack.id).collect();
-    let others: Vec<Attack> = attacks().into_iter().filter(|attack| !on_disks.contains(&attack.id)).collect();
-    let mut results = fight(&others, Disk::Shared);
-    for (options, attack) in files::DISK {
-        results.extend(fight(&[*attack], Disk::OfItsOwn(options)));
+    let mut left = attacks();
+    let mut results = Results::new();
+    for _ in 0..TRIES {
+        let others: Vec<Attack> = left.iter().copied().filter(|attack| !on_disks.contains(&attack.id)).collect();
+        if !others.is_empty() {
+            results.extend(fight(&others, Disk::Shared));
+        }
+        for (options, attack) in files::DISK.iter().filter(|(_, attack)| left.iter().any(|a| a.id == attack.id)) {
+            results.extend(fight(&[*attack], Disk::OfItsOwn(options)));
+        }
+        left.retain(|attack| results.get(attack.id).is_some_and(|result| !clear(attack, &result.outcome)));
     }
     results
 }
@@ -109,7 +121,8 @@ fn baseline(starter: Starter) -> &'static Results {
     // Who serves a user commands what the user may: that is the measure.
     let as_root = starter == Starter::Root;
     let user = if as_root { Starter::Root } else { Starter::User };
-    BARE[usize::from(as_root)].get_or_init(|| all(|attacks, disk| bare(user.ground(&[]).uid, attacks, disk)))
+    let fight = |attacks: &[Attack], disk| bare(user.ground(&[]).uid, attacks, disk);
+    BARE[usize::from(as_root)].get_or_init(|| all(fight, |_, outcome| *outcome == Outcome::Escaped))
 }
 
 /// One cell of the table.
@@ -192,12 +205,14 @@ fn holds_on(column: usize) {
     }
     let attacks = attacks();
     let mut end = String::new();
-    let results = all(|attacks, disk| {
+    let fight = |attacks: &[Attack], disk| {
         let ground = Ground { landlock, ..starter.ground(rules) };
         let Fought { results, status, stderr } = jailed(ground, attacks, &json!({}), disk);
         writeln!(end, "bantam ended with {status:?} and said: {stderr}").unwrap();
         results
-    });
+    };
+    let needs_more = |attack: &Attack| starter != Starter::Root && attack.who == Who::Root;
+    let results = all(fight, |attack, outcome| needs_more(attack) || *outcome != Outcome::NotBegun);
     let cells: Column = attacks.iter().map(|attack| (attack.id, cell(attack, starter, &results))).collect();
     let mut bad = String::new();
     for attack in attacks.iter().filter(|attack| !["stopped", "needs root"].contains(&cells[attack.id])) {
@@ -276,22 +291,24 @@ fn a_user_with_the_oldest_landlock_only() {
 }
 
 /// What is not stopped by a jail but by how a command is started and ended, and so by `"sandbox": "off"` as well: a clean
-/// environment, no descriptors, nothing on standard input, limits, output cut and cleaned, everything ended, no new
-/// privileges; and killing the agent, which does not come to its turn once the workspace is moved away.
+/// environment, an agent that lets nobody look into it, no descriptors, nothing on standard input, limits, output cut and
+/// cleaned, everything ended, no new privileges; and killing the agent, which does not come to its turn once the workspace
+/// is moved away.
 const WITHOUT_A_JAIL: &[&str] = &[
-    "E01", "E05", "P01", "P05", "P06", "P07", "P11", "P12", "P13", "P17", "D02", "D04", "D05", "D06", "D07", "D08",
-    "D09", "D10", "D13", "D14", "D15", "S01",
+    "E01", "E02", "E05", "P01", "P05", "P06", "P07", "P11", "P12", "P13", "P17", "D02", "D04", "D05", "D06", "D07",
+    "D08", "D09", "D10", "D13", "D14", "D15", "S01",
 ];
 
 /// The oracle itself: where exec runs without a jail, the same attacks through the same program show as escapes.
 #[test]
 fn without_a_jail_the_same_attacks_through_the_same_program_escape() {
     let config = json!({ "tools": { "exec": { "sandbox": "off" } } });
-    let results = all(|attacks, disk| jailed(Starter::User.ground(&[]), attacks, &config, disk).results);
+    let fight = |attacks: &[Attack], disk| jailed(Starter::User.ground(&[]), attacks, &config, disk).results;
+    let expected = |attack: &Attack| attack.who == Who::Anybody && !WITHOUT_A_JAIL.contains(&attack.id);
+    let results = all(fight, |attack, outcome| !expected(attack) || *outcome == Outcome::Escaped);
     let missed: Vec<&str> = attacks()
         .iter()
-        .filter(|attack| attack.who == Who::Anybody && !WITHOUT_A_JAIL.contains(&attack.id))
-        .filter(|attack| results[attack.id].outcome != Outcome::Escaped)
+        .filter(|attack| expected(attack) && results[attack.id].outcome != Outcome::Escaped)
         .map(|attack| attack.id)
         .collect();
     assert!(missed.is_empty(), "not seen to escape, though nothing holds them: {missed:?}");

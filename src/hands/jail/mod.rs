@@ -2,11 +2,12 @@
 //!
 //! Two ways, because neither is everywhere: Raspberry Pi OS has no Landlock, Ubuntu restricts user namespaces.
 //!
-//! - [`Way::Namespaces`]: a first process makes new namespaces and a second one in them, its process 1, makes a root from
-//!   nothing, drops every capability, and adds Landlock where there is one. Nothing outside exists for it.
-//! - [`Way::Landlock`]: one process; the outside exists, and Landlock and the filter of system calls keep it shut.
+//! - [`Way::Namespaces`]: a first process makes new namespaces. The second one, process 1 in them, makes a root from nothing,
+//!   drops every capability, and adds Landlock where there is one. Nothing outside exists for it.
+//! - [`Way::Landlock`]: the second process stays where it is. The outside exists, and Landlock and the filter keep it shut.
 //!
-//! Both end in the filter of system calls. The process enters the jail before it reads its job.
+//! Both end in the filter of system calls, and the second process is held before it reads its job. The first one is not
+//! held and cannot be reached from inside: it ends what the second one leaves behind.
 
 mod landlock;
 mod root;
@@ -127,7 +128,7 @@ pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
     for capability in KEPT.iter() {
         rustix::thread::configure_capability_in_ambient_set(capability, true).doing("keeping a capability")?;
     }
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).doing("closing itself to debuggers")
+    Ok(())
 }
 
 fn write_proc(name: &str, text: &str) -> Result<()> {
