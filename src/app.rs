@@ -78,7 +78,10 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .lineup(lineup)
-        .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
+        .prompt(
+            Prompt::from_files(home.agent(), hands.workspace().to_owned())
+                .unrestricted(!defaults.restrict_to_workspace),
+        )
         .tools(tools(&hands, config, env))
         .redactor(redactor)
         .stream(parts.stream)
@@ -115,6 +118,7 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
         agent_dir: Some(home.agent()),
         read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
         write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
+        all_but: (!config.agents.defaults.restrict_to_workspace).then(|| real(home.root())),
         memory_mb: exec.memory_mb,
     };
     Ok(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)))
@@ -171,11 +175,14 @@ fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
     })
 }
 
+/// What links lead to, as far as it is there; a path that is not there yet has none.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
 /// Keeps tools away from the keys, the conversations and what the agent obeys: no tree of theirs may hold the home, nor
 /// lie in it, but for the workspace there.
 fn apart(home: &Home, tree: &Path, setting: &str) -> Result<()> {
-    // By what links lead to, as far as it is there; a tree that is not there yet has none.
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let (root, tree) = (real(home.root()), real(tree));
     let within = tree.strip_prefix(&root).is_ok_and(|below| !below.starts_with("workspace"));
     if within || root.starts_with(&tree) {

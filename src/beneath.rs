@@ -6,9 +6,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, readlinkat};
 use rustix::io::Errno;
@@ -22,9 +23,41 @@ const MOST_LINKS: usize = 40;
 #[derive(Debug)]
 pub struct Dir {
     fd: OwnedFd,
+    reach: Reach,
 }
 
-/// What to do with symbolic links that stay below the directory.
+/// How far paths from a directory lead.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    /// Nowhere but below it.
+    Beneath,
+    /// Wherever the process may go, as its user has chosen.
+    Everywhere,
+    /// The same, without a jail to keep a tree shut: into it only where it is opened again.
+    But(Arc<Shut>),
+}
+
+/// A tree that is shut, and the one within it that is not. Real paths, without links.
+#[derive(Debug)]
+pub struct Shut {
+    pub tree: PathBuf,
+    pub open: PathBuf,
+}
+
+impl Shut {
+    /// # Errors
+    /// `EACCES` when what was opened lies in the tree, or where it lies cannot be told.
+    fn check(&self, fd: &OwnedFd) -> Result<(), Errno> {
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let real = readlinkat(CWD, link, Vec::new()).map_err(|_| Errno::ACCESS)?;
+        let real = Path::new(OsStr::from_bytes(real.to_bytes()));
+        let shut = real.starts_with(&self.tree) && !real.starts_with(&self.open);
+        if shut { Err(Errno::ACCESS) } else { Ok(()) }
+    }
+}
+
+/// What to do with symbolic links, those within a directory's reach. Where that is everywhere, the last part of a path
+/// counts alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Links {
     Follow,
@@ -37,7 +70,22 @@ impl Dir {
     pub fn open(path: &Path) -> Result<Self> {
         let fd = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .doing(format_args!("opening {}", path.display()))?;
-        Ok(Self { fd })
+        Ok(Self::from(fd))
+    }
+
+    /// This directory, with another reach.
+    #[must_use]
+    pub fn reaching(self, reach: Reach) -> Self {
+        Self { reach, ..self }
+    }
+
+    /// The directory at `path`, open for reading and as far-reaching as this one.
+    ///
+    /// # Errors
+    /// As [`Dir::open_at`].
+    pub fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
+        let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), links)?;
+        Ok(Self { fd, reach: self.reach.clone() })
     }
 
     /// Opens `path` below this directory. `""` and `.` are the directory itself.
@@ -46,6 +94,18 @@ impl Dir {
     /// `EXDEV` when the path leads out, otherwise what the kernel says.
     pub fn open_at(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let shut = match &self.reach {
+            Reach::Beneath => return self.open_beneath(path, flags, mode, links),
+            Reach::Everywhere => None,
+            Reach::But(shut) => Some(shut),
+        };
+        let last = if links == Links::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let fd = openat(&self.fd, path, flags | last | OFlags::CLOEXEC, mode)?;
+        shut.map_or(Ok(()), |shut| shut.check(&fd))?;
+        Ok(fd)
+    }
+
+    fn open_beneath(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
         let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         if links == Links::Refuse {
             resolve |= ResolveFlags::NO_SYMLINKS;
@@ -105,8 +165,7 @@ impl Dir {
         let mut path = path.to_owned();
         for _ in 0..=MOST_LINKS {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::ISDIR) };
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let dir = Self::from(self.open_at(parent, flags, Mode::empty(), Links::Follow)?);
+            let dir = self.dir_at(parent, Links::Follow)?;
             match readlinkat(&dir, name, Vec::new()) {
                 Ok(target) => path = parent.join(OsStr::from_bytes(target.to_bytes())),
                 Err(Errno::INVAL | Errno::NOENT) => return Ok((dir, name.to_owned())),
@@ -132,7 +191,7 @@ impl Dir {
 
 impl From<OwnedFd> for Dir {
     fn from(fd: OwnedFd) -> Self {
-        Self { fd }
+        Self { fd, reach: Reach::Beneath }
     }
 }
 
@@ -205,7 +264,7 @@ pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
         result => result.doing(format_args!("opening {}", dir.display()))?,
     };
     let path = Path::new(path);
-    let held = Dir { fd };
+    let held = Dir::from(fd);
     match held.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse) {
         Err(Errno::NOENT) => return Ok(None),
         Err(e) => return Err(explain(e, path)),
@@ -230,7 +289,6 @@ pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
-    use std::path::PathBuf;
 
     /// A tree with links of every kind in it, and a file beside it. Removed when the test is over.
     struct Tree(PathBuf);

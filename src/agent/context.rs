@@ -19,6 +19,8 @@ pub struct Prompt {
     agent_dir: Option<PathBuf>,
     /// Where the agent works.
     workspace: Option<PathBuf>,
+    /// Its tools reach beyond the workspace.
+    unrestricted: bool,
     parts: Vec<(String, Part)>,
 }
 
@@ -34,7 +36,13 @@ impl Prompt {
     /// The prompt of a home: its agent files, and its workspace's.
     #[must_use]
     pub fn from_files(agent_dir: PathBuf, workspace: PathBuf) -> Self {
-        Self { agent_dir: Some(agent_dir), workspace: Some(workspace), parts: Vec::new() }
+        Self { agent_dir: Some(agent_dir), workspace: Some(workspace), ..Self::default() }
+    }
+
+    /// Says whether tools reach beyond the workspace.
+    #[must_use]
+    pub fn unrestricted(self, unrestricted: bool) -> Self {
+        Self { unrestricted, ..self }
     }
 
     /// Adds a part of an embedding program's.
@@ -64,7 +72,9 @@ impl Prompt {
         built.section("TOOLS", &list);
         if let Some(workspace) = &self.workspace {
             let (os, arch, at) = (std::env::consts::OS, std::env::consts::ARCH, workspace.display());
-            built.section("RUNTIME", &format!("System: {os} on {arch}\nWorkspace: {at}\nChannel: {}", origin.channel));
+            let beyond = if self.unrestricted { " (files elsewhere are open to your tools, too)" } else { "" };
+            let channel = &origin.channel;
+            built.section("RUNTIME", &format!("System: {os} on {arch}\nWorkspace: {at}{beyond}\nChannel: {channel}"));
         }
         for (title, part) in &self.parts {
             built.section(title, &part());

@@ -44,6 +44,8 @@ pub struct Agents {
 #[derive(Clone, Deserialize)]
 pub struct Defaults {
     pub workspace: String,
+    /// Whether tools see the workspace and no more.
+    pub restrict_to_workspace: bool,
     pub model_name: String,
     pub model_fallbacks: Vec<String>,
     /// Tokens of one reply.

@@ -20,6 +20,8 @@ pub enum Access {
 /// The trees that file jobs may touch, each held by a handle. The workspace is the first.
 pub struct Trees {
     trees: Vec<Tree>,
+    /// Where the user has opened everything. Any other tree that holds a path comes first.
+    all: Option<Tree>,
 }
 
 struct Tree {
@@ -44,6 +46,8 @@ impl Trees {
     /// `workspace` is held already. Any other tree that cannot be opened is left out: its files do not exist then.
     #[must_use]
     pub fn open(workspace: Dir, setup: &Setup) -> Self {
+        let reach = setup.reach();
+        let workspace = workspace.reaching(reach.clone());
         let mut trees = vec![Tree { root: setup.workspace.clone(), dir: workspace, most: Access::Write }];
         let write = setup.write_paths.iter().map(|root| (root.as_path(), Access::Write));
         for (root, most) in write.chain(setup.look().map(|root| (root, Access::Read))) {
@@ -51,7 +55,9 @@ impl Trees {
                 trees.push(Tree { root: root.to_owned(), dir, most });
             }
         }
-        Self { trees }
+        let all = setup.all_but.as_ref().and_then(|_| Dir::open("/".as_ref()).ok());
+        let all = all.map(|dir| Tree { root: "/".into(), dir: dir.reaching(reach), most: Access::Write });
+        Self { trees, all }
     }
 
     /// The first of the trees.
@@ -79,7 +85,9 @@ impl Trees {
         // Of trees within each other the outermost: a root inside of a tree that can be changed may have become a link.
         let holding = self.trees.iter().filter_map(|tree| Some((tree, asked.strip_prefix(&tree.root).ok()?)));
         let allowed = holding.clone().filter(|(tree, _)| tree.most >= access);
-        let Some((tree, below)) = allowed.min_by_key(|(tree, _)| tree.root.components().count()) else {
+        let found = allowed.min_by_key(|(tree, _)| tree.root.components().count());
+        let anywhere = || self.all.as_ref().map(|tree| (tree, asked));
+        let Some((tree, below)) = found.or_else(anywhere) else {
             return Err(if holding.count() == 0 {
                 beneath::explain(rustix::io::Errno::XDEV, asked)
             } else {
@@ -131,17 +139,6 @@ pub(super) fn shown(name: &str) -> String {
     })
 }
 
-/// `path` relative to the workspace: an absolute path inside it is fine.
-pub(super) fn inside<'a>(setup: &Setup, path: &'a str) -> &'a str {
-    let Some(workspace) = setup.workspace.to_str() else { return path };
-    match path.strip_prefix(workspace) {
-        Some("") => ".",
-        // What does not go on with a slash only begins with the same letters.
-        Some(rest) if rest.starts_with('/') => rest.trim_start_matches('/'),
-        _ => path,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +159,7 @@ mod tests {
             workspace: at("work"),
             read_paths: vec![at("open/closed"), at("closed"), at("not/there")],
             write_paths: vec![at("open"), at("closed/open")],
+            all_but: None,
             memory_mb: 0,
         };
         let trees = Trees::open(Dir::open(&setup.workspace).unwrap(), &setup);

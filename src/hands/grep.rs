@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use regex_lite::{Regex, escape};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, statat};
+use rustix::fs::{AtFlags, FileType, statat};
 
 use super::encoding::{Encoding, as_utf8};
 use super::files::{Target, shown, text};
@@ -66,12 +66,11 @@ impl Search {
         let mut found =
             Found { search: self, stop: &stop, text: String::new(), shown: 0, end: None, left: Left::default() };
         let base = shown(&target.asked.to_string_lossy());
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        match target.tree.open_at(target.path, flags, Mode::empty(), Links::Follow) {
+        match target.tree.dir_at(target.path, Links::Follow) {
             Ok(dir) => {
                 let base = base.strip_prefix("./").unwrap_or(&base).trim_end_matches('/');
                 let base = if base == "." { String::new() } else { format!("{base}/") };
-                found.directory(&Dir::from(dir), &base, "", 0)?;
+                found.directory(&dir, &base, "", 0)?;
             }
             Err(rustix::io::Errno::NOTDIR) => {
                 let file = target.tree.read(target.path, target.asked, Links::Follow)?;

@@ -148,7 +148,7 @@ fn work(setup: &Setup) -> Result<()> {
         Job::Exec { .. } if setup.way == Way::Bare => Err(Error::failed("there is no jail for commands here")),
         Job::Exec { command, working_dir, timeout_secs, env } => {
             let order = run::Order { command: &command, working_dir: &working_dir, timeout_secs, env };
-            run::exec(trees.workspace(), setup, order, &mut reaper, io::stdin().as_fd())
+            run::exec(&trees, setup, order, &mut reaper, io::stdin().as_fd())
         }
         Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
     };

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, fstat, readlinkat, statat};
 
 use super::encoding::as_utf8;
 use super::files::{Target, shown, text};
@@ -35,9 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// # Errors
 /// In words for the model.
 pub fn list_dir(target: Target, depth: u32) -> Result<Reply> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let dir = target.tree.open_at(target.path, flags, Mode::empty(), Links::Follow);
-    let dir = dir.map(Dir::from).map_err(|e| beneath::explain(e, target.asked))?;
+    let dir = target.tree.dir_at(target.path, Links::Follow).map_err(|e| beneath::explain(e, target.asked))?;
     let mut listing = Listing { text: String::new(), shown: 0, more: 0, unseen: false };
     listing.add(&dir, "", depth.clamp(1, DEEPEST))?;
     if listing.more > 0 {
@@ -69,7 +67,7 @@ pub fn names(dir: &Dir) -> Result<Vec<CString>> {
 /// A directory within another, by its own name.
 pub fn below(dir: &Dir, name: &CStr) -> Option<Dir> {
     let name = Path::new(OsStr::from_bytes(name.to_bytes()));
-    dir.open_at(name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), Links::Refuse).ok().map(Dir::from)
+    dir.dir_at(name, Links::Refuse).ok()
 }
 
 struct Listing {

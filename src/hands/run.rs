@@ -13,11 +13,12 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Resource, pidfd_open};
 
+use super::files::{Access, Target, Trees};
 use super::inside::limit;
 use super::jail::{self, Way};
 use super::reap::Reaper;
 use super::wire::{End, Header, MAX_BODY, Reply, Setup};
-use super::{files, link, timespec};
+use super::{link, timespec};
 use crate::beneath::{self, Dir, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
@@ -42,7 +43,7 @@ pub struct Order<'a> {
 ///
 /// # Errors
 /// In words for the model: why it could not be started.
-pub fn exec(workspace: &Dir, setup: &Setup, order: Order, reaper: &mut Reaper, caller: BorrowedFd) -> Result<Reply> {
+pub fn exec(trees: &Trees, setup: &Setup, order: Order, reaper: &mut Reaper, caller: BorrowedFd) -> Result<Reply> {
     let Order { command, working_dir, timeout_secs, env } = order;
     if command.trim().is_empty() {
         return Err(Error::failed("the command is empty"));
@@ -54,10 +55,10 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, reaper: &mut Reaper, c
     if command.contains('\0') {
         return Err(Error::failed("the command contains a NUL byte"));
     }
-    let dir = Path::new(files::inside(setup, working_dir));
-    let dir = workspace
-        .open_at(dir, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow)
-        .map_err(|e| beneath::explain(e, dir))?;
+    let Target { tree, path, asked } = trees.find(working_dir, Access::Read)?;
+    let dir = tree
+        .open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow)
+        .map_err(|e| beneath::explain(e, asked))?;
     rustix::process::fchdir(&dir).doing("entering the working directory")?;
     // Wall time is watched; this is for what spins while nobody watches.
     limit(Resource::Cpu, timeout_secs + 1)?;
@@ -83,7 +84,7 @@ pub fn exec(workspace: &Dir, setup: &Setup, order: Order, reaper: &mut Reaper, c
         .spawn()
         .doing("starting /bin/sh")?;
     let mut collected = Collected::new(output)?;
-    let mut guard = Guard::new(workspace, setup.way)?;
+    let mut guard = Guard::new(trees.workspace(), setup.way)?;
     let end = watch(&mut child, &mut collected, Duration::from_secs(timeout_secs), caller, &mut guard);
     if child.try_wait()?.is_none() {
         child.kill().and_then(|()| child.wait()).doing("ending the command")?;

@@ -6,11 +6,13 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::jail::Way;
+use crate::beneath::{Reach, Shut};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 
@@ -33,6 +35,8 @@ pub struct Setup {
     pub read_paths: Vec<PathBuf>,
     /// Trees it may read and change besides; absolute.
     pub write_paths: Vec<PathBuf>,
+    /// Instead of single trees, all that its user may see but for this one: bantam's home. Absolute, without links.
+    pub all_but: Option<PathBuf>,
     /// The most data memory a process of it may have, in MiB; 0 for no limit.
     pub memory_mb: u64,
 }
@@ -41,6 +45,20 @@ impl Setup {
     /// The trees that may be read and not changed.
     pub fn look(&self) -> impl Iterator<Item = &Path> {
         self.read_paths.iter().chain(&self.agent_dir).map(PathBuf::as_path)
+    }
+
+    /// How far a path from the workspace leads.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        match &self.all_but {
+            None => Reach::Beneath,
+            // In a jail there is no such tree.
+            Some(_) if self.way.holds() => Reach::Everywhere,
+            Some(home) => {
+                let open = self.workspace.canonicalize().unwrap_or_else(|_| self.workspace.clone());
+                Reach::But(Arc::new(Shut { tree: home.clone(), open }))
+            }
+        }
     }
 }
 

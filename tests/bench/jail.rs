@@ -34,6 +34,7 @@ fn held(bantam: &Path, workspace: &Path, way: Way) -> Result<Duration, String> {
         agent_dir: None,
         read_paths: Vec::new(),
         write_paths: Vec::new(),
+        all_but: None,
         memory_mb: 512,
     };
     let setup = serde_json::to_string(&setup).unwrap();

@@ -93,3 +93,26 @@ fn a_full_network_is_the_hosts() {
     assert!(result.contains("reached"), "{result}");
     assert!(connections.try_recv().is_ok());
 }
+
+/// `/etc/resolv.conf` as systemd-resolved has it: a link to a file in `/run`. In a mount namespace of the test's own.
+const RESOLVED: &str = r#"
+exec unshare -rm sh -c '
+set -e
+mount -t tmpfs none /run
+mkdir -p /run/systemd/resolve /run/etc
+cp -a /etc/. /run/etc/ 2>/run/left-out || :
+echo "nameserver 192.0.2.1" >/run/systemd/resolve/stub-resolv.conf
+echo "not for commands" >/run/systemd/secret
+ln -sf ../run/systemd/resolve/stub-resolv.conf /run/etc/resolv.conf
+mount --bind /run/etc /etc
+exec "$0" "$@"' "$0" "$@""#;
+
+#[test]
+fn with_the_hosts_network_names_are_looked_up_where_the_host_does() {
+    let command = "cat /etc/resolv.conf; cat /run/systemd/secret";
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "network": "full" } } })));
+    home.bantam().args(["agent", "-m", "look"]).after(RESOLVED).run().exits(0);
+    let result = model.request(1).last("tool");
+    assert!(result.contains("nameserver 192.0.2.1") && !result.contains("not for commands"), "{result}");
+}

@@ -129,6 +129,7 @@ fn nothing_escapes(arena: &Arena) {
         agent_dir: None,
         read_paths: none.clone(),
         write_paths: none,
+        all_but: None,
         memory_mb: 0,
     };
     let (mut done, mut refused) = (0, 0);

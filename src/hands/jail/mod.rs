@@ -9,6 +9,7 @@
 //! Both end in the filter of system calls, and the second process is held before it reads its job. The first one is not
 //! held and cannot be reached from inside: it ends what the second one leaves behind.
 
+mod beside;
 mod landlock;
 mod root;
 mod seccomp;
@@ -70,7 +71,11 @@ pub fn become_owner(setup: &Setup) -> Result<()> {
         return Ok(());
     }
     let stat = rustix::fs::stat(".").doing("looking at the workspace")?;
-    rustix::thread::set_thread_groups(&[]).doing("giving up groups")?;
+    match rustix::thread::set_thread_groups(&[]) {
+        // Root in a user namespace, or without the capability: outside it is an ordinary user, who keeps groups too.
+        Ok(()) | Err(rustix::io::Errno::PERM) => {}
+        Err(e) => return Err(Error::from(e).doing("giving up groups")),
+    }
     if stat.st_uid == 0 {
         return Ok(());
     }
@@ -163,6 +168,7 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
         workspace: &setup.workspace,
         look: setup.look().collect(),
         change: setup.write_paths.iter().map(PathBuf::as_path).collect(),
+        beside: setup.all_but.as_deref().map(beside::beside).unwrap_or_default(),
         etc: etc.into_iter().filter(|(name, _)| ours(name)).collect(),
         host_network,
     };
@@ -175,7 +181,9 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
         Ok(abi) if abi >= landlock::OLDEST => {
             let all = [Path::new("/")];
             let scratch = ["/tmp", "/dev"].map(Path::new);
-            let change: Vec<&Path> = plan.change.iter().copied().chain([plan.workspace]).chain(scratch).collect();
+            let beside = plan.beside.iter().map(PathBuf::as_path);
+            let change = plan.change.iter().copied().chain([plan.workspace]).chain(beside).chain(scratch);
+            let change: Vec<&Path> = change.collect();
             landlock::enter(&all, &change, Tcp::Open).doing("entering Landlock")?;
         }
         // There is none, or an old one: what hangs in the root is all there is.
@@ -202,8 +210,9 @@ pub fn shut_in(setup: &Setup) -> Result<()> {
     let look: Vec<&Path> =
         root::SYSTEM.iter().chain(root::ETC).chain(names).map(Path::new).chain(setup.look()).collect();
     let devices = root::DEVICES.iter().map(Path::new);
-    let change: Vec<&Path> =
-        setup.write_paths.iter().map(PathBuf::as_path).chain([setup.workspace.as_path()]).chain(devices).collect();
+    let beside = setup.all_but.as_deref().map(beside::beside).unwrap_or_default();
+    let opened = setup.write_paths.iter().chain([&setup.workspace]).chain(&beside).map(PathBuf::as_path);
+    let change: Vec<&Path> = opened.chain(devices).collect();
     landlock::enter(&look, &change, if host_network { Tcp::Open } else { Tcp::Closed }).doing("entering Landlock")?;
     let beside = Beside { landlock_alone: true, host_network, signals_held: abi >= landlock::HOLDS_SIGNALS };
     seccomp::enter(beside).doing("entering the filter of system calls")

@@ -57,8 +57,18 @@ pub const ETC: &[&str] = &[
     "/etc/timezone",
 ];
 
-/// With the host's network its names are needed, too.
-pub const ETC_NETWORK: &[&str] = &["/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf"];
+/// With the host's network its names are needed, too. On most systems `/etc/resolv.conf` is a link to one of the others.
+pub const ETC_NETWORK: &[&str] = &[
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/resolv.conf",
+    "/etc/nsswitch.conf",
+    "/run/NetworkManager/resolv.conf",
+    "/run/connman/resolv.conf",
+    "/run/resolvconf/resolv.conf",
+    "/run/systemd/resolve/resolv.conf",
+    "/run/systemd/resolve/stub-resolv.conf",
+];
 
 /// Devices that are harmless.
 pub const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
@@ -77,6 +87,8 @@ pub struct Plan<'a> {
     pub look: Vec<&'a Path>,
     /// Trees that may be changed, at their own paths.
     pub change: Vec<&'a Path>,
+    /// More trees that may be changed, which cover all of the above. Links among them become the same links.
+    pub beside: Vec<PathBuf>,
     /// Files of `/etc` to make: name and text.
     pub etc: Vec<(&'static str, String)>,
     pub host_network: bool,
@@ -127,6 +139,14 @@ pub fn enter(plan: &Plan) -> Result<()> {
     for path in &plan.change {
         if path.exists() {
             taken.push(take(path, guarded)?);
+        }
+    }
+    for path in &plan.beside {
+        match fs_err::read_link(path) {
+            Ok(target) if !links.iter().any(|(known, _)| known == path) => links.push((path, target)),
+            Ok(_) => {}
+            // One that may not be entered, or that went away meanwhile, is not there.
+            Err(_) => taken.extend(take(path, guarded).ok()),
         }
     }
 

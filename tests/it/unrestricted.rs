@@ -1,0 +1,141 @@
+//! `restrict_to_workspace: false`: tools see what their user sees, and bantam's own files stay shut.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::harness::{CANARY, Home, merged};
+use crate::model::{Model, Reply, call};
+use crate::system::{LANDLOCK, NAMESPACES, Withheld};
+
+/// One call after the other, in one turn. Returns what the model was told of each, and whether it failed.
+#[track_caller]
+fn told(home: &Home, extra: &Value, without: &'static [Withheld], calls: &[(&str, Value)]) -> Vec<(String, bool)> {
+    let calls = calls.iter().enumerate().map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, arguments));
+    let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
+    let open = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
+    home.config(&merged(merged(model.config(), &open), extra).to_string());
+    home.bantam().args(["agent", "-m", "go"]).on_a_system_without(without).run().exits(0);
+    let session = home.session("cli_default");
+    let failed = session.history().into_iter().filter(|m| m["role"] == "tool").map(|m| m["is_error"] == true);
+    model.request(1).texts("tool").into_iter().zip(failed).collect()
+}
+
+/// A home, and a tree beside it that is the user's.
+fn user() -> (Home, Home) {
+    let (home, other) = (Home::empty(), Home::empty());
+    home.dir("workspace");
+    home.write("agent/AGENT.md", "obey\n");
+    home.write("sessions/cli_old.jsonl", "an old secret\n");
+    other.write("docs/book.txt", "first page\n");
+    symlink(other.path("docs"), home.path("workspace/docs")).unwrap();
+    (home, other)
+}
+
+fn opens(extra: &Value, without: &'static [Withheld], commands: bool) {
+    let (home, other) = user();
+    let at = |path: &str| other.path(path).display().to_string();
+    let mut calls = vec![
+        ("read_file", json!({ "path": at("docs/book.txt") })),
+        ("read_file", json!({ "path": "docs/book.txt" })),
+        ("list_dir", json!({ "path": at("docs") })),
+        ("grep", json!({ "path": at("docs"), "pattern": "page" })),
+        ("write_file", json!({ "path": at("docs/new/notes.txt"), "content": "noted\n" })),
+        ("edit_file", json!({ "path": "docs/book.txt", "old_text": "first", "new_text": "last" })),
+        ("write_file", json!({ "path": "here.txt", "content": "here\n" })),
+        ("read_file", json!({ "path": home.path("workspace/here.txt").display().to_string() })),
+    ];
+    if commands {
+        calls.push((
+            "exec",
+            json!({ "command": format!("cat {} && echo more >>docs/new/notes.txt", at("docs/book.txt")) }),
+        ));
+        calls.push(("exec", json!({ "command": "pwd", "working_dir": at("docs") })));
+    }
+    let told = told(&home, extra, without, &calls);
+    assert!(told.iter().all(|(_, failed)| !failed), "{told:?}");
+    assert!(told[0].0.contains("first page") && told[1].0.contains("first page"), "{told:?}");
+    assert!(told[2].0.contains("book.txt") && told[3].0.contains("first page"), "{told:?}");
+    assert!(told[7].0.contains("here"), "{told:?}");
+    assert_eq!(fs::read(other.path("docs/book.txt")).unwrap(), b"last page\n");
+    let noted = if commands { "noted\nmore\n" } else { "noted\n" };
+    assert_eq!(fs::read_to_string(other.path("docs/new/notes.txt")).unwrap(), noted);
+    if commands {
+        assert!(told[8].0.contains("last page") && told[9].0.contains(&at("docs")), "{told:?}");
+    }
+}
+
+fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
+    let (home, _other) = user();
+    let at = |path: &str| home.path(path).display().to_string();
+    symlink("../config.json", home.path("workspace/config")).unwrap();
+    symlink(home.path(""), home.path("workspace/up")).unwrap();
+    let mut calls = Vec::new();
+    for path in [at("config.json"), "../config.json".into(), "config".into(), "up/config.json".into()] {
+        calls.push(("read_file", json!({ "path": path })));
+        calls.push(("grep", json!({ "path": path, "pattern": "." })));
+        calls.push(("append_file", json!({ "path": path, "content": "more" })));
+    }
+    for path in [at("sessions"), at(""), "..".into(), "up/sessions".into()] {
+        calls.push(("list_dir", json!({ "path": path })));
+        calls.push(("grep", json!({ "path": path, "pattern": "." })));
+        calls.push(("write_file", json!({ "path": format!("{path}/new.txt"), "content": "mine" })));
+    }
+    calls.push(("write_file", json!({ "path": at("agent/AGENT.md"), "content": "mine" })));
+    if commands {
+        calls.push(("exec", json!({ "command": format!("cat {} ../config.json up/config.json", at("config.json")) })));
+        calls.push(("exec", json!({ "command": format!("grep -r . {} up/sessions", at("sessions")) })));
+        calls.push(("exec", json!({ "command": format!("echo mine >{}", at("agent/AGENT.md")) })));
+        calls.push(("exec", json!({ "command": format!("mkdir {}", at("cron")) })));
+    }
+    let before = home.files();
+    for (call, (result, failed)) in calls.iter().zip(told(&home, extra, without, &calls)) {
+        // In a jail the home is a place with nothing in it but what is open, so to look is no error.
+        let looks = ["list_dir", "grep", "exec"].contains(&call.0);
+        assert!(failed || looks, "{call:?}: {result}");
+        assert!(!result.contains("cli_old"), "{call:?}: {result}");
+        assert!(!result.contains(CANARY) && !result.contains("an old secret"), "{call:?}: {result}");
+    }
+    let after: Vec<String> = home.files().into_iter().filter(|path| !before.contains(path)).collect();
+    let ours = |path: &String| {
+        path.starts_with("state")
+            || path.starts_with("usage")
+            || path == "sessions/cli_default.jsonl"
+            || path == "config.json"
+    };
+    assert!(after.iter().all(ours), "{after:?}");
+    assert_eq!(fs::read(home.path("agent/AGENT.md")).unwrap(), b"obey\n");
+    assert!(!fs::read_to_string(home.path("config.json")).unwrap().contains("more"));
+}
+
+#[test]
+fn in_namespaces_the_users_files_are_open_and_the_home_is_shut() {
+    opens(&json!({}), &[], true);
+    keeps_shut(&json!({}), &[], true);
+}
+
+#[test]
+fn in_namespaces_without_landlock_too() {
+    opens(&json!({}), &[LANDLOCK], true);
+    keeps_shut(&json!({}), &[LANDLOCK], true);
+}
+
+#[test]
+fn under_landlock_alone_too() {
+    opens(&json!({}), &[NAMESPACES], true);
+    keeps_shut(&json!({}), &[NAMESPACES], true);
+}
+
+#[test]
+fn file_tools_need_no_jail_for_it() {
+    opens(&json!({}), &[NAMESPACES, LANDLOCK], false);
+    keeps_shut(&json!({}), &[NAMESPACES, LANDLOCK], false);
+}
+
+#[test]
+fn with_the_sandbox_off_file_tools_keep_it_so() {
+    let off = json!({ "tools": { "exec": { "sandbox": "off" } } });
+    opens(&off, &[], true);
+    keeps_shut(&off, &[], false);
+}
