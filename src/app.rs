@@ -17,10 +17,13 @@ use crate::paths::Home;
 use crate::provider::lineup::Retry;
 use crate::secret::Redactor;
 use crate::session::{Files, Memory};
+use crate::skills::Skills;
 use crate::template;
 use crate::tool::Tool;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
+use crate::tool::skill::{ReadSkill, RunSkill};
+use crate::tool::subagent::Subagent;
 use crate::tool::think::Think;
 pub use models::lineup;
 
@@ -80,9 +83,10 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         .lineup(lineup)
         .prompt(
             Prompt::from_files(home.agent(), hands.workspace().to_owned())
-                .unrestricted(!defaults.restrict_to_workspace),
+                .unrestricted(!defaults.restrict_to_workspace)
+                .skills(skills(home, config)),
         )
-        .tools(tools(&hands, config, env))
+        .tools(tools(&hands, home, config, env))
         .redactor(redactor)
         .stream(parts.stream)
         .limits(Limits {
@@ -131,11 +135,20 @@ pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
 }
 
+/// The skills of a home.
+#[must_use]
+pub fn skills(home: &Home, config: &Config) -> Skills {
+    Skills::new(home.agent(), config.tools.exec.pass_env.clone())
+}
+
 /// Every tool that the configuration allows. Needs no model and no key, and makes no files.
 #[must_use]
-pub fn tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
+pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
     tools.push(Box::new(Think::new()));
+    tools.push(Box::new(ReadSkill::new(skills(home, config))));
+    tools.push(Box::new(RunSkill::new(skills(home, config))));
+    tools.push(Box::new(Subagent::new()));
     let exec = &config.tools.exec;
     if exec.enabled {
         tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));

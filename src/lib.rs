@@ -17,8 +17,9 @@
 //! | 1 | [`http`] | the one maker of HTTP requests |
 //! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
 //! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
-//! | 1 | [`template`] | the files a new home starts with |
+//! | 1 | [`skills`] | what is written for an agent in the Agent Skills format: reading it (`front`), putting it on the shelf (`shelf`) |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
+//! | 0 | [`template`] | the files a new home starts with |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
 //! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`] | one resource each |
 //!
@@ -53,6 +54,7 @@ pub mod paths;
 pub mod provider;
 pub mod secret;
 pub mod session;
+pub mod skills;
 pub mod sse;
 pub mod sys;
 pub mod template;

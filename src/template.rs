@@ -13,11 +13,15 @@ pub fn text(path: &str) -> Option<String> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
 }
 
+/// Those below `dir`, a path in `workspace-template/`: paths from there, and texts.
+pub fn below(dir: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    FILES.iter().filter_map(move |(path, text)| Some((path.strip_prefix(dir)?.strip_prefix('/')?, *text)))
+}
+
 /// The names of those in `dir`, a path in `workspace-template/`.
 #[must_use]
 pub fn names(dir: &str) -> Vec<&'static str> {
-    let below = FILES.iter().filter_map(|(name, _)| name.strip_prefix(dir)?.strip_prefix('/'));
-    below.filter(|name| !name.contains('/')).collect()
+    below(dir).map(|(name, _)| name).filter(|name| !name.contains('/')).collect()
 }
 
 /// Writes those below `part` (`agent` or `workspace`) into `dir`; what is there already stays. Returns for each its path
@@ -28,16 +32,14 @@ pub fn names(dir: &str) -> Vec<&'static str> {
 pub fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, Copied)>> {
     disk::make_dir(dir)?;
     let mut written = Vec::new();
-    for (name, text) in FILES {
-        if let Some(path) = name.strip_prefix(part).and_then(|rest| rest.strip_prefix('/')) {
-            if path == "AGENT.md" && dir.join("AGENTS.md").exists() {
-                // It would come before the one that stands there.
-                written.push(("AGENTS.md", Copied::Kept));
-                continue;
-            }
-            let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), Runs::No, u64::MAX)?;
-            written.push((path, copied));
+    for (path, text) in below(part) {
+        if path == "AGENT.md" && dir.join("AGENTS.md").exists() {
+            // It would come before the one that stands there.
+            written.push(("AGENTS.md", Copied::Kept));
+            continue;
         }
+        let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), Runs::No, u64::MAX)?;
+        written.push((path, copied));
     }
     Ok(written)
 }

@@ -19,12 +19,12 @@ const RANKS: &[(usize, &[&str])] = &[
     (4, &["gateway"]),
     (3, &["agent", "doctor"]),
     (2, &["provider", "tool", "mcp", "telegram"]),
-    (1, &["config", "http", "hands", "session", "memory", "skills", "usage", "cron", "template"]),
+    (1, &["config", "http", "hands", "session", "memory", "skills", "usage", "cron"]),
     (
         0,
         &[
             "message", "bus", "cancel", "child", "text", "paths", "disk", "log", "sse", "error", "secret", "beneath",
-            "sys", "guard",
+            "sys", "guard", "template",
         ],
     ),
 ];

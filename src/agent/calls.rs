@@ -1,10 +1,12 @@
-//! The calls of one reply: what only looks is run at once, what does more in its order, and each gets one result.
+//! The calls of one reply: what only looks is run at once, and so are subagents; what does more is run in its order. Each
+//! gets one result.
 
 use std::collections::VecDeque;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
 use super::breaker::Breaker;
+use super::task::Helpers;
 use super::turn::Events;
 use super::{Agent, Request};
 use crate::bus::{CallReport, Event};
@@ -15,7 +17,7 @@ use crate::message::{Message, ToolCall, ToolResult};
 use crate::session::{Entry, Session};
 use crate::text::millis;
 use crate::tool::pages::Pages;
-use crate::tool::{Ready, Risk, Turn};
+use crate::tool::{Ready, Turn};
 
 /// How many calls are run at once. Each may be a process, or hold a result of a megabyte until those before it are there.
 const AT_ONCE: usize = 8;
@@ -28,6 +30,8 @@ pub struct Calls<'a> {
     events: Events<'a>,
     pages: Pages,
     breaker: Breaker,
+    /// The subagents of this turn, and what they used.
+    pub helpers: Helpers,
 }
 
 /// A call that is about to be run, or is not to be, and why.
@@ -35,7 +39,15 @@ type Admitted<'a> = (Ready<'a>, Option<String>);
 
 impl<'a> Calls<'a> {
     pub fn new(agent: &'a Agent, request: &'a Request, cancel: &'a Cancel, events: Events<'a>) -> Self {
-        Self { agent, request, cancel, events, pages: Pages::default(), breaker: Breaker::default() }
+        Self {
+            agent,
+            request,
+            cancel,
+            events,
+            pages: Pages::default(),
+            breaker: Breaker::default(),
+            helpers: Helpers::default(),
+        }
     }
 
     /// It makes no sense to offer tools any longer.
@@ -61,9 +73,9 @@ impl<'a> Calls<'a> {
         let mut ready = calls.iter().map(|call| self.agent.tools.read(call)).peekable();
         let mut left = calls.len();
         while let Some(first) = ready.next() {
-            let looks = first.risk() == Risk::Safe;
+            let parallel = first.is_parallel();
             let mut batch: Vec<Admitted> = vec![self.admit(first)];
-            while let Some(next) = ready.next_if(|next| looks && next.risk() == Risk::Safe) {
+            while let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) {
                 batch.push(self.admit(next));
             }
             let mut keep = |result: ToolResult, report: CallReport| {
@@ -124,6 +136,7 @@ impl<'a> Calls<'a> {
                 cancel: self.cancel,
                 pages: &self.pages,
                 events: self.events,
+                run_task: &|task| self.agent.run_task(task, &self.helpers, self.cancel, self.events),
             }),
         };
         let report = CallReport { name: call.name().to_owned(), ok: !result.is_error, ms: millis(started.elapsed()) };

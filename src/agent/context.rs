@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use crate::beneath;
 use crate::bus::Origin;
+use crate::skills::{Skill, Skills};
 use crate::template;
 use crate::text::fence;
 use crate::tool::Registry;
+use crate::tool::skill::ReadSkill;
 
 type Part = Box<dyn Fn() -> String + Send + Sync>;
 
@@ -21,6 +23,7 @@ pub struct Prompt {
     workspace: Option<PathBuf>,
     /// Its tools reach beyond the workspace.
     unrestricted: bool,
+    skills: Option<Skills>,
     parts: Vec<(String, Part)>,
 }
 
@@ -45,6 +48,18 @@ impl Prompt {
         Self { unrestricted, ..self }
     }
 
+    /// Tells the model of these skills, where it has the tool to read them.
+    #[must_use]
+    pub fn skills(self, skills: Skills) -> Self {
+        Self { skills: Some(skills), ..self }
+    }
+
+    /// What the user says, with the skill that it calls for by name.
+    #[must_use]
+    pub fn spelled_out(&self, input: &str) -> String {
+        self.skills.as_ref().and_then(|skills| skills.called(input)).unwrap_or_else(|| input.to_owned())
+    }
+
     /// Adds a part of an embedding program's.
     pub fn add(&mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) {
         self.parts.push((title.to_owned(), Box::new(text)));
@@ -64,6 +79,12 @@ impl Prompt {
                 let text = text.or_else(|| names.iter().find_map(|name| template::text(&format!("agent/{name}"))));
                 built.section(title, &text.unwrap_or_default());
             }
+        }
+        if let Some(skills) = &self.skills {
+            let found = skills.all();
+            built.notices.extend(found.problems);
+            let readable = tools.specs().any(|spec| spec.name == ReadSkill::NAME);
+            built.section("SKILLS", &catalogue(&found.skills, readable));
         }
         let mut list = String::new();
         for spec in tools.specs() {
@@ -91,6 +112,31 @@ impl Prompt {
         }
         built
     }
+}
+
+/// Bytes of the list of skills that every prompt pays for, at most.
+const MOST_SKILLS: usize = 16 << 10;
+
+/// A line for each skill that models may read, and the whole text of those that are always to be there.
+fn catalogue(skills: &[Skill], readable: bool) -> String {
+    let mut text = String::new();
+    let offered = || skills.iter().filter(|skill| skill.is_offered());
+    let listed: Vec<&Skill> = offered().filter(|skill| readable && !skill.always).collect();
+    if !listed.is_empty() {
+        text.push_str(&format!("Read one with the {} tool before you do what it is for.\n", ReadSkill::NAME));
+    }
+    for (n, skill) in listed.iter().enumerate() {
+        if text.len() > MOST_SKILLS {
+            let names: Vec<&str> = listed[n..].iter().map(|skill| skill.name.as_str()).collect();
+            text.push_str(&format!("More: {}\n", names.join(", ")));
+            break;
+        }
+        text.push_str(&format!("- {}: {}\n", skill.name, skill.description));
+    }
+    for skill in offered().filter(|skill| skill.always) {
+        text.push_str(&format!("\n{}\n", skill.sheet()));
+    }
+    text
 }
 
 /// What a model wrote is data to the next one, not orders. A fence inside it cannot close ours.
@@ -146,6 +192,31 @@ mod tests {
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
         let built = prompt.build(&tools, &origin);
         assert_eq!((built.text.as_str(), built.mark), ("[ONE]\n1\n\n[TWO]\n2", 16));
+    }
+
+    #[test]
+    fn skills_are_listed_by_name_and_those_that_are_always_there_whole() {
+        let skill = |name: &str, always, hidden| Skill {
+            name: name.into(),
+            description: format!("For {name}."),
+            dir: None,
+            always,
+            hidden,
+            missing: Vec::new(),
+            text: format!("Do {name}."),
+        };
+        let mut skills = vec![skill("a", false, false), skill("b", true, false), skill("c", false, true)];
+        skills.push(Skill { missing: vec!["the program x".into()], ..skill("d", true, false) });
+        let text = catalogue(&skills, true);
+        assert!(text.contains("- a: For a.") && text.ends_with("Do b.\n"), "{text}");
+        assert!(
+            !text.contains("- b") && !text.contains("Do a") && !text.contains('c') && !text.contains("Do d"),
+            "{text}"
+        );
+        assert!(!catalogue(&skills, false).contains("- a"));
+        let many: Vec<Skill> = (0..2000).map(|n| skill(&format!("skill-{n:04}"), false, false)).collect();
+        let text = catalogue(&many, true);
+        assert!(text.contains("\nMore: ") && text.ends_with("skill-1999\n") && text.len() < 48 << 10);
     }
 
     #[test]

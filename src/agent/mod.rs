@@ -15,6 +15,7 @@
 mod breaker;
 mod calls;
 pub mod context;
+mod task;
 #[cfg(test)]
 mod tests;
 mod turn;
@@ -31,7 +32,7 @@ use crate::provider::{self, Provider, System, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::{Memory, Store};
 use crate::text::rfc3339;
-use crate::tool::{Registry, Tool};
+use crate::tool::{Registry, Tool, ToolSpec};
 use context::Prompt;
 
 /// What one turn may use.
@@ -60,15 +61,17 @@ impl Default for Limits {
 
 /// See the module's description.
 pub struct Agent {
-    lineup: Lineup,
+    lineup: Arc<Lineup>,
     tools: Registry,
     offers: Vec<ToolOffer>,
     store: Arc<dyn Store>,
-    prompt: Prompt,
+    prompt: Arc<Prompt>,
     limits: Limits,
     stream: bool,
     filter: Option<Filter>,
     redactor: Redactor,
+    /// It does a task for another agent.
+    is_subagent: bool,
 }
 
 /// Changes what of the history is sent; what is stored stays as it is.
@@ -95,8 +98,9 @@ impl Request {
     }
 
     /// What the user says in this turn.
-    fn message(&self, now: SystemTime) -> Message {
-        Message::User(User { content: self.input.clone(), images: self.images.clone(), time: rfc3339(now) })
+    fn message(&self, prompt: &Prompt, now: SystemTime) -> Message {
+        let content = prompt.spelled_out(&self.input);
+        Message::User(User { content, images: self.images.clone(), time: rfc3339(now) })
     }
 }
 
@@ -128,7 +132,7 @@ impl Agent {
     /// The conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
         let mut messages = self.store.peek(&request.session)?;
-        messages.push(request.message(SystemTime::now()));
+        messages.push(request.message(&self.prompt, SystemTime::now()));
         if let Some(filter) = &self.filter {
             messages = filter(messages);
         }
@@ -143,6 +147,16 @@ impl Agent {
         });
         Ok(self.redactor.strike(format!("{body:#}")))
     }
+}
+
+/// The tools as the model is told of them.
+fn offers(tools: &Registry) -> Vec<ToolOffer> {
+    let offer = |spec: &ToolSpec| ToolOffer {
+        name: spec.name.clone(),
+        description: spec.description.clone(),
+        schema: spec.schema.clone(),
+    };
+    tools.specs().map(offer).collect()
 }
 
 /// Puts an [`Agent`] together.
@@ -252,21 +266,17 @@ impl Builder {
         if let Some(names) = &self.only {
             tools.choose(names)?;
         }
-        let offers = tools.specs().map(|spec| ToolOffer {
-            name: spec.name.clone(),
-            description: spec.description.clone(),
-            schema: spec.schema.clone(),
-        });
         Ok(Agent {
-            lineup: self.lineup,
-            offers: offers.collect(),
+            lineup: Arc::new(self.lineup),
+            offers: offers(&tools),
             tools,
             store: self.store.unwrap_or_else(|| Arc::new(Memory::default())),
-            prompt: self.prompt,
+            prompt: Arc::new(self.prompt),
             limits: self.limits,
             stream: self.stream,
             filter: self.filter,
             redactor: self.redactor,
+            is_subagent: false,
         })
     }
 }

@@ -125,7 +125,7 @@ impl Agent {
         }
         let first = session.next();
         let now = SystemTime::now();
-        let user = request.message(now);
+        let user = request.message(&self.prompt, now);
         self.store.append(&mut session, &[Entry::Message(&user)], Durability::Now, now)?;
         session.messages.push(user);
         if let Some(filter) = &self.filter {
@@ -208,7 +208,11 @@ impl Agent {
             let reply = Message::Assistant(reply);
             self.store.append(session, &[Entry::Message(&reply)], Durability::Now, SystemTime::now())?;
             session.messages.push(reply);
+            calls.helpers.may_spend(self.limits.budget_tokens.map(|budget| budget.saturating_sub(spent)));
             calls.run(&wanted, &last_word, session, &mut response.tool_calls)?;
+            let helped = calls.helpers.take_usage();
+            response.usage.add(helped);
+            spent = spent.saturating_add(helped.total());
             if let Some(why) = cancel.why() {
                 return Ok(Ending::fault(ProviderError::Cancelled(why).into_error(self.model()), String::new()));
             }

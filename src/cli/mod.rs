@@ -12,6 +12,7 @@ mod question;
 mod repl;
 mod screen;
 mod sessions;
+mod skills;
 mod status;
 mod terminal;
 mod tools;
@@ -37,6 +38,10 @@ const COMMANDS: &[&Command] = &[
     &sessions::SHOW,
     &sessions::RESET,
     &sessions::ERASE,
+    &skills::LIST,
+    &skills::SHOW,
+    &skills::INSTALL,
+    &skills::REMOVE,
     &help::COMMAND,
 ];
 

@@ -28,7 +28,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         tell(&format!("bantam: {line}"));
     }
     let tools = Registry::new(
-        app::tools(&Arc::new(app::hands(&home, &loaded.config, env)?), &loaded.config, env),
+        app::tools(&Arc::new(app::hands(&home, &loaded.config, env)?), &home, &loaded.config, env),
         Redactor::default(),
     )?;
     let mut page = String::new();

@@ -4,10 +4,13 @@ pub mod exec;
 pub mod files;
 pub mod pages;
 mod schema;
+pub mod skill;
+pub mod subagent;
 pub mod think;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -90,11 +93,28 @@ pub struct Turn<'a> {
     pub pages: &'a Pages,
     /// Shows something to the user.
     pub events: &'a (dyn Fn(Event) + Sync),
+    /// Has another agent do something, and waits: how a tool reaches the agent without knowing it. An error is in words
+    /// for the model.
+    pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
 }
+
+/// What a subagent is to do.
+pub struct Task {
+    /// All that it is told.
+    pub text: String,
+}
+
+/// Tools that a subagent does not have: it answers to its caller alone, and has none below it.
+pub const NOT_FOR_SUBAGENTS: [&str; 5] = ["subagent", "run_skill", "spawn", "message", "cron"];
 
 /// Something that the model can call. It keeps nothing of a turn: the turn is an argument.
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
+
+    /// Whether its calls may be run side by side with others of that kind.
+    fn is_parallel(&self) -> bool {
+        self.spec().risk == Risk::Safe
+    }
 
     /// One line for a person who watches: what this call is about to do. Secrets are struck from `args` before.
     fn summary(&self, args: &Value) -> String {
@@ -107,8 +127,9 @@ pub trait Tool: Send + Sync {
 }
 
 /// The tools of an agent.
+#[derive(Clone)]
 pub struct Registry {
-    tools: BTreeMap<String, Box<dyn Tool>>,
+    tools: BTreeMap<String, Arc<dyn Tool>>,
     redactor: Redactor,
 }
 
@@ -126,13 +147,13 @@ impl Registry {
         if !tools.is_empty() {
             tools.push(Box::new(ReadMore::new()));
         }
-        let mut by_name: BTreeMap<String, Box<dyn Tool>> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
         for tool in tools {
             let name = tool.spec().name.clone();
             if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(fits_a_name) {
                 return Err(Error::failed(format!("\"{name}\" cannot be a tool's name")));
             }
-            if by_name.insert(name.clone(), tool).is_some() {
+            if by_name.insert(name.clone(), tool.into()).is_some() {
                 return Err(Error::failed(format!("there are two tools called {name}")));
             }
         }
@@ -160,6 +181,14 @@ impl Registry {
         // Whatever can be long must be readable to its end.
         self.tools.retain(|name, _| names.contains(name) || (!names.is_empty() && name == ReadMore::NAME));
         Ok(())
+    }
+
+    /// The same without the tools of these names.
+    #[must_use]
+    pub fn without(&self, names: &[&str]) -> Self {
+        let mut fewer = self.clone();
+        fewer.tools.retain(|name, _| !names.contains(&name.as_str()));
+        fewer
     }
 
     /// In the order of their names: the same every time, so that prompt caches hit.
@@ -239,6 +268,12 @@ impl Ready<'_> {
     #[must_use]
     pub fn risk(&self) -> Risk {
         self.fitted.as_ref().map_or(Risk::Safe, |(tool, _)| tool.spec().risk)
+    }
+
+    /// Whether the call may be run side by side with others of that kind.
+    #[must_use]
+    pub fn is_parallel(&self) -> bool {
+        self.fitted.as_ref().map_or(true, |(tool, _)| tool.is_parallel())
     }
 
     /// It names a tool, and its arguments fit.
@@ -349,7 +384,8 @@ mod tests {
         let (registry, call) = (registry(&["echo"]).unwrap(), call(name, arguments));
         let origin = Origin { channel: "test".into(), chat: "x".into() };
         let (cancel, pages) = (Cancel::new(None), Pages::default());
-        registry.read(&call).run(&Turn { origin: &origin, cancel: &cancel, pages: &pages, events: &|_| () })
+        let run_task = &|_: &Task| Ok(ToolOutput::default());
+        registry.read(&call).run(&Turn { origin: &origin, cancel: &cancel, pages: &pages, events: &|_| (), run_task })
     }
 
     #[test]

@@ -38,6 +38,7 @@ mod repl;
 mod secrets;
 mod session;
 mod sessions;
+mod skills;
 mod status;
 mod templates;
 mod terminal;

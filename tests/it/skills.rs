@@ -1,0 +1,263 @@
+//! Skills and subagents.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use crate::harness::{Home, until};
+use crate::model::{Model, Reply, Request, USAGE, call};
+
+const TEA: &str = "---\nname: tea\ndescription: Makes tea. 茶\n---\nBoil water, then run sh scripts/steep.sh.\n";
+
+/// A home with the skill `tea`, and a script beside it.
+fn with_tea(model: &Model) -> Home {
+    let home = Home::with(&model.config());
+    home.write("agent/skills/tea/SKILL.md", TEA);
+    home.write("agent/skills/tea/scripts/steep.sh", "echo steeped\n");
+    home
+}
+
+#[test]
+fn a_skill_is_named_in_the_prompt_and_read_when_it_is_wanted() {
+    let model = Model::scripted([
+        Reply::call("skill", &json!({ "name": "tea" })),
+        Reply::call("exec", &json!({ "command": "sh \"$OLDPWD/x\" 2>/dev/null; echo in the jail" })),
+        Reply::text("Done."),
+    ]);
+    let home = with_tea(&model);
+    home.write("agent/skills/quiet/SKILL.md", "---\ndescription: Hush.\ndisable-model-invocation: true\n---\nx\n");
+    home.write("agent/skills/far/SKILL.md", "---\ndescription: Far.\nrequires: [no-such-program]\n---\nx\n");
+    home.write("agent/skills/house/SKILL.md", "---\ndescription: Rules.\nalways: true\n---\nShoes off.\n");
+    home.agent(["-m", "tea, please"]).exits(0).prints("Done.\n");
+    let system = model.request(0).last("system");
+    assert!(system.contains("[SKILLS]") && system.contains("- tea: Makes tea. 茶"), "{system}");
+    assert!(system.contains("Shoes off.") && !system.contains("Boil water"), "{system}");
+    assert!(!system.contains("Hush") && !system.contains("Far."), "{system}");
+    let told = model.request(1).last("tool");
+    let folder = home.path("agent/skills/tea").display().to_string();
+    assert!(told.contains("Boil water") && told.contains(&folder), "{told}");
+}
+
+#[test]
+fn a_skills_script_can_be_run_in_the_jail_and_not_changed() {
+    let home = Home::empty();
+    let folder = home.path("agent/skills/tea/scripts").display().to_string();
+    let model = Model::scripted([
+        Reply::calls([
+            call("a", "exec", &json!({ "command": format!("sh {folder}/steep.sh") })),
+            call("b", "exec", &json!({ "command": format!("echo evil >{folder}/steep.sh") })),
+        ]),
+        Reply::text("Done."),
+    ]);
+    home.config(&model.config().to_string());
+    home.write("agent/skills/tea/SKILL.md", TEA);
+    home.write("agent/skills/tea/scripts/steep.sh", "echo steeped\n");
+    home.agent(["-m", "tea"]).exits(0);
+    let told = model.request(1).texts("tool");
+    assert!(told[0].contains("steeped") && told[1].contains("[exit code"), "{told:?}");
+    assert_eq!(fs::read_to_string(home.path("agent/skills/tea/scripts/steep.sh")).unwrap(), "echo steeped\n");
+}
+
+#[test]
+fn a_skill_that_cannot_be_used_is_refused_with_the_reason() {
+    let model = Model::scripted([
+        Reply::calls([
+            call("a", "skill", &json!({ "name": "quiet" })),
+            call("b", "skill", &json!({ "name": "far" })),
+            call("c", "skill", &json!({ "name": "../../config.json" })),
+            call("d", "run_skill", &json!({ "name": "far", "task": "go" })),
+        ]),
+        Reply::text("Done."),
+    ]);
+    let home = with_tea(&model);
+    home.write("agent/skills/quiet/SKILL.md", "---\ndescription: Hush.\ndisable-model-invocation: true\n---\nx\n");
+    home.write("agent/skills/far/SKILL.md", "---\ndescription: Far.\nrequires: [no-such-program]\n---\nx\n");
+    home.agent(["-m", "go"]).exits(0);
+    let told = model.request(1).texts("tool");
+    assert!(told[0].contains("there is no skill called \"quiet\"; the skills are: tea"), "{told:?}");
+    assert!(told[1].contains("requires the program no-such-program"), "{told:?}");
+    assert!(told[2].contains("there is no skill"), "{told:?}");
+    assert!(told[3].contains("requires the program no-such-program"), "{told:?}");
+}
+
+#[test]
+fn the_user_calls_for_a_skill_by_name() {
+    let model = Model::scripted([Reply::text("Poured."), Reply::text("Read.")]);
+    let home = with_tea(&model);
+    home.agent(["-m", "/tea two cups"]).exits(0);
+    let said = model.request(0).last("user");
+    assert!(said.contains("Boil water") && said.contains("two cups"), "{said}");
+    home.agent(["-m", "/etc/hosts says what?"]).exits(0);
+    assert!(model.request(1).last("user").contains("/etc/hosts says what?"));
+}
+
+/// What a subagent's request is known by.
+fn task_of(request: &Request) -> Option<String> {
+    let said = request.texts("user").into_iter().next()?;
+    Some(said.split_once("The task:\n\n")?.1.to_owned())
+}
+
+#[test]
+fn subagents_work_side_by_side_in_contexts_of_their_own() {
+    let (here, seen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let model = {
+        let (here, seen) = (Arc::clone(&here), Arc::clone(&seen));
+        Model::answering(move |request, _| {
+            if let Some(task) = task_of(request) {
+                here.fetch_add(1, Ordering::SeqCst);
+                // Both are here before either is answered.
+                until("both subagents ask", || here.load(Ordering::SeqCst) >= 2);
+                seen.fetch_add(1, Ordering::SeqCst);
+                return Reply::text(&format!("Report on {task}"));
+            }
+            if request.texts("tool").is_empty() {
+                let one = |id: &str, task: &str| call(id, "subagent", &json!({ "task": task }));
+                Reply::calls([one("a", "the moon"), one("b", "the sun")])
+            } else {
+                Reply::text("Both are bright.")
+            }
+        })
+    };
+    let home = Home::with(&model.config());
+    let run = home.agent(["-m", "a secret of this conversation", "--json"]);
+    let told = run.exits(0).json();
+    assert_eq!((&told["output"], seen.load(Ordering::SeqCst)), (&json!("Both are bright."), 2));
+    // Two requests of its own and one for each of them.
+    assert_eq!(told["usage"]["total_tokens"], 4 * USAGE.2);
+    let requests = model.requests();
+    for request in requests.iter().filter(|request| task_of(request).is_some()) {
+        assert!(!request.body.to_string().contains("a secret of this conversation"));
+        for name in ["subagent", "run_skill", "spawn", "message", "cron"] {
+            assert!(!request.tools().contains(&name), "{name} is offered to a subagent");
+        }
+        assert!(request.tools().contains(&"read_file"));
+    }
+    let last = requests.iter().find(|request| !request.texts("tool").is_empty()).unwrap();
+    assert_eq!(last.texts("tool"), ["Report on the moon", "Report on the sun"]);
+    // Nothing of them is kept but what they said.
+    assert_eq!(home.session("cli_default").history().len(), 5);
+    assert!(home.files().iter().filter(|path| path.starts_with("sessions/")).count() == 1, "{:?}", home.files());
+}
+
+#[test]
+fn a_subagent_uses_tools_and_has_none_below_it() {
+    let model = Model::answering(|request, _| match (task_of(request), request.texts("tool").len()) {
+        (Some(_), 0) => Reply::calls([
+            call("x", "write_file", &json!({ "path": "moon.txt", "content": "grey\n" })),
+            call("y", "subagent", &json!({ "task": "deeper" })),
+        ]),
+        (Some(_), _) => Reply::text(&request.texts("tool").join("|")),
+        (None, 0) => Reply::call("run_skill", &json!({ "name": "tea", "task": "write" })),
+        (None, _) => Reply::text(&request.last("tool")),
+    });
+    let home = with_tea(&model);
+    let run = home.agent(["-m", "go"]);
+    run.exits(0);
+    assert!(run.stdout.contains("made moon.txt") && run.stdout.contains("there is no tool called"), "{}", run.stdout);
+    assert_eq!(fs::read(home.path("workspace/moon.txt")).unwrap(), b"grey\n");
+    let task = model.requests().iter().find_map(task_of).unwrap();
+    assert!(task.starts_with("write\n") && task.contains("Boil water"), "{task}");
+}
+
+#[test]
+fn a_subagents_tokens_count_and_end_with_the_budget() {
+    let model = Model::answering(|request, _| match task_of(request) {
+        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })),
+        None if request.texts("tool").is_empty() => Reply::call("subagent", &json!({ "task": "for ever" })),
+        None => Reply::text("Done."),
+    });
+    let home = Home::with(&model.config());
+    let budget = (USAGE.2 * 5).to_string();
+    home.agent(["-m", "go", "--budget-tokens", &budget]).exits(6).fails_with_a_hint();
+    assert!((5..=6).contains(&model.requests().len()), "{}", model.requests().len());
+}
+
+#[test]
+fn too_many_subagents_are_refused_and_a_failed_one_is_told() {
+    let model = Model::answering(|request, _| match task_of(request) {
+        Some(_) => Reply::error(400, "no such thing"),
+        None if request.texts("tool").is_empty() => {
+            Reply::calls((0..18).map(|n| call(&format!("c{n}"), "subagent", &json!({ "task": format!("t{n}") }))))
+        }
+        None => Reply::text("Done."),
+    });
+    let home = Home::with(&model.config());
+    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
+    let requests = model.requests();
+    let told = requests.last().unwrap().texts("tool");
+    assert_eq!(told.iter().filter(|text| text.contains("do the rest yourself")).count(), 2, "{told:?}");
+    assert_eq!(told.iter().filter(|text| text.contains("the subagent failed")).count(), 16, "{told:?}");
+}
+
+#[test]
+fn skills_are_installed_listed_shown_and_removed() {
+    let other = Home::empty();
+    other.write("tea/SKILL.md", TEA);
+    let script = other.write("tea/scripts/steep.sh", "echo steeped\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    other.write("tea/.git/config", "x");
+    let home = Home::empty();
+    let bantam = |args: &[&str]| home.bantam().arg("skills").args(args).run();
+    let from = other.path("tea").display().to_string();
+    bantam(&["install", &from]).exits(0);
+    assert!(home.path("agent/skills/tea/SKILL.md").exists() && !home.path("agent/skills/tea/.git").exists());
+    let mode = fs::metadata(home.path("agent/skills/tea/scripts/steep.sh")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let list = bantam(&["list"]);
+    // Those that are compiled in are still there.
+    assert!(list.exits(0).stdout.contains("tea") && list.stdout.contains("journal"), "{}", list.stdout);
+    assert!(bantam(&["show", "tea"]).exits(0).stdout.contains("Boil water"));
+    bantam(&["install", &from]).exits(1).fails_with_a_hint();
+    bantam(&["remove", "tea"]).exits(2).fails_with_a_hint();
+    bantam(&["remove", "tea", "-y"]).exits(0);
+    assert!(!home.path("agent/skills/tea").exists());
+    for (verb, name) in [("remove", "tea"), ("remove", ".."), ("show", "tea")] {
+        let args: &[&str] = if verb == "remove" { &[verb, name, "-y"] } else { &[verb, name] };
+        bantam(args).exits(1).fails_with_a_hint();
+    }
+    assert!(home.path("agent/AGENT.md").exists());
+}
+
+#[test]
+fn what_is_no_skill_or_could_lead_out_is_not_installed() {
+    let home = Home::empty();
+    let other = Home::empty();
+    other.write("linked/SKILL.md", TEA);
+    symlink("/etc/passwd", other.path("linked/passwd")).unwrap();
+    other.write("many/SKILL.md", TEA);
+    for n in 0..200 {
+        other.write(&format!("many/{n}"), "");
+    }
+    other.write("large/SKILL.md", TEA);
+    fs::File::create(other.path("large/blob")).unwrap().set_len(6 << 20).unwrap();
+    other.write("Wrong Name/SKILL.md", TEA);
+    other.write("empty/README.md", "x");
+    for (name, says) in [
+        ("linked", "a link, a pipe or a device"),
+        ("many", "more than 200 files"),
+        ("large", "larger than 5 MiB"),
+        ("Wrong Name", "cannot be a skill's name"),
+        ("empty", "has no SKILL.md"),
+        ("nowhere", "No such file"),
+    ] {
+        let from = other.path(name).display().to_string();
+        home.bantam().args(["skills", "install", &from]).run().exits(1).says(says);
+    }
+    assert_eq!(home.bantam().args(["skills", "list"]).run().exits(0).stdout.matches("tea").count(), 0);
+}
+
+#[test]
+fn a_broken_skill_is_told_and_stops_nothing() {
+    let model = Model::scripted([Reply::text("Done.")]);
+    let home = with_tea(&model);
+    home.write("agent/skills/binary/SKILL.md", [0xff, 0xfe, 0, 1]);
+    home.write("agent/skills/Bad_Name/SKILL.md", TEA);
+    home.write("agent/skills/huge/SKILL.md", vec![b'x'; 100 << 10]);
+    symlink("../tea", home.path("agent/skills/link")).unwrap();
+    let run = home.agent(["-m", "go", "-v"]);
+    run.exits(0).prints("Done.\n").says("Bad_Name").says("skills/link");
+    assert!(model.request(0).last("system").contains("- tea:"));
+}
