@@ -41,3 +41,4 @@ mod sessions;
 mod status;
 mod templates;
 mod terminal;
+mod zones;
