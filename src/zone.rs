@@ -42,7 +42,7 @@ pub enum Wall {
 /// Where the C library and Python look for zones.
 const PLACES: [&str; 4] = ["/usr/share/zoneinfo", "/usr/lib/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
 /// The largest file of the IANA database has 4 KB.
-const MOST_BYTES: u64 = 64 << 10;
+const MOST_BYTES: usize = 64 << 10;
 /// No clock is further from UTC than this, nor changes by more: RFC 8536 asks for less than 26 hours.
 const FARTHEST: i32 = 26 * 3600;
 
@@ -196,7 +196,7 @@ fn read(path: &Path) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = Vec::new();
-    fs_err::File::open(path).ok()?.take(MOST_BYTES + 1).read_to_end(&mut bytes).ok()?;
+    fs_err::File::open(path).ok()?.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 
