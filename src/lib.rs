@@ -21,7 +21,7 @@
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`template`] | the files a new home starts with |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
-//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`] | one resource each |
+//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`], [`zone`] | one resource each |
 //!
 //! # Where a new thing goes
 //!
@@ -60,3 +60,4 @@ pub mod sys;
 pub mod template;
 pub mod text;
 pub mod tool;
+pub mod zone;

@@ -25,6 +25,7 @@ use crate::config::Env;
 use crate::error::{Context, Error, Kind, Result};
 use crate::sys;
 use crate::text::{nearest, one_line};
+use crate::zone::{Civil, Zone};
 use args::{Command, Parsed};
 
 /// Every command.
@@ -163,6 +164,22 @@ fn report(e: &Error) -> u8 {
         tell(&format!("hint: {hint}"));
     }
     e.kind.exit_code()
+}
+
+/// The zone in which times are shown. One that cannot be read is told, and UTC shown instead.
+fn zone(env: &Env) -> Zone {
+    Zone::local(env).unwrap_or_else(|e| {
+        tell(&format!("bantam: {e}; times are UTC"));
+        Zone::utc()
+    })
+}
+
+/// A stored time, as clocks show it here: `2026-11-21 22:44:35`. What is no time stays as it is.
+fn shown(rfc3339: &str, zone: &Zone) -> String {
+    match Civil::parse(rfc3339) {
+        Some((civil, offset)) => zone.stamp(civil.seconds() - i64::from(offset.unwrap_or(0))),
+        None => one_line(rfc3339, 19),
+    }
 }
 
 /// An error of this kind ends the program as its user wished.

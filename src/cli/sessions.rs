@@ -7,20 +7,21 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::args::{Command, Flag, Given};
-use super::{ask, print, tell};
+use super::{ask, print, shown, tell, zone};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::session::shelf::{self, Entry, Story, What};
 use crate::text::{one_line, printable};
+use crate::zone::Zone;
 
 const JSON: Flag = Flag::new(None, "json", "", "one JSON object");
 
 pub const LIST: Command = Command {
     name: "sessions list",
     words: "",
-    about: "every conversation, the newest first: messages, last time (UTC), size, how its last turn ended",
+    about: "every conversation, the newest first: messages, last time, size, how its last turn ended",
     flags: &[JSON],
     run: list,
 };
@@ -64,10 +65,11 @@ fn list(given: &Given, env: &Env) -> Result<u8> {
         tell("bantam: there are no conversations yet");
     }
     let width = list.iter().map(|s| s.key.chars().count()).max().unwrap_or_default();
+    let zone = zone(env);
     let mut page = String::new();
     for s in &list {
         let (key, size, state) = (printable(&s.key), size(s.bytes), s.state.name());
-        page.push_str(&format!("{key:<width$}  {:>5}  {}  {size:>8}  {state}", s.messages, time(&s.last)));
+        page.push_str(&format!("{key:<width$}  {:>5}  {:<19}  {size:>8}  {state}", s.messages, shown(&s.last, &zone)));
         if s.damage > 0 {
             page.push_str(&format!("  (damage: bantam sessions show {key})"));
         }
@@ -101,7 +103,7 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
     for damage in &story.damage {
         tell(&format!("bantam: {}", printable(damage)));
     }
-    print(&page(&story, wanted))?;
+    print(&page(&story, &zone(env), wanted))?;
     if state == shelf::State::Unfinished {
         tell("bantam: the last turn is under way, or was cut short");
     }
@@ -121,14 +123,14 @@ fn object(entry: &Entry) -> Value {
 }
 
 /// The conversation for a reader: what was said in full, a line for each call with the beginning of its result.
-fn page(story: &Story, wanted: impl Fn(&Entry) -> bool) -> String {
+fn page(story: &Story, zone: &Zone, wanted: impl Fn(&Entry) -> bool) -> String {
     let mut page = String::new();
     let mut left: VecDeque<&Entry> = story.entries.iter().collect();
     while let Some(entry) = left.pop_front() {
-        let shown = wanted(entry);
+        let is_wanted = wanted(entry);
         let mut said = |who: &str, text: &str| {
-            if shown {
-                page.push_str(&format!("[{}] {} {who}\n", entry.seq, time(&entry.time)));
+            if is_wanted {
+                page.push_str(&format!("[{}] {:<19} {who}\n", entry.seq, shown(&entry.time, zone)));
                 page.push_str(printable(text.trim_end()).trim_start_matches('\n'));
                 page.push_str(if text.trim().is_empty() { "" } else { "\n" });
             }
@@ -142,7 +144,7 @@ fn page(story: &Story, wanted: impl Fn(&Entry) -> bool) -> String {
                 for call in &reply.calls {
                     let found = results.iter().position(|(_, result)| result.call_id == call.id);
                     let found = found.map(|at| results.swap_remove(at));
-                    if shown || found.is_some_and(|(entry, _)| wanted(entry)) {
+                    if is_wanted || found.is_some_and(|(entry, _)| wanted(entry)) {
                         page.push_str(&line(call, found.map(|(_, result)| result)));
                     }
                 }
@@ -150,7 +152,7 @@ fn page(story: &Story, wanted: impl Fn(&Entry) -> bool) -> String {
             // Belongs to no call: something was lost.
             What::Message(Message::ToolResult(result)) => said("result of a lost call", &result.content),
             What::TurnEnd(end) => {
-                if shown {
+                if is_wanted {
                     page.push_str(&format!("-- {}\n\n", end.name()));
                 }
             }
@@ -178,12 +180,6 @@ fn line(call: &ToolCall, result: Option<&ToolResult>) -> String {
         Some(result) => one_line(&result.content, 100),
     };
     format!("  {} {} -> {came}\n", one_line(&call.name, 64), one_line(&call.arguments, 80))
-}
-
-/// `2026-11-21 22:44:35` from RFC 3339.
-fn time(rfc3339: &str) -> String {
-    let text = printable(rfc3339.get(..19).unwrap_or(rfc3339));
-    format!("{:<19}", text.replacen('T', " ", 1))
 }
 
 #[allow(clippy::cast_precision_loss)] // one digit behind the point is shown

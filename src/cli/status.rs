@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::args::{Command, Flag, Given};
-use super::print;
+use super::{print, shown, zone};
 use crate::app;
 use crate::config::table::{KEYS, Kind};
 use crate::config::{self, Choice, Config, Env, Loaded, Origin, keys};
@@ -13,6 +13,7 @@ use crate::paths::Home;
 use crate::secret::Redactor;
 use crate::session::shelf;
 use crate::text::one_line;
+use crate::zone::Zone;
 
 pub const COMMAND: Command = Command {
     name: "status",
@@ -31,7 +32,7 @@ fn run(given: &Given, env: &Env) -> Result<u8> {
     if given.has("json") {
         print(&format!("{}\n", status.object()))?;
     } else {
-        print(&status.page())?;
+        print(&status.page(&zone(env)))?;
     }
     // What is broken is told on the page, and ends it as it would end a question.
     status.error.map_or(Ok(0), Err)
@@ -120,7 +121,7 @@ impl Status {
                 Value::Array(items) => items.get(name.parse::<usize>().ok()?),
                 at => at.get(name),
             });
-            let value = shown(path, kind, value.unwrap_or(&Value::Null)).map(|value| match value {
+            let value = viewable(path, kind, value.unwrap_or(&Value::Null)).map(|value| match value {
                 Value::String(text) => redactor.strike(text).into(),
                 value => value,
             });
@@ -138,7 +139,7 @@ impl Status {
         self.warnings.extend(loaded.warnings);
     }
 
-    fn page(&self) -> String {
+    fn page(&self, zone: &Zone) -> String {
         let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
         let mut line = |name: &str, text: &str| page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
         line("home", &self.home);
@@ -159,7 +160,10 @@ impl Status {
             "sessions",
             &match self.sessions.first() {
                 None => "none".to_owned(),
-                Some(newest) => format!("{}, the newest is {} ({})", self.sessions.len(), newest.key, newest.last),
+                Some(newest) => {
+                    let last = shown(&newest.last, zone);
+                    format!("{}, the newest is {} ({last})", self.sessions.len(), newest.key)
+                }
             },
         );
         if !self.values.is_empty() {
@@ -233,7 +237,7 @@ fn kind_of(path: &str) -> Kind {
 const HIDDEN: &str = "(set)";
 
 /// A value for people; nothing for one that is there and could hold a secret.
-fn shown(path: &str, kind: Kind, value: &Value) -> Option<Value> {
+fn viewable(path: &str, kind: Kind, value: &Value) -> Option<Value> {
     let empty = match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
@@ -260,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_can_hold_a_secret_is_only_said_to_be_there() {
-        let told = |path: &str, value: Value| shown(path, kind_of(path), &value);
+        let told = |path: &str, value: Value| viewable(path, kind_of(path), &value);
         for (path, value) in [
             ("agents.defaults.timeout", json!(60)),
             ("model_list.0.model", json!("openai/x")),

@@ -430,6 +430,7 @@ impl<'h> Bantam<'h> {
         };
         command.env_clear();
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("TZ", "UTC");
         command.env("BANTAM_HOME", self.home.path(""));
         self.unset.map(|name| command.env_remove(name));
         command.envs(self.env.iter().map(|(name, value)| (name, value)));

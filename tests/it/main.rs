@@ -43,3 +43,4 @@ mod status;
 mod templates;
 mod terminal;
 mod unrestricted;
+mod zones;

@@ -70,6 +70,14 @@ fn the_list_has_the_newest_first_with_the_state_of_its_last_turn() {
     let cut = object["sessions"].as_array().unwrap().iter().find(|s| s["key"] == "cli_cut").unwrap().clone();
     assert_eq!((&cut["messages"], &cut["state"], &cut["damage"]), (&json!(1), &json!("unfinished"), &json!(0)));
 
+    let run = home.bantam().args(["sessions", "list"]).env("TZ", "Asia/Kolkata").run();
+    assert!(run.exits(0).stdout.contains("2026-01-02 08:34:05"), "{}", run.stdout);
+    let run = home.bantam().args(["sessions", "show", "cut"]).env("TZ", "XXX8").run();
+    assert!(run.exits(0).stdout.contains("2026-01-01 19:04:05"), "{}", run.stdout);
+    let run = home.bantam().args(["sessions", "list"]).env("TZ", "Europe/Nowhere").run();
+    run.exits(0).says("no time zone \"Europe/Nowhere\"").says("UTC");
+    assert!(run.stdout.contains("2026-01-02 03:04:05"), "{}", run.stdout);
+
     sessions(&home, ["show", "telegram_7"]).exits(3).prints("").fails_with_a_hint();
     sessions(&home, ["reset", "telegram_7"]).exits(3).prints("").fails_with_a_hint();
 }
