@@ -34,6 +34,7 @@ mod onboard;
 mod provider;
 mod proxy;
 mod race;
+mod recipes;
 mod repl;
 mod secrets;
 mod session;
