@@ -10,6 +10,7 @@ mod marker;
 mod model;
 mod network;
 mod stored;
+mod syncs;
 mod system;
 
 mod agent;
@@ -42,3 +43,4 @@ mod sessions;
 mod status;
 mod templates;
 mod terminal;
+mod waits;
