@@ -30,6 +30,7 @@ mod exec;
 mod files;
 mod flags;
 mod foreign;
+mod full;
 mod grep;
 mod help;
 mod keys;
