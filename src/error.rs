@@ -4,6 +4,7 @@
 //! is text for a person. `anyhow` was weighed and left: the kind and the hint must travel with every error anyway.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 /// What an error means to the caller: one exit code and one word in `--json` each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,12 @@ impl std::error::Error for Error {}
 
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
-        Self::failed(e.to_string())
+        let error = Self::failed(e.to_string());
+        match e.kind() {
+            // Whatever was being done, this is what mends it.
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => error.hint("free some space on that disk"),
+            _ => error,
+        }
     }
 }
 

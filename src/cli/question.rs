@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::Given;
 use super::attach::{self, Attachment};
@@ -28,7 +28,7 @@ pub struct Question {
 }
 
 /// How long standard input may say nothing before its reader says so.
-const QUIET_INPUT: Duration = Duration::from_secs(3);
+const QUIET_INPUT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 /// More than any model reads at once.
 const MOST_INPUT: u64 = 8 << 20;
 
@@ -186,52 +186,23 @@ fn places(template: &str) -> impl Iterator<Item = &str> {
 
 /// What a pipe brings; nothing from a terminal.
 fn piped(verbosity: Verbosity) -> Result<String> {
-    if io::stdin().is_terminal() {
+    let mut input = io::stdin().lock();
+    if input.is_terminal() {
         return Ok(String::new());
     }
-    let (tx, rx) = channel();
-    // On a thread, so that a starter that holds the pipe open and says nothing can be told apart from a slow one.
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let mut input = io::stdin().lock().take(MOST_INPUT + 1);
-        let mut piece = [0; 16 << 10];
-        let result = loop {
-            match input.read(&mut piece) {
-                Ok(0) => break Ok(()),
-                Ok(n) => {
-                    // The first bytes are enough to end the wait.
-                    if bytes.is_empty() && tx.send(None).is_err() {
-                        break Ok(());
-                    }
-                    bytes.extend_from_slice(&piece[..n]);
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => break Err(e),
-            }
-        };
-        // The receiver may have gone with the program.
-        drop(tx.send(Some(result.map(|()| bytes))));
-    });
-    let mut got = rx.recv_timeout(QUIET_INPUT);
-    if matches!(got, Err(RecvTimeoutError::Timeout)) {
-        if verbosity != Verbosity::Quiet {
-            tell("bantam: waiting for stdin (-n to skip)");
-        }
-        got = rx.recv().map_err(|_| RecvTimeoutError::Disconnected);
+    // A starter that holds the pipe open and says nothing is told apart from one that is slow. What cannot be waited for
+    // says why when it is read.
+    let mut ready = [PollFd::new(&input, PollFlags::IN)];
+    if poll(&mut ready, Some(&QUIET_INPUT)) == Ok(0) && verbosity != Verbosity::Quiet {
+        tell("bantam: waiting for stdin (-n to skip)");
     }
-    let bytes = loop {
-        match got {
-            Ok(Some(result)) => break result,
-            Ok(None) => got = rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Err(_) => return Err(Error::failed("reading standard input: it ended without a word")),
-        }
-    };
-    let bytes = match bytes {
-        Ok(bytes) => bytes,
+    let mut bytes = Vec::new();
+    match input.by_ref().take(MOST_INPUT + 1).read_to_end(&mut bytes) {
+        Ok(_) => {}
         // Closed from the start, as some schedulers do it: nothing was piped.
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => return Ok(String::new()),
         Err(e) => return Err(Error::from(e).doing("reading standard input")),
-    };
+    }
     if bytes.len() as u64 > MOST_INPUT {
         return Err(Error::usage(format!("standard input is larger than {} MB", MOST_INPUT >> 20))
             .hint("pass the part that matters, or put the file into the workspace and name it"));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::contract::object;
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, USAGE, call};
 use crate::stored::one_result_per_call;
@@ -237,17 +238,6 @@ fn a_reply_at_its_length_limit_is_given_as_it_is_and_its_calls_are_neither_run_n
     session.has_one_result_per_call();
 }
 
-/// The keys of `--json`, of its `usage` and of its `error`, as the command line promises them.
-fn has_the_promised_shape(answer: &Value) {
-    for key in ["ok", "output", "session", "model", "stop", "steps", "tool_calls", "usage", "cost", "ms", "error"] {
-        assert!(answer.get(key).is_some(), "no {key:?} in {answer}");
-    }
-    for key in ["prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens"] {
-        assert!(answer["usage"][key].is_u64(), "no usage.{key} in {answer}");
-    }
-    assert!(answer["ms"].is_u64() && answer["steps"].is_u64(), "{answer}");
-}
-
 #[test]
 fn json_tells_the_whole_turn() {
     let model = Model::scripted([Reply::call("read_file", &json!({ "path": "notes.txt" })), Reply::text("Plants.")]);
@@ -255,8 +245,7 @@ fn json_tells_the_whole_turn() {
     home.write("workspace/notes.txt", "water the plants\n");
     let run = home.agent(["--json", "-s", "home", "-m", "What is in my notes?"]);
     run.exits(0).is_quiet();
-    let answer = run.json();
-    has_the_promised_shape(&answer);
+    let answer = object(&run);
     assert_eq!(answer["ok"], true);
     assert_eq!(answer["output"], "Plants.");
     assert_eq!(answer["error"], Value::Null);
@@ -279,36 +268,13 @@ fn json_tells_a_failure_too() {
     let home = Home::with(&model.config());
     let run = home.agent(["--json", "-m", "hi"]);
     run.exits(4);
-    let answer = run.json();
-    has_the_promised_shape(&answer);
+    let answer = object(&run);
     assert_eq!(answer["ok"], false);
     assert_eq!(answer["stop"], "error");
     assert_eq!(answer["error"]["kind"], "auth");
     for key in ["message", "hint"] {
         assert!(answer["error"][key].as_str().is_some_and(|text| !text.is_empty()), "no error.{key}: {answer}");
     }
-}
-
-#[test]
-fn json_names_every_kind_of_failure() {
-    let once = json!({ "agents": { "defaults": { "max_retries": 0 } } });
-    let kind = |model: &Model, args: &[&str], code: i32| {
-        let home = Home::with(&merged(model.config(), &once));
-        let run = home.bantam().args(["agent", "--json"]).args(args).run();
-        run.exits(code);
-        let answer = run.json();
-        has_the_promised_shape(&answer);
-        assert_eq!(answer["ok"], false);
-        answer["error"]["kind"].as_str().unwrap_or_default().to_owned()
-    };
-    assert_eq!(kind(&Model::never_asked(), &["-m", ""], 2), "usage");
-    assert_eq!(kind(&Model::never_asked(), &["--model", "nobody", "-m", "hi"], 3), "config");
-    let broken = Model::scripted([Reply::error(503, "overloaded")]);
-    assert_eq!(kind(&broken, &["-m", "hi"], 5), "unavailable");
-    let silent = Model::scripted([Reply::text("late").held()]);
-    assert_eq!(kind(&silent, &["--timeout", "1", "-m", "hi"], 6), "limit");
-    let strict = Model::scripted([Reply::error(400, "no such parameter")]);
-    assert_eq!(kind(&strict, &["-m", "hi"], 1), "failed");
 }
 
 #[test]

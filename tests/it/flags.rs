@@ -1,5 +1,9 @@
 //! Flags of `bantam agent` that decide what is sent: a dry run, a choice of tools, a budget.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged};
@@ -79,4 +83,102 @@ fn a_turn_that_has_spent_its_budget_asks_no_more_and_exits_6() {
     let budget = USAGE.2.to_string();
     home.agent(["--budget-tokens", &budget, "-m", "look"]).exits(6).fails_with_a_hint().says("--budget-tokens");
     home.agent(["--budget-tokens", "none", "-m", "look"]).exits(2).fails_with_a_hint();
+}
+
+#[test]
+fn a_reply_may_be_as_long_as_the_flag_says() {
+    let model = Model::scripted([Reply::text("Short.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "agents": { "defaults": { "max_tokens": 5000 } } })));
+    home.agent(["--max-tokens", "33", "-m", "hi"]).exits(0);
+    assert_eq!(model.request(0).body["max_tokens"], 33);
+    home.agent(["--max-tokens", "0", "-m", "hi"]).exits(2).fails_with_a_hint().says("--max-tokens");
+}
+
+#[test]
+fn the_agent_works_in_the_directory_that_the_flag_names() {
+    let calls = || {
+        let write = Reply::call("write_file", &json!({ "path": "new.txt", "content": "there" }));
+        [write, Reply::call("exec", &json!({ "command": "cat old.txt new.txt" })), Reply::text("Done.")]
+    };
+    let model = Model::scripted(calls().into_iter().chain(calls()));
+    let home = Home::with(&model.config());
+    let elsewhere = home.path("").parent().unwrap().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("old.txt"), "was ").unwrap();
+    home.agent(["--workspace", elsewhere.to_str().unwrap(), "-m", "go"]).exits(0).prints("Done.\n");
+    assert_eq!(fs::read_to_string(elsewhere.join("new.txt")).unwrap(), "there");
+    assert!(model.request(2).last("tool").contains("was there"), "{}", model.request(2).last("tool"));
+    assert!(!home.path("workspace").exists(), "the other one is not needed");
+
+    // From where one stands.
+    fs::remove_file(elsewhere.join("new.txt")).unwrap();
+    home.bantam().args(["agent", "--workspace", "../elsewhere", "-m", "go"]).run().exits(0);
+    assert!(elsewhere.join("new.txt").exists());
+    // The agent's own files are nobody's workspace.
+    let own = home.path("sessions");
+    home.agent(["--workspace", own.to_str().unwrap(), "-m", "go"]).exits(3).fails_with_a_hint();
+}
+
+/// The flags of `bantam help agent`: each long name with its short one.
+fn flags() -> BTreeMap<String, Option<String>> {
+    let run = Home::empty().bantam().args(["help", "agent"]).run();
+    let lines = run.stdout.lines().filter_map(|line| line.strip_prefix("  "));
+    let flags = lines.filter_map(|line| {
+        let (short, rest) = line.trim_start().split_once("--")?;
+        Some((format!("--{}", rest.split(' ').next()?), short.strip_suffix(", ").map(str::to_owned)))
+    });
+    flags.collect()
+}
+
+#[test]
+fn every_flag_is_given_in_some_test() {
+    let flags = flags();
+    assert!(flags.len() > 20, "{flags:?}");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let tests: String = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+    // As an argument of its own, and not only in what is expected of a message.
+    let given = |name: &String| tests.contains(&format!("\"{name}\", ")) || tests.contains(&format!("\"{name}\"]"));
+    let missing: Vec<_> =
+        flags.iter().filter(|(long, short)| !given(long) && !short.as_ref().is_some_and(given)).collect();
+    assert!(missing.is_empty(), "no test gives {missing:?}");
+}
+
+#[test]
+fn a_flag_means_the_same_by_its_short_name() {
+    let model = Model::scripted([Reply::text("Kept.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-s", "kept", "-m", "first"]).exits(0);
+    home.write("agent/prompts/greet.md", "Greet {{name}}. {{input}}");
+    let attached = home.write("notes.txt", "attached");
+    let attached = attached.to_str().unwrap();
+    let mut pairs: BTreeMap<String, String> =
+        flags().into_iter().filter_map(|(long, short)| Some((short?, long))).collect();
+    let mut same = |short: &str, rest: &[&str], effect: &str| {
+        let long = pairs.remove(short).expect("a flag of this name");
+        let shown = [short, &long].map(|flag| {
+            let asked = home.bantam().args(["agent", "--dry-run"]).stdin("piped");
+            let run = asked.arg(flag).args(rest).run();
+            run.exits(0);
+            // Without the clock, which goes on.
+            let mut body: Value = serde_json::from_str(&run.stdout).unwrap();
+            for message in body["messages"].as_array_mut().unwrap() {
+                let content = message["content"].as_str().unwrap_or_default();
+                message["content"] = content.split_once('\n').map_or(content, |(_, rest)| rest).to_owned().into();
+            }
+            body.to_string()
+        });
+        assert!(shown[0].contains(effect), "{short}: no {effect:?} in {}", shown[0]);
+        assert_eq!(shown[0], shown[1]);
+        shown[0].clone()
+    };
+    same("-m", &["the question"], "the question\\n\\npiped");
+    same("-s", &["kept", "second"], "Kept.");
+    same("-t", &["greet", "--param", "name=Ada"], "Greet Ada. piped");
+    same("-p", &["name=Bob", "--template", "greet"], "Greet Bob. piped");
+    same("-a", &[attached, "look"], "attached");
+    assert!(!same("-n", &["look"], "look").contains("piped"));
+    same("-q", &["look"], "look");
+    same("-v", &["look"], "look");
+    assert_eq!(pairs, BTreeMap::new(), "flags with a short name that is not tried here");
 }

@@ -1,0 +1,230 @@
+//! A disk that fills up, at each moment of a turn: nothing is acknowledged that is not stored, and what was stored stays.
+//!
+//! Each of these tests runs once more in a mount namespace of its own, where the home is a file system with little room.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::contract::object;
+use crate::harness::{Home, Run, merged};
+use crate::model::{Model, Reply, call};
+
+/// Set inside of the namespace.
+const INSIDE: &str = "BANTAM_TEST_INSIDE";
+
+/// More than the rest of a page: what is written needs room of its own.
+fn long(what: &str) -> String {
+    format!("{what} {}", "and so on ".repeat(1000))
+}
+
+/// Runs the test of this name in a mount namespace, or says that it is there already.
+#[track_caller]
+fn is_inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    // Whoever is not root may mount in a user namespace.
+    let kind = if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" };
+    let mut again = Command::new("unshare");
+    again.arg(kind).arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    let output = again.output().unwrap();
+    let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(output.status.success() && told[0].contains("1 passed"), "{}\n{}", told[0], told[1]);
+    false
+}
+
+/// A home on a file system of its own, and a model.
+struct Board {
+    model: Model,
+    home: Home,
+}
+
+impl Board {
+    fn asking(model: Model) -> Self {
+        let home = Home::empty();
+        let root = home.dir("");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=512k,mode=700", "none"]).arg(root).status();
+        assert!(mounted.unwrap().success());
+        let config = merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } }));
+        home.config(&config.to_string());
+        Self { model, home }
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.home.path("filler")
+    }
+
+    /// Leaves no room.
+    fn fill(&self) {
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(self.filler()).unwrap();
+        for piece in [[0; 4096].as_slice(), &[0]] {
+            loop {
+                match file.write(piece) {
+                    Ok(_) => {}
+                    Err(e) if e.kind() == ErrorKind::StorageFull => break,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.filler()).unwrap();
+    }
+
+    fn stored(&self) -> Vec<u8> {
+        fs::read(self.home.path("sessions/cli_default.jsonl")).unwrap_or_default()
+    }
+
+    /// The turn failed for want of space, and has said what to do.
+    #[track_caller]
+    fn failed(&self, run: &Run) {
+        let told = object(run);
+        assert_eq!((&told["error"]["kind"], &told["output"]), (&json!("failed"), &json!("")), "{told}");
+        let [message, hint] = ["message", "hint"].map(|key| told["error"][key].as_str().unwrap_or_default().to_owned());
+        assert!(message.contains("No space left on device"), "{told}");
+        assert!(hint.contains("free some space"), "{told}");
+    }
+
+    /// With room again the conversation goes on, and has all that it had.
+    #[track_caller]
+    fn goes_on(&self, before: &[u8]) {
+        assert!(self.stored().starts_with(before), "what was stored is there");
+        self.make_room();
+        self.home.agent(["-m", "And now?"]).exits(0).prints("Better.\n").is_quiet();
+        let session = self.home.session("cli_default");
+        session.has_one_result_per_call();
+        assert_eq!(session.texts("assistant").last(), Some(&"Better."));
+        assert_eq!(session.turns().last(), Some(&"done"));
+        assert!(self.stored().starts_with(before));
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        // Before the home is removed.
+        let unmounted = Command::new("umount").arg("--lazy").arg(self.home.path("")).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+/// A first turn, which is stored, and then what the test is about.
+fn replies(rest: impl IntoIterator<Item = Reply>) -> Model {
+    Model::scripted([Reply::text("Hello.")].into_iter().chain(rest).chain([Reply::text("Better.")]))
+}
+
+#[test]
+fn a_disk_that_is_full_before_the_first_turn() {
+    if !is_inside("full::a_disk_that_is_full_before_the_first_turn") {
+        return;
+    }
+    let board = Board::asking(Model::scripted([Reply::text("Better.")]));
+    board.fill();
+    let run = board.home.agent(["--json", "-m", "hi"]);
+    board.failed(&run);
+    assert_eq!(board.model.requests().len(), 0);
+    board.make_room();
+    board.home.dir("workspace");
+    board.fill();
+    let run = board.home.agent(["--json", "-m", "hi"]);
+    board.failed(&run);
+    assert_eq!(board.model.requests().len(), 0);
+    board.goes_on(&[]);
+}
+
+#[test]
+fn a_disk_that_is_full_before_a_turn() {
+    if !is_inside("full::a_disk_that_is_full_before_a_turn") {
+        return;
+    }
+    let board = Board::asking(replies([]));
+    board.home.agent(["-m", "hi"]).exits(0);
+    let before = board.stored();
+    board.fill();
+    let run = board.home.agent(["--json", "-m", &long("Think about this.")]);
+    board.failed(&run);
+    assert_eq!(board.model.requests().len(), 1, "a question that is not stored is not asked");
+    assert_eq!(board.stored(), before);
+    board.goes_on(&before);
+}
+
+#[test]
+fn a_disk_that_fills_up_while_the_model_thinks() {
+    if !is_inside("full::a_disk_that_fills_up_while_the_model_thinks") {
+        return;
+    }
+    let board = Board::asking(replies([Reply::text(&long("An answer.")).held()]));
+    board.home.agent(["-m", "hi"]).exits(0);
+    let running = board.home.bantam().args(["agent", "--json", "-m", "Think."]).spawn();
+    board.model.wait_for_requests(2);
+    let before = board.stored();
+    board.fill();
+    board.model.release();
+    board.failed(&running.finish());
+    assert_eq!(board.stored(), before, "nothing of an answer that does not fit");
+    board.goes_on(&before);
+    assert_eq!(board.home.session("cli_default").texts("user").len(), 3);
+
+    // Without --json there is no answer either: what is on standard output is stored.
+    let board = Board::asking(replies([Reply::text(&long("An answer.")).held()]));
+    board.home.agent(["-m", "hi"]).exits(0);
+    let running = board.home.bantam().args(["agent", "-m", "Think."]).spawn();
+    board.model.wait_for_requests(2);
+    board.fill();
+    board.model.release();
+    running.finish().exits(1).prints("").fails_with_a_hint().says("free some space");
+    board.goes_on(&[]);
+}
+
+#[test]
+fn a_disk_that_is_full_when_calls_are_to_be_stored() {
+    if !is_inside("full::a_disk_that_is_full_when_calls_are_to_be_stored") {
+        return;
+    }
+    let arguments = json!({ "command": format!("rm keep.txt # {}", long("because")) });
+    let board = Board::asking(replies([Reply::call("exec", &arguments).held()]));
+    board.home.write("workspace/keep.txt", "kept");
+    board.home.agent(["-m", "hi"]).exits(0);
+    let running = board.home.bantam().args(["agent", "--json", "-m", "Tidy up."]).spawn();
+    board.model.wait_for_requests(2);
+    let before = board.stored();
+    board.fill();
+    board.model.release();
+    board.failed(&running.finish());
+    assert!(board.home.path("workspace/keep.txt").exists(), "a call that is not stored is not run");
+    assert_eq!(board.stored(), before);
+    board.goes_on(&before);
+}
+
+#[test]
+fn a_disk_that_a_tool_fills_up() {
+    if !is_inside("full::a_disk_that_a_tool_fills_up") {
+        return;
+    }
+    let fill = "cat /dev/zero >>../filler; echo full";
+    let calls = [
+        call("call_1", "exec", &json!({ "command": fill })),
+        call("call_2", "write_file", &json!({ "path": "notes.txt", "content": long("new") })),
+    ];
+    let look = call("call_3", "exec", &json!({ "command": "head -c 20000 /dev/zero | tr '\\0' x" }));
+    let board = Board::asking(replies([Reply::calls(calls), Reply::calls([look])]));
+    board.home.write("workspace/notes.txt", "old");
+    board.home.agent(["-m", "hi"]).exits(0);
+    let run = board.home.agent(["--json", "-m", "Fill it."]);
+    // Sooner or later a result is too long for what is left; until then the model is told.
+    board.failed(&run);
+    assert_eq!(fs::read_to_string(board.home.path("workspace/notes.txt")).unwrap(), "old", "whole or not at all");
+    let request = board.model.request(2);
+    let told: Vec<Value> = request.messages().into_iter().filter(|m| m["role"] == "tool").cloned().collect();
+    assert!(told[1]["content"].as_str().unwrap().contains("No space left on device"), "{told:?}");
+    let before = board.stored();
+    board.goes_on(&before);
+    // The call whose result was lost has one that says so.
+    let last = board.model.requests().pop().unwrap();
+    assert!(last.texts("tool").last().unwrap().contains("interrupted, outcome unknown"), "{:?}", last.texts("tool"));
+}
