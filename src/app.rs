@@ -16,11 +16,13 @@ use crate::hands::{Hands, Way};
 use crate::paths::Home;
 use crate::provider::lineup::Retry;
 use crate::secret::Redactor;
-use crate::session::{Files, Memory};
+use crate::session::{self, Files};
 use crate::template;
+use crate::text::{self, LocalTime};
 use crate::tool::Tool;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
+use crate::tool::memory::Memory;
 use crate::tool::think::Think;
 pub use models::lineup;
 
@@ -29,7 +31,7 @@ pub use models::lineup;
 pub enum Keep {
     OnDisk,
     /// As long as this is there.
-    InMemory(Arc<Memory>),
+    InMemory(Arc<session::Memory>),
 }
 
 /// What an agent is made from.
@@ -78,7 +80,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
         .lineup(lineup)
-        .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
+        .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned(), local_time(env)))
         .tools(tools(&hands, config, env))
         .redactor(redactor)
         .stream(parts.stream)
@@ -132,11 +134,18 @@ pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
 pub fn tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
     tools.push(Box::new(Think::new()));
+    tools.push(Box::new(Memory::new(hands.clone(), local_time(env))));
     let exec = &config.tools.exec;
     if exec.enabled {
         tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
     }
     tools
+}
+
+/// By which days begin and end: those of notes, and those of usage and its budget.
+#[must_use]
+pub fn local_time(_env: &Env) -> LocalTime {
+    Arc::new(text::utc)
 }
 
 /// Where the agent works, absolute.

@@ -95,8 +95,9 @@ impl Request {
     }
 
     /// What the user says in this turn.
-    fn message(&self, now: SystemTime) -> Message {
-        Message::User(User { content: self.input.clone(), images: self.images.clone(), time: rfc3339(now) })
+    fn message(&self, now: SystemTime) -> User {
+        let (content, images) = (self.input.clone(), self.images.clone());
+        User { content, images, time: rfc3339(now), notes: String::new() }
     }
 }
 
@@ -128,7 +129,8 @@ impl Agent {
     /// The conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
         let mut messages = self.store.peek(&request.session)?;
-        messages.push(request.message(SystemTime::now()));
+        let now = SystemTime::now();
+        messages.push(Message::User(User { notes: self.prompt.notes(now).0, ..request.message(now) }));
         if let Some(filter) = &self.filter {
             messages = filter(messages);
         }

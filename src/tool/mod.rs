@@ -2,6 +2,7 @@
 
 pub mod exec;
 pub mod files;
+pub mod memory;
 pub mod pages;
 mod schema;
 pub mod think;
@@ -95,6 +96,11 @@ pub struct Turn<'a> {
 /// Something that the model can call. It keeps nothing of a turn: the turn is an argument.
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
+
+    /// What a call with these arguments may do: what the tool may, or less.
+    fn risk(&self, _args: &Value) -> Risk {
+        self.spec().risk
+    }
 
     /// One line for a person who watches: what this call is about to do. Secrets are struck from `args` before.
     fn summary(&self, args: &Value) -> String {
@@ -238,7 +244,7 @@ impl Ready<'_> {
     /// What the call may do to the world. One that cannot be run does nothing.
     #[must_use]
     pub fn risk(&self) -> Risk {
-        self.fitted.as_ref().map_or(Risk::Safe, |(tool, _)| tool.spec().risk)
+        self.fitted.as_ref().map_or(Risk::Safe, |(tool, fitted)| tool.risk(&fitted.args))
     }
 
     /// It names a tool, and its arguments fit.

@@ -30,6 +30,7 @@ mod foreign;
 mod grep;
 mod help;
 mod keys;
+mod memory;
 mod onboard;
 mod provider;
 mod proxy;
