@@ -4,7 +4,7 @@ mod models;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::agent::context::Prompt;
 use crate::agent::{Agent, Limits};
@@ -16,15 +16,18 @@ use crate::hands::{Hands, Way};
 use crate::paths::Home;
 use crate::provider::lineup::Retry;
 use crate::secret::Redactor;
-use crate::session::{Files, Memory};
+use crate::session::{self, Files};
 use crate::skills::Skills;
 use crate::template;
+use crate::text::LocalTime;
 use crate::tool::Tool;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
+use crate::tool::memory::Memory;
 use crate::tool::skill::{ReadSkill, RunSkill};
 use crate::tool::subagent::Subagent;
 use crate::tool::think::Think;
+use crate::zone::Zone;
 pub use models::lineup;
 
 /// Where conversations are kept.
@@ -32,7 +35,7 @@ pub use models::lineup;
 pub enum Keep {
     OnDisk,
     /// As long as this is there.
-    InMemory(Arc<Memory>),
+    InMemory(Arc<session::Memory>),
 }
 
 /// What an agent is made from.
@@ -82,7 +85,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let mut builder = Agent::builder()
         .lineup(lineup)
         .prompt(
-            Prompt::from_files(home.agent(), hands.workspace().to_owned())
+            Prompt::from_files(home.agent(), hands.workspace().to_owned(), local_time(env))
                 .unrestricted(!defaults.restrict_to_workspace)
                 .skills(skills(home, config)),
         )
@@ -149,11 +152,21 @@ pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env) -> Vec
     tools.push(Box::new(ReadSkill::new(skills(home, config))));
     tools.push(Box::new(RunSkill::new(skills(home, config))));
     tools.push(Box::new(Subagent::new()));
+    tools.push(Box::new(Memory::new(hands.clone(), local_time(env))));
     let exec = &config.tools.exec;
     if exec.enabled {
         tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
     }
     tools
+}
+
+/// By which days begin and end: those of notes, and those of usage and its budget.
+#[must_use]
+pub fn local_time(env: &Env) -> LocalTime {
+    // A zone that cannot be used is reported where times are shown.
+    let zone = Zone::local(env).unwrap_or_else(|_| Zone::utc());
+    let unix = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    Arc::new(move |time| zone.stamp(unix(time).try_into().unwrap_or_default()))
 }
 
 /// Where the agent works, absolute.

@@ -5,7 +5,7 @@
 //! a symbolic link, and the links are read and followed here, by the same rules. Either way a path comes to the same.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -252,12 +252,40 @@ pub fn explain(e: Errno, path: &Path) -> Error {
 /// The most that the program itself reads of a file that a model can write.
 pub const MAX_TRUSTED: usize = 64 << 10;
 
-/// The one way in which the process that holds the keys reads a file that a model can write: no links of either kind,
-/// regular, cut at [`MAX_TRUSTED`] bytes with a notice.
+/// The first [`MAX_TRUSTED`] bytes of a file that a model can write, with a notice where it is cut there.
 ///
 /// # Errors
 /// As [`Dir::read`], and for a file with more than one name. `Ok(None)` when there is no such file.
 pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
+    let Some((file, len)) = open_trusted(dir, path)? else { return Ok(None) };
+    let mut text = start_of(file, MAX_TRUSTED)?;
+    if len > MAX_TRUSTED as u64 {
+        text.push_str(&format!("\n[cut at {MAX_TRUSTED} bytes]\n"));
+    }
+    Ok(Some(text))
+}
+
+/// The last `most` bytes of such a file, and whether that is all of it.
+///
+/// # Errors
+/// As [`read_trusted`].
+pub fn read_trusted_end(dir: &Path, path: &str, most: usize) -> Result<Option<(String, bool)>> {
+    let Some((mut file, len)) = open_trusted(dir, path)? else { return Ok(None) };
+    let most = most.min(MAX_TRUSTED);
+    let before = len.saturating_sub(most as u64);
+    file.seek(SeekFrom::Start(before))?;
+    Ok(Some((start_of(file, most)?, before == 0)))
+}
+
+fn start_of(file: fs_err::File, most: usize) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.take(most as u64).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The one way in which the process that holds the keys opens a file that a model can write: no links of either kind, and
+/// regular. With its length in bytes.
+fn open_trusted(dir: &Path, path: &str) -> Result<Option<(fs_err::File, u64)>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = match openat(CWD, dir, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
@@ -271,18 +299,11 @@ pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
         Ok(_) => {}
     }
     let file = held.read(path, path, Links::Refuse)?;
-    if regular(&file, path)?.st_nlink != 1 {
+    let stat = regular(&file, path)?;
+    if stat.st_nlink != 1 {
         return Err(Error::failed(format!("{} has more than one name (hard links)", path.display())));
     }
-    let mut bytes = Vec::new();
-    file.take(MAX_TRUSTED as u64 + 1).read_to_end(&mut bytes)?;
-    let cut = bytes.len() > MAX_TRUSTED;
-    bytes.truncate(MAX_TRUSTED);
-    let mut text = String::from_utf8_lossy(&bytes).into_owned();
-    if cut {
-        text.push_str(&format!("\n[cut at {MAX_TRUSTED} bytes]\n"));
-    }
-    Ok(Some(text))
+    Ok(Some((file, u64::try_from(stat.st_size).unwrap_or(0))))
 }
 
 #[cfg(test)]

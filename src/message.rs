@@ -23,6 +23,9 @@ pub struct User {
     /// When it was said, as RFC 3339 in UTC; empty when unknown. It goes with the message to the model, unchanged on
     /// every later turn, so that prompt caches hit.
     pub time: String,
+    /// What goes below it to the model while it is the newest, and is not stored. It comes last, so that the message
+    /// without it is the beginning of the message with it, for prompt caches.
+    pub notes: String,
 }
 
 /// What the model answered: text, tool calls, or both.
@@ -228,7 +231,7 @@ impl Message {
         let content = string(line, "content");
         Some(match line.get("role")?.as_str()? {
             "system" => Self::System(content),
-            "user" => Self::User(User { content, images: images(line), time: string(line, "time") }),
+            "user" => Self::User(User { content, images: images(line), time: string(line, "time"), ..User::default() }),
             "assistant" => Self::Assistant(Reply {
                 text: content,
                 reasoning: string(line, "reasoning"),

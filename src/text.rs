@@ -1,5 +1,6 @@
 //! Small things done to text: clipping, cleaning for terminals, guessing what was meant, writing times down.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::zone::Civil;
@@ -95,6 +96,25 @@ pub fn rfc3339(time: SystemTime) -> String {
     )
 }
 
+/// Tells local time: `2026-11-21 22:44:35`. The first ten characters are the day, the first seven the month.
+pub type LocalTime = Arc<dyn Fn(SystemTime) -> String + Send + Sync>;
+
+/// The time of Greenwich, as [`LocalTime`] tells it.
+#[must_use]
+pub fn utc(time: SystemTime) -> String {
+    rfc3339(time)[..19].replace('T', " ")
+}
+
+/// The lines at the start of `text` that fit into `most` bytes; of a first line that is longer, what fits.
+#[must_use]
+pub fn first_lines(text: &str, most: usize) -> &str {
+    let start = clip(text, most);
+    if start.len() == text.len() {
+        return text;
+    }
+    start.rfind('\n').map_or(start, |end| &start[..=end])
+}
+
 /// Whole milliseconds of `time`.
 #[must_use]
 pub fn millis(time: Duration) -> u64 {
@@ -110,6 +130,13 @@ mod tests {
         assert_eq!(clip("añb", 2), "a");
         assert_eq!(clip("añb", 3), "añ");
         assert_eq!(clip("ab", 9), "ab");
+    }
+
+    #[test]
+    fn what_is_cut_is_cut_at_the_end_of_a_line() {
+        assert_eq!(first_lines("one\ntwo\n", 8), "one\ntwo\n");
+        assert_eq!(first_lines("one\ntwo\n", 7), "one\n");
+        assert_eq!(first_lines("añb", 2), "a");
     }
 
     #[test]
@@ -140,5 +167,6 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00.007Z");
         assert_eq!(at(1_795_301_075), "2026-11-21T22:44:35.007Z");
         assert_eq!(at(4_107_542_399), "2100-02-28T23:59:59.007Z");
+        assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(1_795_301_075)), "2026-11-21 22:44:35");
     }
 }

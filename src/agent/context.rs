@@ -1,21 +1,29 @@
 //! What the model is told before the conversation: the system prompt, made anew each turn from files and parts.
 //!
-//! What changes least comes first, so that prompt caches hit.
+//! What changes least comes first, so that prompt caches hit. What the model itself has written is bounded and fenced: it
+//! is data, and it comes last. The notes of the last two days do not belong to the prompt: they go with what the user says.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use crate::beneath;
 use crate::bus::Origin;
+use crate::hands::notes::SHOWN_OF_MEMORY;
 use crate::skills::{Skill, Skills};
 use crate::template;
-use crate::text::fence;
+use crate::text::{self, LocalTime, fence, first_lines};
 use crate::tool::Registry;
 use crate::tool::skill::ReadSkill;
+
+/// Bytes of USER.md that go into the prompt.
+const SHOWN_OF_USER: usize = 4 << 10;
+/// Bytes of a day's notes that go with what the user says, the last ones.
+const SHOWN_OF_A_DAY: usize = 2 << 10;
 
 type Part = Box<dyn Fn() -> String + Send + Sync>;
 
 /// What the system prompt is made from.
-#[derive(Default)]
 pub struct Prompt {
     /// What bantam obeys; the defaults that are compiled in stand for what is absent.
     agent_dir: Option<PathBuf>,
@@ -24,7 +32,22 @@ pub struct Prompt {
     /// Its tools reach beyond the workspace.
     unrestricted: bool,
     skills: Option<Skills>,
+    /// By which notes belong to a day.
+    local_time: LocalTime,
     parts: Vec<(String, Part)>,
+}
+
+impl Default for Prompt {
+    fn default() -> Self {
+        Self {
+            agent_dir: None,
+            workspace: None,
+            unrestricted: false,
+            skills: None,
+            local_time: Arc::new(text::utc),
+            parts: Vec::new(),
+        }
+    }
 }
 
 /// A prompt, and what was wrong with the files that it was made from.
@@ -38,8 +61,8 @@ pub struct Built {
 impl Prompt {
     /// The prompt of a home: its agent files, and its workspace's.
     #[must_use]
-    pub fn from_files(agent_dir: PathBuf, workspace: PathBuf) -> Self {
-        Self { agent_dir: Some(agent_dir), workspace: Some(workspace), ..Self::default() }
+    pub fn from_files(agent_dir: PathBuf, workspace: PathBuf, local_time: LocalTime) -> Self {
+        Self { agent_dir: Some(agent_dir), workspace: Some(workspace), local_time, ..Self::default() }
     }
 
     /// Says whether tools reach beyond the workspace.
@@ -102,15 +125,59 @@ impl Prompt {
         }
         built.mark = built.text.len();
         if let Some(workspace) = &self.workspace {
-            for (title, name) in [("USER PREFERENCES", "USER.md"), ("MEMORY", "memory/MEMORY.md")] {
+            for (title, name, most, rest) in [
+                ("USER PREFERENCES", "USER.md", SHOWN_OF_USER, "read_file shows them"),
+                ("MEMORY", "memory/MEMORY.md", SHOWN_OF_MEMORY, "the memory tool shows them"),
+            ] {
                 match beneath::read_trusted(workspace, name) {
-                    Ok(Some(text)) => built.section(title, &fenced(&text)),
+                    Ok(Some(text)) => built.section(title, &bounded(&text, most, rest)),
                     Ok(None) => {}
                     Err(e) => built.notices.push(format!("{}/{name} was left out: {e}", workspace.display())),
                 }
             }
         }
         built
+    }
+
+    /// What goes with the newest message of the user and with no older one: the end of today's and yesterday's notes. And
+    /// what was wrong with them.
+    #[must_use]
+    pub fn notes(&self, now: SystemTime) -> (String, Vec<String>) {
+        let (mut notes, mut notices) = (String::new(), Vec::new());
+        let Some(workspace) = &self.workspace else { return (notes, notices) };
+        let day = |time| text::clip(&(self.local_time)(time), 10).to_owned();
+        let today = day(now);
+        // Days have up to 25 hours.
+        let days = (23..=25).map(|hours| day(now - Duration::from_secs(hours * 3600)));
+        let yesterday = days.filter(|day| *day < today).max();
+        for day in yesterday.into_iter().chain([today]) {
+            let name = format!("memory/{day}.md");
+            match beneath::read_trusted_end(workspace, &name, SHOWN_OF_A_DAY) {
+                Ok(Some((text, whole))) => {
+                    // A line of which the beginning is missing says something else.
+                    let cut = if whole { 0 } else { text.find('\n').map_or(0, |end| end + 1) };
+                    let fenced = fenced(&text[cut..]);
+                    if !fenced.is_empty() {
+                        let title = if whole { "NOTES" } else { "END OF THE NOTES" };
+                        notes.push_str(&format!("[{title} OF {day}]\n{fenced}\n"));
+                    }
+                }
+                Ok(None) => {}
+                Err(e) => notices.push(format!("{}/{name} was left out: {e}", workspace.display())),
+            }
+        }
+        (notes.trim_end().to_owned(), notices)
+    }
+}
+
+/// The beginning of a text, fenced, and below it how much is left out. `rest` says who shows it.
+fn bounded(text: &str, most: usize, rest: &str) -> String {
+    let text = text.trim();
+    let shown = first_lines(text, most);
+    let fenced = fenced(shown);
+    match text.len() - shown.len() {
+        0 => fenced,
+        left => format!("{fenced}\n[{left} more bytes are left out here: {rest}]"),
     }
 }
 
@@ -180,6 +247,37 @@ mod tests {
         assert_eq!(fenced("a"), "```\na\n```");
         assert_eq!(fenced("a ```` b"), "`````\na ```` b\n`````");
         assert_eq!(fenced(" \n"), "");
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_at_a_line_and_the_rest_is_counted() {
+        let text = "äpfel\n".repeat(100);
+        let shown = bounded(&text, 20, "ask");
+        assert_eq!(shown, format!("```\näpfel\näpfel\n```\n[{} more bytes are left out here: ask]", 700 - 14 - 1));
+        assert_eq!(bounded("short\n", 20, "ask"), "```\nshort\n```");
+    }
+
+    #[test]
+    fn the_end_of_two_days_of_notes_goes_with_what_is_said() {
+        let workspace = std::env::temp_dir().join(format!("bantam-notes-{}", std::process::id()));
+        let day = |day: &str, text: &str| {
+            fs_err::create_dir_all(workspace.join("memory")).unwrap();
+            fs_err::write(workspace.join(format!("memory/{day}.md")), text).unwrap();
+        };
+        day("2026-02-27", "too old");
+        day("2026-02-28", &"- fed the cat\n".repeat(1000));
+        day("2026-03-01", "- sowed ``` peas\n");
+        let prompt = Prompt { workspace: Some(workspace.clone()), ..Prompt::default() };
+        let at = |secs: u64| prompt.notes(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
+        // 2026-03-01 00:30 and two days later.
+        let (notes, notices) = at(1_772_325_000);
+        let none = at(1_772_325_000 + 2 * 86_400);
+        fs_err::remove_dir_all(workspace).unwrap();
+        assert!(notices.is_empty() && none == (String::new(), Vec::new()), "{notices:?} {none:?}");
+        let (yesterday, today) = notes.split_once("\n[NOTES OF 2026-03-01]\n").unwrap();
+        assert_eq!(today, "````\n- sowed ``` peas\n````");
+        assert!(yesterday.starts_with("[END OF THE NOTES OF 2026-02-28]\n```\n- fed the cat\n"), "{yesterday}");
+        assert!(yesterday.len() < SHOWN_OF_A_DAY + 60 && !notes.contains("too old"), "{yesterday}");
     }
 
     #[test]

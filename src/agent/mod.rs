@@ -98,9 +98,9 @@ impl Request {
     }
 
     /// What the user says in this turn.
-    fn message(&self, prompt: &Prompt, now: SystemTime) -> Message {
-        let content = prompt.spelled_out(&self.input);
-        Message::User(User { content, images: self.images.clone(), time: rfc3339(now) })
+    fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
+        let (content, images) = (prompt.spelled_out(&self.input), self.images.clone());
+        User { content, images, time: rfc3339(now), notes: String::new() }
     }
 }
 
@@ -132,7 +132,8 @@ impl Agent {
     /// The conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
         let mut messages = self.store.peek(&request.session)?;
-        messages.push(request.message(&self.prompt, SystemTime::now()));
+        let now = SystemTime::now();
+        messages.push(Message::User(User { notes: self.prompt.notes(now).0, ..request.message(&self.prompt, now) }));
         if let Some(filter) = &self.filter {
             messages = filter(messages);
         }

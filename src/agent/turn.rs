@@ -11,7 +11,7 @@ use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, Stop, ToolCall, Usage};
+use crate::message::{Message, Reply, Stop, ToolCall, Usage, User};
 use crate::provider::lineup::Note;
 use crate::provider::{self, ProviderError, System};
 use crate::session::{Entry, Session, TurnEnd};
@@ -126,8 +126,12 @@ impl Agent {
         let first = session.next();
         let now = SystemTime::now();
         let user = request.message(&self.prompt, now);
-        self.store.append(&mut session, &[Entry::Message(&user)], Durability::Now, now)?;
-        session.messages.push(user);
+        self.store.append(&mut session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
+        let (notes, notices) = self.prompt.notes(now);
+        session.messages.push(Message::User(User { notes, ..user }));
+        for notice in notices {
+            events(Event::Notice(notice));
+        }
         if let Some(filter) = &self.filter {
             session.messages = filter(std::mem::take(&mut session.messages));
         }

@@ -51,6 +51,19 @@ pub fn write_file(target: Target, content: &str, hung_up: &dyn Fn() -> bool) -> 
 /// # Errors
 /// As [`write_file`].
 pub fn append_file(target: Target, content: &str, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
+    append(target, content, None, hung_up)
+}
+
+/// Adds lines of their own to the end of a file that may not become longer than so many bytes, or makes it.
+///
+/// # Errors
+/// As [`write_file`].
+pub fn append_lines(target: Target, lines: &str, most: u64, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
+    append(target, lines, Some(most), hung_up)
+}
+
+/// `most` is there for lines of their own.
+fn append(target: Target, content: &str, most: Option<u64>, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     let spot = Spot::lock(target, hung_up)?;
     let name = target.asked.display();
     let Some(old) = spot.open(OFlags::RDWR | OFlags::APPEND)? else {
@@ -61,19 +74,47 @@ pub fn append_file(target: Target, content: &str, hung_up: &dyn Fn() -> bool) ->
     let mut start = [0; 3];
     let known = old.file.file().read_at(&mut start, 0)?;
     let (encoding, mark) = Encoding::of(&start[..known]);
-    let mut file = &old.file;
-    if let Err(e) = file.write_all(&encoding.encode(content)) {
-        // What got in before the disk was full goes out again.
-        file.set_len(len).doing(format_args!("taking back a part of what was written to {name}"))?;
-        return Err(Error::from(e));
-    }
     let mut end = [0; 2];
     let unit = encoding.unit();
     let joined = len > mark as u64
         && old.file.file().read_exact_at(&mut end[..unit], len.saturating_sub(unit as u64)).is_ok()
         && end[..unit] != encoding.encode("\n");
+    let mut bytes = encoding.encode(content);
+    if let Some(most) = most {
+        if joined {
+            bytes = [encoding.encode("\n"), bytes].concat();
+        }
+        if len.saturating_add(bytes.len() as u64) > most {
+            return Err(Error::failed(format!(
+                "{name} would become too long: it has {} of {}, and this is {} more",
+                size(len),
+                size(most),
+                size(bytes.len() as u64)
+            )));
+        }
+    }
+    let mut file = &old.file;
+    if let Err(e) = file.write_all(&bytes) {
+        // What got in before the disk was full goes out again.
+        file.set_len(len).doing(format_args!("taking back a part of what was written to {name}"))?;
+        return Err(Error::from(e));
+    }
+    let joined = joined && most.is_none();
     let note = if joined { "; its last line had no line end, so the text goes on in that line" } else { "" };
     Ok(text(format!("added {} to {name}{note}", size(content.len() as u64))))
+}
+
+/// Removes a file.
+///
+/// # Errors
+/// As [`write_file`]; also when there is none.
+pub fn remove_file(target: Target, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
+    let spot = Spot::lock(target, hung_up)?;
+    if spot.open(OFlags::RDONLY)?.is_none() {
+        return Err(beneath::explain(Errno::NOENT, target.asked));
+    }
+    unlinkat(&spot.dir, &spot.name, AtFlags::empty()).map_err(|e| beneath::explain(e, target.asked))?;
+    Ok(text(format!("deleted {}", target.asked.display())))
 }
 
 /// Changes a part of a file.

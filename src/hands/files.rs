@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::wire::{FileJob, Header, Reply, Setup};
-use super::{edit, grep, look, replace};
+use super::{edit, grep, look, notes, replace};
 use crate::beneath::{self, Dir};
 use crate::error::{Error, Result};
 
@@ -119,6 +119,7 @@ pub fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) -> Resu
             let change = replace::Change { old: old_text, new: new_text, all: replace_all.unwrap_or(false) };
             edit::edit_file(trees.find(path, Access::Write)?, &change, hung_up)
         }
+        FileJob::Memory { ask, now } => notes::perform(trees.workspace(), ask, now, hung_up),
     }
 }
 

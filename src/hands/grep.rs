@@ -211,7 +211,7 @@ impl Found<'_> {
 }
 
 /// A line for people: all of it, or the part around the match.
-fn around(line: &str, found: Range<usize>) -> String {
+pub fn around(line: &str, found: Range<usize>) -> String {
     let before = line[..found.start].chars().count();
     let skipped = if line.chars().count() > MOST_SHOWN { before.saturating_sub(BEFORE) } else { 0 };
     let mut out = String::new();

@@ -13,6 +13,7 @@ mod inside;
 mod jail;
 mod link;
 mod look;
+pub mod notes;
 pub mod proxy;
 mod reap;
 mod replace;

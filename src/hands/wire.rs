@@ -116,6 +116,33 @@ pub enum FileJob {
         new_text: String,
         replace_all: Option<bool>,
     },
+    Memory {
+        ask: Remember,
+        /// Local time, as [`crate::text::LocalTime`] tells it: the job has neither the user's zone nor a need for the clock.
+        now: String,
+    },
+}
+
+/// What is asked of the notes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Remember {
+    pub action: Action,
+    /// Which note.
+    pub key: Option<String>,
+    pub content: Option<String>,
+    pub query: Option<String>,
+}
+
+/// What is done with the notes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    #[default]
+    View,
+    Write,
+    Append,
+    Search,
+    Delete,
 }
 
 impl Job {

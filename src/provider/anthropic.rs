@@ -1,9 +1,9 @@
 //! Anthropic's Messages API, version 2023-06-01.
 //!
 //! It differs from the rest of the world in three ways that matter here: a message is a list of blocks, results of tools
-//! are blocks of the user's next message, and what may be cached is marked by hand. Two marks are set: where the part of
-//! the system prompt ends that does not change, and at the end of the conversation so far, which is the beginning of the
-//! next request.
+//! are blocks of the user's next message, and what may be cached is marked by hand. Up to three marks are set, of the four
+//! that are allowed: where the part of the system prompt ends that does not change, at the end of the conversation so far,
+//! which is the beginning of the next request, and before the notes that go with the newest message alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +151,13 @@ fn wire_user(user: &User) -> Vec<Value> {
         "" => text(&user.content),
         time => text(&format!("[{time}]\n{}", user.content)),
     };
-    std::iter::once(said).chain(user.images.iter().map(wire_image)).collect()
+    let mut blocks: Vec<Value> = std::iter::once(said).chain(user.images.iter().map(wire_image)).collect();
+    if !user.notes.is_empty() {
+        // They are gone from the next turn's request, which is the same up to here.
+        blocks.last_mut().map(mark);
+        blocks.push(text(&user.notes));
+    }
+    blocks
 }
 
 fn wire_reply(reply: &Reply) -> Vec<Value> {

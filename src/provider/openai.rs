@@ -111,11 +111,15 @@ fn wire_messages(system: &str, messages: &[Message]) -> Value {
                 system.push_str(text);
             }
             Message::User(user) => {
-                let content = if user.time.is_empty() {
+                let mut content = if user.time.is_empty() {
                     user.content.clone()
                 } else {
                     format!("[{}]\n{}", user.time, user.content)
                 };
+                if !user.notes.is_empty() {
+                    content.push_str("\n\n");
+                    content.push_str(&user.notes);
+                }
                 let images = user.images.iter().map(wire_image).collect();
                 match wire.last_mut() {
                     Some(last) if last["role"] == "user" => join(&mut last["content"], content, images),

@@ -2,6 +2,7 @@
 
 pub mod exec;
 pub mod files;
+pub mod memory;
 pub mod pages;
 mod schema;
 pub mod skill;
@@ -111,9 +112,14 @@ pub const NOT_FOR_SUBAGENTS: [&str; 5] = ["subagent", "run_skill", "spawn", "mes
 pub trait Tool: Send + Sync {
     fn spec(&self) -> &ToolSpec;
 
-    /// Whether its calls may be run side by side with others of that kind.
-    fn is_parallel(&self) -> bool {
-        self.spec().risk == Risk::Safe
+    /// What a call with these arguments may do: what the tool may, or less.
+    fn risk(&self, _args: &Value) -> Risk {
+        self.spec().risk
+    }
+
+    /// Whether such a call may be run side by side with others of that kind.
+    fn is_parallel(&self, args: &Value) -> bool {
+        self.risk(args) == Risk::Safe
     }
 
     /// One line for a person who watches: what this call is about to do. Secrets are struck from `args` before.
@@ -267,13 +273,13 @@ impl Ready<'_> {
     /// What the call may do to the world. One that cannot be run does nothing.
     #[must_use]
     pub fn risk(&self) -> Risk {
-        self.fitted.as_ref().map_or(Risk::Safe, |(tool, _)| tool.spec().risk)
+        self.fitted.as_ref().map_or(Risk::Safe, |(tool, fitted)| tool.risk(&fitted.args))
     }
 
     /// Whether the call may be run side by side with others of that kind.
     #[must_use]
     pub fn is_parallel(&self) -> bool {
-        self.fitted.as_ref().map_or(true, |(tool, _)| tool.is_parallel())
+        self.fitted.as_ref().map_or(true, |(tool, fitted)| tool.is_parallel(&fitted.args))
     }
 
     /// It names a tool, and its arguments fit.

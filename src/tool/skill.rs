@@ -102,7 +102,7 @@ impl Tool for RunSkill {
         &self.spec
     }
 
-    fn is_parallel(&self) -> bool {
+    fn is_parallel(&self, _: &Value) -> bool {
         true
     }
 

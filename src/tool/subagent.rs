@@ -47,7 +47,7 @@ impl Tool for Subagent {
         &self.spec
     }
 
-    fn is_parallel(&self) -> bool {
+    fn is_parallel(&self, _: &Value) -> bool {
         true
     }
 

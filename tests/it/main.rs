@@ -34,6 +34,7 @@ mod full;
 mod grep;
 mod help;
 mod keys;
+mod memory;
 mod onboard;
 mod provider;
 mod proxy;

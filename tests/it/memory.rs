@@ -1,0 +1,275 @@
+//! What outlasts a conversation: the notes, the tool that keeps them, and how they reach the model.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::desk::Desk;
+use crate::harness::{Home, merged};
+use crate::model::{Model, Reply, call};
+
+/// The day, as notes are named by it.
+fn today() -> String {
+    bantam::text::utc(SystemTime::now())[..10].to_owned()
+}
+
+fn memory(action: &str, more: &Value) -> (&'static str, Value) {
+    ("memory", merged(json!({ "action": action }), more))
+}
+
+#[test]
+fn a_note_is_written_added_to_listed_found_and_deleted() {
+    let desk = Desk::making([
+        memory("view", &json!({})),
+        memory("write", &json!({ "key": "garden", "content": "# Garden\nThe quince stands in the north" })),
+        memory("append", &json!({ "key": "garden.md", "content": "Watered on Monday" })),
+        memory("append", &json!({ "content": "Likes tea" })),
+        memory("write", &json!({ "key": "買い物", "content": "牛乳とパンを買う\n" })),
+        memory("view", &json!({ "key": "garden" })),
+        memory("view", &json!({})),
+        memory("search", &json!({ "query": "QUINCE north" })),
+        memory("search", &json!({ "content": "牛乳" })),
+        memory("delete", &json!({ "key": "garden" })),
+        memory("view", &json!({ "key": "garden" })),
+        memory("search", &json!({ "query": "quince" })),
+    ]);
+    let results = desk.results();
+    let told = |n: usize| results[n].0.as_str();
+    assert_eq!(told(0), "there are no notes yet\n");
+    assert_eq!(told(5), "# Garden\nThe quince stands in the north\nWatered on Monday\n");
+    for line in
+        ["garden  58 bytes  # Garden\n", "MEMORY  10 bytes  Likes tea\n", "買い物  25 bytes  牛乳とパンを買う\n"]
+    {
+        assert!(told(6).contains(line), "no {line:?} in {}", told(6));
+    }
+    assert_eq!(
+        told(7),
+        "garden:1- # Garden\ngarden:2: The quince stands in the north\ngarden:3- Watered on Monday\n\n"
+    );
+    assert_eq!(told(8), "買い物:1: 牛乳とパンを買う\n\n");
+    assert_eq!(told(9), "deleted memory/garden.md");
+    assert!(results[10].1 && told(10).contains("does not exist"), "{results:?}");
+    assert!(told(11).starts_with("no line of 2 notes"), "{results:?}");
+    assert!(results.iter().enumerate().all(|(n, (_, failed))| *failed == (n == 10)), "{results:?}");
+    assert_eq!(desk.bytes("memory/MEMORY.md"), b"Likes tea\n");
+    desk.has_no_leftovers();
+}
+
+#[test]
+fn what_is_added_to_a_day_gets_its_time() {
+    let before = today();
+    let desk = Desk::making([
+        memory("append", &json!({ "key": "today", "content": "sowed peas" })),
+        memory("append", &json!({ "key": "2020-01-31", "content": "was forgotten\n" })),
+    ]);
+    desk.succeeds();
+    let of = |day: &str| fs::read_to_string(desk.file(&format!("memory/{day}.md"))).unwrap();
+    // It may have become midnight meanwhile.
+    let day = if desk.file(&format!("memory/{before}.md")).exists() { before } else { today() };
+    let added = of(&day);
+    let time = added
+        .strip_prefix("- ")
+        .and_then(|rest| rest.strip_suffix(" sowed peas\n"))
+        .unwrap_or_else(|| panic!("{added}"));
+    assert!(time.len() == 5 && time.as_bytes()[2] == b':', "{added}");
+    let late = of("2020-01-31");
+    assert!(late.starts_with("- 20") && late.ends_with(" was forgotten\n") && late.len() == 33, "{late}");
+}
+
+#[test]
+fn a_key_leads_nowhere_else_and_what_is_no_note_is_refused() {
+    let long = "x".repeat(200);
+    let keys = ["../config", "../../config.json", "/etc/passwd", "a/b", ".hidden", "..", "a\0b", long.as_str()];
+    let actions = ["view", "write", "append", "delete"];
+    let calls = keys
+        .iter()
+        .flat_map(|key| actions.iter().map(move |action| memory(action, &json!({ "key": key, "content": "hacked" }))));
+    let desk = Desk::making(calls);
+    desk.is_refused_saying("is no key of a note");
+    assert!(!desk.file("memory").exists() || fs::read_dir(desk.file("memory")).unwrap().count() == 1);
+}
+
+#[test]
+fn links_pipes_and_directories_are_no_notes() {
+    let keys = ["link", "out", "pipe", "dir"];
+    let actions = ["view", "write", "append", "delete"];
+    let calls = keys
+        .iter()
+        .flat_map(|key| actions.iter().map(move |action| memory(action, &json!({ "key": key, "content": "hacked" }))));
+    let desk = Desk::making(calls);
+    let at = |key: &str| desk.file(&format!("memory/{key}.md"));
+    desk.home.dir("workspace/memory/dir.md");
+    symlink("../notes.txt", at("link")).unwrap();
+    symlink("../../config.json", at("out")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    desk.is_refused();
+    assert_eq!(desk.bytes("notes.txt"), b"first\nsecond\nthird\nfourth\n");
+    assert!(keys.iter().all(|key| at(key).symlink_metadata().is_ok()));
+
+    // They are not listed, and a search does not wait for them.
+    let desk = Desk::making([memory("view", &json!({})), memory("search", &json!({ "query": "api_key second" }))]);
+    let at = |key: &str| desk.file(&format!("memory/{key}.md"));
+    desk.home.write("workspace/memory/real.md", "nothing of it");
+    symlink("../notes.txt", at("link")).unwrap();
+    symlink("../../config.json", at("out")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let told = desk.succeeds();
+    assert_eq!(told[0], "real  13 bytes  nothing of it\n");
+    assert!(told[1].starts_with("no line of 1 notes"), "{told:?}");
+
+    // The directory itself may not lead out either.
+    let desk = Desk::making(actions.map(|action| memory(action, &json!({ "key": "config", "content": "hacked" }))));
+    symlink("..", desk.home.path("workspace/memory")).unwrap();
+    desk.home.write("config.md", "api_key");
+    desk.is_refused();
+    assert_eq!(fs::read(desk.home.path("config.md")).unwrap(), b"api_key");
+}
+
+#[test]
+fn a_note_has_an_end() {
+    let much = "word and word\n".repeat(4500);
+    let desk = Desk::making([
+        memory("write", &json!({ "key": "a", "content": much })),
+        memory("append", &json!({ "key": "a", "content": "x".repeat(5000) })),
+        memory("write", &json!({ "key": "a", "content": "x".repeat(70_000) })),
+        memory("append", &json!({ "key": "b", "content": "x".repeat(70_000) })),
+    ]);
+    let results = desk.results();
+    assert!(!results[0].1, "{results:?}");
+    for (result, failed) in &results[1..] {
+        assert!(failed & result.contains("64 KB"), "{result}");
+    }
+    assert_eq!(desk.bytes("memory/a.md"), much.as_bytes());
+    assert!(!desk.file("memory/b.md").exists());
+
+    // Larger than a note can be, made by other means: all of it is there for other tools.
+    let desk =
+        Desk::making([memory("view", &json!({ "key": "huge" })), memory("search", &json!({ "query": "needle" }))]);
+    let huge = fs::File::create(desk.home.write("workspace/memory/huge.md", "needle")).unwrap();
+    huge.set_len(1 << 40).unwrap();
+    desk.home.write("workspace/memory/small.md", "needle");
+    let told = desk.succeeds();
+    assert!(told[1].contains("small:1: needle"), "{told:?}");
+}
+
+/// A reply of Anthropic's that says this, or makes this call.
+fn anthropic(said: &str, call: Option<Value>) -> Reply {
+    let mut content = vec![json!({ "type": "text", "text": said })];
+    content.extend(call.map(|input| json!({ "type": "tool_use", "id": "toolu_1", "name": "memory", "input": input })));
+    let reason = if content.len() > 1 { "tool_use" } else { "end_turn" };
+    Reply::json(200, &json!({ "type": "message", "content": content, "stop_reason": reason, "usage": {} }))
+}
+
+#[test]
+fn a_write_to_memory_changes_only_what_comes_after_the_mark() {
+    let write = json!({ "action": "write", "content": "Likes quinces" });
+    let model = Model::scripted([anthropic("So.", Some(write)), anthropic("Done.", None), anthropic("Well.", None)]);
+    let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] })));
+    home.agent(["--no-stream", "-m", "remember"]).exits(0);
+    home.agent(["--no-stream", "-m", "and now?"]).exits(0);
+    let system = |n: usize| model.request(n).body["system"].as_array().unwrap().clone();
+    let (first, last) = (system(0), system(2));
+    assert!(first[0]["cache_control"].is_object() && first[1]["cache_control"].is_null(), "{first:?}");
+    assert_eq!(first[0].to_string(), system(1)[0].to_string());
+    assert_eq!(first[0].to_string(), last[0].to_string());
+    assert!(!first[1].to_string().contains("quinces") && last[1].to_string().contains("Likes quinces"), "{last:?}");
+}
+
+#[test]
+fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
+    let model = Model::scripted([anthropic("One.", None), anthropic("Two.", None)]);
+    let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] })));
+    let note = |text: &str| {
+        for hours in [0, 1] {
+            let day = bantam::text::utc(SystemTime::now() + std::time::Duration::from_secs(hours * 3600));
+            home.write(&format!("workspace/memory/{}.md", &day[..10]), text);
+        }
+    };
+    note("- sowed peas\n");
+    home.agent(["--no-stream", "-m", "first"]).exits(0);
+    note("- sowed peas\n- sowed beans\n");
+    home.agent(["--no-stream", "-m", "second"]).exits(0);
+    let said =
+        |n: usize, message: usize| model.request(n).body["messages"][message]["content"].as_array().unwrap().clone();
+    let (first, again, second) = (said(0, 0), said(1, 0), said(1, 2));
+    // What was said, which may be cached, and then the notes.
+    assert!(first[0]["cache_control"].is_object(), "{first:?}");
+    assert!(first[1]["text"].as_str().unwrap().contains("```\n- sowed peas\n```"), "{first:?}");
+    assert_eq!((first.len(), again.len()), (2, 1));
+    assert_eq!(first[0]["text"], again[0]["text"]);
+    assert!(again[0]["text"].as_str().unwrap().ends_with("]\nfirst"), "{again:?}");
+    assert!(second[0]["text"].as_str().unwrap().ends_with("]\nsecond"), "{second:?}");
+    assert!(second[1]["text"].as_str().unwrap().contains("sowed beans"), "{second:?}");
+    let marks = model.request(1).body.to_string().matches("cache_control").count();
+    assert!(marks <= 4, "{marks} marks, and four are allowed");
+    let stored = home.session("cli_default");
+    assert_eq!(stored.texts("user"), ["first", "second"]);
+}
+
+#[test]
+fn in_the_other_dialect_notes_stand_below_what_was_said() {
+    let model = Model::scripted([Reply::call("think", &json!({ "thought": "so" })), Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    let day = today();
+    home.write(&format!("workspace/memory/{day}.md"), "- sowed peas\n");
+    home.agent(["-m", "hi"]).exits(0);
+    if today() == day {
+        // The same at every step of the turn.
+        for n in 0..2 {
+            let said = model.request(n).last("user");
+            assert!(said.ends_with(&format!("]\nhi\n\n[NOTES OF {day}]\n```\n- sowed peas\n```")), "{said}");
+        }
+    }
+    let shown = home.agent(["--dry-run", "-m", "again"]);
+    assert!(shown.exits(0).stdout.contains("- sowed peas"), "{}", shown.stdout);
+}
+
+#[test]
+fn long_memory_is_cut_and_the_rest_is_named() {
+    let model = Model::scripted([Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    let line = "- a fact that is worth a line of its own\n";
+    home.write("workspace/memory/MEMORY.md", line.repeat(1000));
+    home.write("workspace/USER.md", format!("{}- the last wish\n", line.repeat(200)));
+    home.agent(["-m", "hi"]).exits(0);
+    let system = model.request(0).last("system");
+    assert!(system.len() < 17_000, "{} bytes", system.len());
+    let left = line.len() * (1000 - (8 << 10) / line.len()) - 1;
+    let memory = format!("line of its own\n```\n[{left} more bytes are left out here: the memory tool shows them]");
+    for end in [memory.as_str(), "left out here: read_file shows them]"] {
+        assert!(system.contains(end), "no {end:?} in {system}");
+    }
+    assert!(!system.contains("the last wish"));
+}
+
+#[test]
+fn broken_notes_are_told_and_stop_nothing() {
+    let model = Model::scripted([Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    home.dir("workspace/memory");
+    for hours in [0, 1] {
+        let day = bantam::text::utc(SystemTime::now() + std::time::Duration::from_secs(hours * 3600))[..10].to_owned();
+        fs::remove_file(home.path(&format!("workspace/memory/{day}.md"))).ok();
+        symlink("../../config.json", home.path(&format!("workspace/memory/{day}.md"))).unwrap();
+    }
+    let run = home.agent(["-v", "-m", "hi"]);
+    run.exits(0).prints("Done.\n").says(".md was left out: ");
+    assert!(SystemTime::now() > UNIX_EPOCH && !model.request(0).body.to_string().contains("api_key"));
+}
+
+#[test]
+fn looking_into_memory_is_told_in_one_line() {
+    let model = Model::scripted([
+        Reply::calls([
+            call("a", "memory", &json!({ "action": "search", "query": "peas\nbeans" })),
+            call("b", "memory", &json!({ "action": "append", "content": "Likes tea" })),
+            call("c", "memory", &json!({ "action": "View", "key": "garden" })),
+        ]),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&model.config());
+    let run = home.agent(["-v", "-m", "go"]);
+    run.exits(0).says("memory search peas beans\n").says("memory append MEMORY\n").says("memory view garden\n");
+}
