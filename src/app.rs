@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::agent::context::Prompt;
-use crate::agent::{Agent, Limits};
+use crate::agent::{Agent, History, Limits};
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::guard::Guard;
@@ -79,7 +79,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
     let redactor = Redactor::new(config.secrets(env));
-    let lineup = lineup(parts, &redactor, &mut notices)?;
+    let (lineup, window) = lineup(parts, &redactor, &mut notices)?;
     let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
     let mut builder = Agent::builder()
@@ -92,6 +92,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         .tools(tools(&hands, home, config, env))
         .redactor(redactor)
         .stream(parts.stream)
+        .history(history(config, window))
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,
             timeout: Duration::from_secs(defaults.timeout),
@@ -109,6 +110,19 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         Keep::InMemory(memory) => builder.store(memory.clone()),
     };
     Ok(Ready { agent: builder.build()?, notices })
+}
+
+/// How much of a conversation goes to a model with this window.
+fn history(config: &Config, window: u64) -> History {
+    let session = &config.session;
+    let ttl = Some(session.ttl_hours * 3600.0).filter(|seconds| *seconds > 0.0);
+    let limit = match session.history_limit {
+        // Who cannot sum up what was said looks at the last message alone.
+        0 if window == 0 => 100,
+        limit => limit,
+    };
+    let ttl = ttl.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    History { window, compact_at: session.compact_at, limit, ttl }
 }
 
 /// The hands that every tool call goes through.

@@ -1,11 +1,13 @@
-//! The one writer of files: whole new files, journals of checked lines (`journal`), files in trees that others write, too
-//! (`below`), and locks.
+//! The one writer of files: whole new files, journals of checked lines (`journal`) that are begun anew from time to time
+//! (`segments`), files in trees that others write, too (`below`), and locks.
 
 mod below;
 mod journal;
+pub mod segments;
 
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use fs_err::{File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 
 pub use below::{Copied, Runs, copy_new, settle};
-pub use journal::{Durability, Fields, Journal, Line, Looked, read_journal};
+pub use journal::{Durability, Fields, Journal, Line, Looked, find_lines, read_file, read_journal};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -81,9 +83,10 @@ fn sync_dir(dir: &Path) -> Result<()> {
 
 /// A lock between processes, held until dropped, and given up by the kernel when the process dies.
 ///
-/// The file is never removed: a lock on a file that somebody else has unlinked would guard nothing.
+/// A lock on a file that somebody has removed meanwhile would guard nothing: whoever gets one looks whether the file is
+/// still the one at that path, and else begins again. So whoever holds it may remove the file.
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -95,13 +98,18 @@ impl Lock {
         if let Some(parent) = path.parent() {
             make_dir(parent)?;
         }
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        let mut lock = Self { file: open()? };
         let until = Instant::now() + wait;
         // flock has no timeout, and a signal to end it would need a handler: so ask again, at growing intervals.
         let mut pause = Duration::from_millis(5);
         loop {
-            match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { _file: file }),
+            match flock(lock.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if lock.is_at(path)? => return Ok(lock),
+                Ok(()) => {
+                    lock.file = open()?;
+                    continue;
+                }
                 Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(Error::from(e).doing(format_args!("locking {}", path.display()))),
             }
@@ -113,6 +121,12 @@ impl Lock {
             }
             pause = (pause * 2).min(Duration::from_millis(200));
         }
+    }
+
+    fn is_at(&self, path: &Path) -> Result<bool> {
+        let held = self.file.metadata()?;
+        let there = fs_err::metadata(path);
+        Ok(there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())))
     }
 }
 
@@ -129,6 +143,32 @@ mod tests {
         assert_eq!(refused.kind, Kind::Busy);
         drop(held);
         assert!(Lock::acquire(&path, Duration::ZERO, &cancel).is_ok());
+        remove(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_removed_while_it_was_waited_for_is_not_taken_for_one() {
+        let path = std::env::temp_dir().join(format!("bantam-disk-{}-gone.lock", std::process::id()));
+        let cancel = Cancel::new(None);
+        let first = Lock::acquire(&path, Duration::ZERO, &cancel).unwrap();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| Lock::acquire(&path, Duration::from_secs(20), &cancel).unwrap());
+            // It has the same file open, and waits.
+            let waits = || {
+                fs_err::read_dir("/proc/self/fd")
+                    .unwrap()
+                    .flatten()
+                    .filter(|fd| fs_err::read_link(fd.path()).is_ok_and(|target| target == path))
+            };
+            while waits().count() < 2 {
+                std::thread::yield_now();
+            }
+            remove(&path).unwrap();
+            drop(first);
+            let second = second.join().unwrap();
+            assert!(second.is_at(&path).unwrap());
+            assert_eq!(Lock::acquire(&path, Duration::ZERO, &cancel).err().unwrap().kind, Kind::Busy);
+        });
         remove(&path).unwrap();
     }
 }

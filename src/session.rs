@@ -1,13 +1,16 @@
 //! Conversations on disk: one journal each, locked for the length of a turn.
 //!
-//! A session file is a [`disk::Journal`]. Line 0 is `{"v":1,"session","created"}`; the others are messages with a time,
-//! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on are not history.
+//! A session file is a [`disk::Journal`] in segments (see [`disk::segments`]). Line 0 is `{"v":1,"session","created"}`, in a
+//! later segment with a `summary` of what was said before, the `state`, and the `base` that makes line numbers go on. The
+//! others are messages with a time, `{"state":{k:v}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
+//! `{"undo":N}`: the lines from N on are not history.
 
+mod memory;
 pub mod shelf;
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -18,6 +21,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Message, ToolResult, User};
 use crate::paths::Home;
 use crate::text::rfc3339;
+pub use memory::Memory;
 
 /// The version of the format that this program writes. A file of a higher one is refused: guessing would damage it.
 const VERSION: u64 = 1;
@@ -56,18 +60,33 @@ impl TurnEnd {
 pub enum Entry<'a> {
     Message(&'a Message),
     TurnEnd(TurnEnd),
+    /// Something about the conversation that is no message: its name and its value. The last one of a name counts.
+    State(&'a str, &'a str),
     /// The lines from this one on are not history.
     Undo(u64),
 }
 
-/// A conversation, locked and loaded.
+/// What is known about a conversation beside its messages; see [`Entry::State`].
+pub type State = BTreeMap<String, String>;
+
+/// The name of a state: the model that answers in this conversation, as `--model` takes it.
+pub const MODEL: &str = "model";
+
+/// A conversation, loaded, and locked unless it was only looked at.
+#[derive(Default)]
 pub struct Session {
     pub name: String,
     /// The history: every call in it has exactly one result.
     pub messages: Vec<Message>,
+    /// What came before the messages, as a model put it.
+    pub summary: Option<String>,
+    pub state: State,
+    /// When the last message came, as RFC 3339 in UTC; empty when there is none.
+    pub last: String,
     /// One sentence for each thing about the file that was not as it should be.
     pub damage: Vec<String>,
     next: u64,
+    base: u64,
     held: Option<Held>,
 }
 
@@ -77,10 +96,38 @@ struct Held {
 }
 
 impl Session {
-    /// The number of the next line: what [`Entry::Undo`] takes to undo what follows.
+    /// The number of the next line of the segment: what [`Entry::Undo`] takes to undo what follows.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.next
+    }
+
+    /// The number of the next line of the conversation: no other line of it, in any segment, has the same.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        self.base + self.next
+    }
+
+    /// What the lines of a file come to.
+    fn replay(&mut self, lines: Vec<disk::Line>, next: u64) {
+        self.next = next;
+        let header = lines.first().map_or(&Value::Null, |line| &line.fields);
+        self.base = base(header);
+        self.summary = header.get("summary").and_then(Value::as_str).map(str::to_owned);
+        self.state = state(&lines);
+        for line in standing(lines) {
+            let Some(message) = Message::from_json(&line.fields) else { continue };
+            if let Some(Value::String(time)) = line.fields.get("time") {
+                self.last.clone_from(time);
+            }
+            self.messages.push(message);
+        }
+    }
+
+    /// The session in its next segment.
+    fn begin_anew(&mut self, summary: Option<String>, kept: Vec<Message>, base: u64, next: u64) {
+        (self.summary, self.messages) = (summary, kept);
+        (self.base, self.next) = (base, next);
     }
 }
 
@@ -93,17 +140,30 @@ pub trait Store: Send + Sync {
     /// what the file system says.
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session>;
 
-    /// The history of the conversation `name` as it is now. Changes nothing and waits for nobody.
+    /// The conversation `name` as it is now, to look at. Changes nothing and waits for nobody.
     ///
     /// # Errors
     /// [`Kind::Config`] when a newer program wrote it, and what the file system says.
-    fn peek(&self, name: &str) -> Result<Vec<Message>>;
+    fn peek(&self, name: &str) -> Result<Session>;
 
     /// Appends to a loaded conversation; `now` is the time of what is appended. Does not touch `session.messages`.
     ///
     /// # Errors
     /// What the file system says; nothing is appended then.
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()>;
+
+    /// Goes on in a new segment, which begins with `summary` and `kept` at the time `now`; `session.messages` are `kept`
+    /// then, and the state stays. Returns where what was there before is kept, if it is.
+    ///
+    /// # Errors
+    /// What the file system says; then nothing has changed, or nothing can be appended any more.
+    fn renew(
+        &self,
+        session: &mut Session,
+        summary: Option<String>,
+        kept: Vec<Message>,
+        now: SystemTime,
+    ) -> Result<Option<PathBuf>>;
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -111,12 +171,22 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).load(name, cancel)
     }
 
-    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+    fn peek(&self, name: &str) -> Result<Session> {
         (**self).peek(name)
     }
 
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
         (**self).append(session, entries, durability, now)
+    }
+
+    fn renew(
+        &self,
+        session: &mut Session,
+        summary: Option<String>,
+        kept: Vec<Message>,
+        now: SystemTime,
+    ) -> Result<Option<PathBuf>> {
+        (**self).renew(session, summary, kept, now)
     }
 }
 
@@ -145,13 +215,8 @@ impl Store for Files {
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
         let lock = lock(&self.home, name, cancel).map_err(|e| self.hinted(e))?;
         let path = self.home.session(name);
-        let mut session = Session {
-            name: name.to_owned(),
-            messages: Vec::new(),
-            damage: Vec::new(),
-            next: 1,
-            held: Some(Held { journal: None, _lock: lock }),
-        };
+        let held = Some(Held { journal: None, _lock: lock });
+        let mut session = Session { name: name.to_owned(), next: 1, held, ..Session::default() };
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
             return Ok(session);
         };
@@ -159,8 +224,7 @@ impl Store for Files {
             return Err(e.hint("use the newer bantam that wrote it, or another --session"));
         }
         session.damage = opened.damage;
-        session.next = opened.journal.next();
-        session.messages = replay(opened.lines);
+        session.replay(opened.lines, opened.journal.next());
         if let Some(held) = &mut session.held {
             held.journal = Some(opened.journal);
         }
@@ -172,15 +236,16 @@ impl Store for Files {
         Ok(session)
     }
 
-    fn peek(&self, name: &str) -> Result<Vec<Message>> {
+    fn peek(&self, name: &str) -> Result<Session> {
         let path = self.home.session(name);
         let lines = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default().lines;
         if let Some(e) = too_new(&lines, &path) {
             return Err(e.hint("use the newer bantam that wrote it, or another --session"));
         }
-        let mut messages = replay(lines);
-        pair(&mut messages);
-        Ok(messages)
+        let mut session = Session { name: name.to_owned(), ..Session::default() };
+        session.replay(lines, 1);
+        pair(&mut session.messages);
+        Ok(session)
     }
 
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
@@ -199,8 +264,43 @@ impl Store for Files {
             held.journal = Some(journal);
         }
         session.next = held.journal.as_ref().map_or(session.next, Journal::next);
+        for entry in entries {
+            match entry {
+                Entry::State(name, value) => drop(session.state.insert((*name).to_owned(), (*value).to_owned())),
+                Entry::Message(_) => session.last.clone_from(&now),
+                Entry::TurnEnd(_) | Entry::Undo(_) => {}
+            }
+        }
         Ok(())
     }
+
+    fn renew(
+        &self,
+        session: &mut Session,
+        summary: Option<String>,
+        kept: Vec<Message>,
+        now: SystemTime,
+    ) -> Result<Option<PathBuf>> {
+        let (base, next) = (later_base(session, kept.len() + 1), kept.len() as u64 + 1);
+        let mut lines = vec![later_header(session, summary.as_deref(), base, &rfc3339(now))];
+        lines.extend(kept_lines(&kept, &rfc3339(now)));
+        if let Some(journal) = session.held.as_mut().and_then(|held| held.journal.as_mut()) {
+            let old = journal.renew(lines).map_err(|e| self.hinted(e))?;
+            session.begin_anew(summary, kept, base, next);
+            return Ok(Some(old));
+        }
+        // Nothing has been said yet, so there is nothing to put aside.
+        Ok(None)
+    }
+}
+
+/// The state of the conversation `name` alone, without reading the rest of it closely.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn stored_state(home: &Home, name: &str) -> Result<State> {
+    // A quotation mark inside of a text has a backslash before it, so no text has this in it.
+    Ok(state(&disk::find_lines(&home.session(name), "\"state\":{").doing("reading the session")?))
 }
 
 /// What is wrong with a session file, and whether a crash cut its end short, in sentences. Looks only: what there is to
@@ -235,6 +335,49 @@ fn header(name: &str, now: &str) -> Fields {
     json!({"v": VERSION, "session": name, "created": now}).as_object().cloned().unwrap_or_default()
 }
 
+/// Line 0 of the segment after the one that the session is in.
+fn later_header(session: &Session, summary: Option<&str>, base: u64, now: &str) -> Fields {
+    let mut header = header(&session.name, now);
+    header.insert("base".to_owned(), base.into());
+    if let Some(summary) = summary {
+        header.insert("summary".to_owned(), summary.into());
+    }
+    if !session.state.is_empty() {
+        header.insert("state".to_owned(), session.state.iter().map(|(k, v)| (k.clone(), Value::from(&**v))).collect());
+    }
+    header
+}
+
+/// Where the lines of the next segment count from. The lines that it begins with repeat what is in this one, so they take
+/// the last numbers here: a line that comes after them has a number that none had before.
+fn later_base(session: &Session, lines: usize) -> u64 {
+    session.place().saturating_sub(lines as u64)
+}
+
+/// The lines of messages that were said before. What the model said and what tools told is dated as the user's message
+/// before it.
+fn kept_lines<'a>(kept: &'a [Message], now: &str) -> impl Iterator<Item = Fields> + 'a {
+    let mut time = now.to_owned();
+    kept.iter().map(move |message| {
+        if let Message::User(User { time: said, .. }) = message {
+            if !said.is_empty() {
+                time.clone_from(said);
+            }
+        }
+        fields(&Entry::Message(message), &time)
+    })
+}
+
+fn base(header: &Value) -> u64 {
+    header.get("base").and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// What was said about the conversation, each name with its last value.
+fn state(lines: &[disk::Line]) -> State {
+    let said = lines.iter().filter_map(|line| line.fields.get("state")?.as_object()).flatten();
+    said.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
+}
+
 fn fields(entry: &Entry, now: &str) -> Fields {
     match entry {
         Entry::Message(message) => {
@@ -244,6 +387,7 @@ fn fields(entry: &Entry, now: &str) -> Fields {
             line
         }
         Entry::TurnEnd(end) => Fields::from_iter([("turn".to_owned(), Value::from(end.name()))]),
+        Entry::State(name, value) => Fields::from_iter([("state".to_owned(), json!({ *name: value }))]),
         Entry::Undo(from) => Fields::from_iter([("undo".to_owned(), Value::from(*from))]),
     }
 }
@@ -258,11 +402,6 @@ fn standing(lines: Vec<disk::Line>) -> Vec<disk::Line> {
         }
     }
     standing
-}
-
-/// The messages that a file's lines come to.
-fn replay(lines: Vec<disk::Line>) -> Vec<Message> {
-    standing(lines).iter().filter_map(|line| Message::from_json(&line.fields)).collect()
 }
 
 /// Makes every call have exactly one result, right after it: results that belong to no call go, calls without one get
@@ -298,43 +437,6 @@ fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
     }
     *messages = out;
     if matches!(messages.last(), Some(Message::ToolResult(_))) { added } else { Vec::new() }
-}
-
-/// Conversations that live as long as the program: for `--no-session` and for embedding.
-#[derive(Default)]
-pub struct Memory {
-    kept: Mutex<HashMap<String, Vec<Message>>>,
-}
-
-impl Store for Memory {
-    fn load(&self, name: &str, _: &Cancel) -> Result<Session> {
-        let mut messages = self.peek(name)?;
-        let next = messages.len() as u64;
-        pair(&mut messages);
-        Ok(Session { name: name.to_owned(), messages, damage: Vec::new(), next, held: None })
-    }
-
-    fn peek(&self, name: &str) -> Result<Vec<Message>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(kept.get(name).cloned().unwrap_or_default())
-    }
-
-    fn append(&self, session: &mut Session, entries: &[Entry], _: Durability, now: SystemTime) -> Result<()> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let messages = kept.entry(session.name.clone()).or_default();
-        for entry in entries {
-            match entry {
-                Entry::Message(Message::User(user)) => {
-                    messages.push(Message::User(User { time: rfc3339(now), ..user.clone() }));
-                }
-                Entry::Message(message) => messages.push((*message).clone()),
-                Entry::Undo(from) => messages.truncate(usize::try_from(*from).unwrap_or(usize::MAX)),
-                Entry::TurnEnd(_) => {}
-            }
-        }
-        session.next = messages.len() as u64;
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -387,13 +489,15 @@ mod tests {
     #[test]
     fn an_undone_turn_is_not_history() {
         let line = |seq, fields: Value| disk::Line { seq, fields };
-        let messages = replay(vec![
+        let mut session = Session::default();
+        let lines = vec![
             line(0, json!({"v": 1})),
             line(1, json!({"role": "user", "content": "kept"})),
             line(2, json!({"role": "user", "content": "refused"})),
             line(3, json!({"undo": 2})),
             line(4, json!({"role": "user", "content": "later"})),
-        ]);
-        assert_eq!(messages, [Message::user("kept"), Message::user("later")]);
+        ];
+        session.replay(lines, 5);
+        assert_eq!(session.messages, [Message::user("kept"), Message::user("later")]);
     }
 }

@@ -147,7 +147,7 @@ impl<'a> Calls<'a> {
     /// Stores a result, or its first page. `last_word` is there for the last one of a reply: with it all are on disk.
     fn keep(&self, mut result: ToolResult, last_word: Option<&str>, session: &mut Session) -> Result<()> {
         // By its line in the session: no later turn of the conversation has the same.
-        result.content = self.pages.fold(&format!("r{}", session.next()), result.content);
+        result.content = self.pages.fold(&format!("r{}", session.place()), result.content);
         if let Some(word) = last_word.filter(|word| !word.is_empty()) {
             result.content.push_str(&format!("\n[{word}]"));
         }

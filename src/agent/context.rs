@@ -55,6 +55,8 @@ pub struct Built {
     pub text: String,
     /// Where in the text what stays the same from turn to turn ends.
     pub mark: usize,
+    /// How much of it does not depend on the conversation.
+    len: usize,
     pub notices: Vec<String>,
 }
 
@@ -91,7 +93,7 @@ impl Prompt {
     /// The prompt of one turn. A file that is missing is left out, one that is broken is reported; neither stops it.
     #[must_use]
     pub fn build(&self, tools: &Registry, origin: &Origin) -> Built {
-        let mut built = Built { text: String::new(), mark: 0, notices: Vec::new() };
+        let mut built = Built { text: String::new(), mark: 0, len: 0, notices: Vec::new() };
         if let Some(dir) = &self.agent_dir {
             for (title, names) in [
                 ("IDENTITY", &["IDENTITY.md"][..]),
@@ -136,6 +138,7 @@ impl Prompt {
                 }
             }
         }
+        built.len = built.text.len();
         built
     }
 
@@ -216,6 +219,13 @@ fn fenced(text: &str) -> String {
 }
 
 impl Built {
+    /// Puts what was said before the messages into the prompt, as `summary` has it, in the place of what was there. It is
+    /// no message: some hosts want the user and the model to speak in turn.
+    pub fn recall(&mut self, summary: Option<&str>) {
+        self.text.truncate(self.len);
+        self.section("EARLIER IN THIS CONVERSATION", &fenced(summary.unwrap_or_default()));
+    }
+
     fn section(&mut self, title: &str, text: &str) {
         let text = text.trim();
         if text.is_empty() {

@@ -14,7 +14,9 @@
 
 mod breaker;
 mod calls;
+mod compact;
 pub mod context;
+mod history;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -59,14 +61,45 @@ impl Default for Limits {
     }
 }
 
+/// How much of a conversation goes to the model.
+#[derive(Clone, Copy, Debug)]
+pub struct History {
+    /// What the model can read at once, in tokens. 0: nobody knows; then a conversation is shortened only when a host says
+    /// that it is too long.
+    pub window: u64,
+    /// The share of the window at which a conversation is shortened.
+    pub compact_at: f64,
+    /// Messages, at most. 0: all that fit.
+    pub limit: usize,
+    /// A conversation that was idle for longer begins anew.
+    pub ttl: Option<Duration>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { window: 131_072, compact_at: 0.8, limit: 0, ttl: None }
+    }
+}
+
+impl History {
+    /// The tokens of a request from which on the conversation is shortened.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)] // windows are small
+    fn threshold(&self) -> u64 {
+        if self.window == 0 { u64::MAX } else { (self.window as f64 * self.compact_at) as u64 }
+    }
+}
+
 /// See the module's description.
 pub struct Agent {
     lineup: Arc<Lineup>,
     tools: Registry,
     offers: Vec<ToolOffer>,
+    /// In tokens.
+    offers_weight: u64,
     store: Arc<dyn Store>,
     prompt: Arc<Prompt>,
     limits: Limits,
+    history: History,
     stream: bool,
     filter: Option<Filter>,
     redactor: Redactor,
@@ -74,7 +107,7 @@ pub struct Agent {
     is_subagent: bool,
 }
 
-/// Changes what of the history is sent; what is stored stays as it is.
+/// Changes what of the history is sent, at each request; what is stored stays as it is.
 pub type Filter = Box<dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync>;
 
 /// One turn to run.
@@ -114,6 +147,7 @@ impl Agent {
             store: None,
             prompt: Prompt::default(),
             limits: Limits::default(),
+            history: History::default(),
             stream: true,
             redactor: Redactor::default(),
             filter: None,
@@ -131,13 +165,18 @@ impl Agent {
     /// # Errors
     /// The conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
-        let mut messages = self.store.peek(&request.session)?;
+        let session = self.store.peek(&request.session)?;
+        let mut messages = session.messages;
         let now = SystemTime::now();
         messages.push(Message::User(User { notes: self.prompt.notes(now).0, ..request.message(&self.prompt, now) }));
+        if self.history.limit > 0 {
+            messages.drain(..history::newest(&messages, self.history.limit));
+        }
         if let Some(filter) = &self.filter {
             messages = filter(messages);
         }
-        let built = self.prompt.build(&self.tools, &request.origin);
+        let mut built = self.prompt.build(&self.tools, &request.origin);
+        built.recall(session.summary.as_deref());
         let Some(first) = self.lineup.first() else { return Ok(String::new()) };
         let body = first.preview(&provider::Request {
             system: System::marked(&built.text, built.mark),
@@ -168,6 +207,7 @@ pub struct Builder {
     store: Option<Arc<dyn Store>>,
     prompt: Prompt,
     limits: Limits,
+    history: History,
     stream: bool,
     redactor: Redactor,
     filter: Option<Filter>,
@@ -235,6 +275,13 @@ impl Builder {
         self
     }
 
+    /// How much of a conversation is sent, and when it is shortened.
+    #[must_use]
+    pub fn history(mut self, history: History) -> Self {
+        self.history = history;
+        self
+    }
+
     /// Whether answers are asked for piece by piece.
     #[must_use]
     pub fn stream(mut self, stream: bool) -> Self {
@@ -267,13 +314,16 @@ impl Builder {
         if let Some(names) = &self.only {
             tools.choose(names)?;
         }
+        let offers = offers(&tools);
         Ok(Agent {
             lineup: Arc::new(self.lineup),
-            offers: offers(&tools),
+            offers_weight: history::weight_of_offers(&offers),
+            offers,
             tools,
             store: self.store.unwrap_or_else(|| Arc::new(Memory::default())),
             prompt: Arc::new(self.prompt),
             limits: self.limits,
+            history: self.history,
             stream: self.stream,
             filter: self.filter,
             redactor: self.redactor,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::turn::Events;
-use super::{Agent, Request, offers};
+use super::{Agent, Request, history, offers};
 use crate::bus::{Event, Origin, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -102,15 +102,18 @@ impl Agent {
     fn subagent(&self, helpers: &Helpers) -> Self {
         let tools = self.tools.without(&NOT_FOR_SUBAGENTS);
         let left = helpers.left.load(Ordering::Relaxed);
+        let offers = offers(&tools);
         let mut limits = self.limits;
         limits.budget_tokens = limits.budget_tokens.map(|budget| budget.min(left));
         Self {
             lineup: Arc::clone(&self.lineup),
-            offers: offers(&tools),
+            offers_weight: history::weight_of_offers(&offers),
+            offers,
             tools,
             store: Arc::new(Memory::default()),
             prompt: Arc::clone(&self.prompt),
             limits,
+            history: self.history,
             stream: self.stream,
             filter: None,
             redactor: self.redactor.clone(),

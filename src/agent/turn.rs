@@ -6,6 +6,7 @@ use std::time::{Instant, SystemTime};
 use serde_json::Value;
 
 use super::calls::Calls;
+use super::compact::Compaction;
 use super::{Agent, Limits, Request};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::Cancel;
@@ -123,8 +124,8 @@ impl Agent {
         for damage in std::mem::take(&mut session.damage) {
             events(Event::Notice(damage));
         }
-        let first = session.next();
         let now = SystemTime::now();
+        self.outlive(&mut session, now, events)?;
         let user = request.message(&self.prompt, now);
         self.store.append(&mut session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
         let (notes, notices) = self.prompt.notes(now);
@@ -132,15 +133,14 @@ impl Agent {
         for notice in notices {
             events(Event::Notice(notice));
         }
-        if let Some(filter) = &self.filter {
-            session.messages = filter(std::mem::take(&mut session.messages));
-        }
+        self.limit(&mut session, now, events);
         let ending = self.steps(request, cancel, events, &mut session, response)?;
         let turn_end = ending.turn_end();
         let reply = ending.reply.map(Message::Assistant);
         let mut entries: Vec<Entry> = reply.iter().map(Entry::Message).collect();
         if ending.undo {
-            entries.push(Entry::Undo(first));
+            // Nothing was answered, so the user's message is the last line, in whichever segment that is by now.
+            entries.push(Entry::Undo(session.next().saturating_sub(1)));
         }
         entries.push(Entry::TurnEnd(turn_end));
         self.store.append(&mut session, &entries, Durability::Now, SystemTime::now())?;
@@ -163,10 +163,11 @@ impl Agent {
         session: &mut Session,
         response: &mut Response,
     ) -> Result<Ending> {
-        let built = self.prompt.build(&self.tools, &request.origin);
-        for notice in built.notices {
+        let mut built = self.prompt.build(&self.tools, &request.origin);
+        for notice in built.notices.drain(..) {
             events(Event::Notice(notice));
         }
+        let mut compaction = Compaction::new(self, cancel, events);
         let mut calls = Calls::new(self, request, cancel, events);
         let (mut step, mut spent, mut asked_again) = (0, 0_u64, false);
         loop {
@@ -178,8 +179,11 @@ impl Agent {
             let last_step = self.limits.max_steps.max(2);
             let last = if calls.are_stuck() { Some(Last::Stuck) } else { (step >= last_step).then_some(Last::Steps) };
             let offers = if last.is_some() || asked_again { &[][..] } else { &self.offers };
-            let system = System::marked(&built.text, built.mark);
-            let mut reply = match self.ask(system, session, offers, cancel, events, &mut response.model) {
+            let asked = compaction.ask(&mut built, session, offers, &mut response.model);
+            let summaries = std::mem::take(&mut compaction.usage);
+            response.usage.add(summaries);
+            spent = spent.saturating_add(summaries.total());
+            let mut reply = match asked {
                 Ok(reply) => reply,
                 Err((error, partial)) => {
                     let no_key = matches!(error, ProviderError::Auth(_) | ProviderError::Unasked(_));
@@ -236,16 +240,16 @@ impl Agent {
 
     /// Asks the models, with all their tries, and says in `model` which one it was. The error comes with the text that
     /// arrived before it.
-    fn ask(
+    pub(super) fn ask(
         &self,
         system: System,
-        session: &Session,
+        messages: &[Message],
         tools: &[provider::ToolOffer],
         cancel: &Cancel,
         events: Events,
         model: &mut String,
     ) -> Result<Reply, (ProviderError, String)> {
-        let request = provider::Request { system, messages: &session.messages, tools, stream: self.stream, cancel };
+        let request = provider::Request { system, messages, tools, stream: self.stream, cancel };
         let mut arrived = String::new();
         let mut on_delta = |text: &str| {
             arrived.push_str(text);

@@ -20,16 +20,18 @@ use crate::provider::lineup::Lineup;
 use crate::provider::openai::OpenAi;
 use crate::secret::Redactor;
 
-/// All who may answer, the first choice first. `notices` gets what the user should know about the choice.
+/// All who may answer, the first choice first, and what that one can read at once, in tokens: 0 where it does not matter,
+/// as for the demo. `notices` gets what the user should know about the choice.
 ///
 /// # Errors
 /// No model can be chosen. A stand-in that cannot be used is only told.
-pub fn lineup(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<Lineup> {
+pub fn lineup(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(Lineup, u64)> {
     let mut lineup = Lineup::default();
     let Some(first) = first(parts, notices)? else {
         lineup.push(vec![Box::new(Demo)]);
-        return Ok(lineup);
+        return Ok((lineup, 0));
     };
+    let window = if first.protocol == Protocol::Demo { 0 } else { first.context_window };
     let mut models = vec![first];
     for name in &parts.config.agents.defaults.model_fallbacks {
         match parts.config.named(name, parts.env) {
@@ -43,7 +45,7 @@ pub fn lineup(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> 
     for model in &models {
         lineup.push(providers(model, parts, &env, redactor));
     }
-    Ok(lineup)
+    Ok((lineup, window))
 }
 
 /// The configured model, else one on this machine. `None` is the demo.

@@ -18,10 +18,11 @@ use crate::app::{self, Keep, Ready};
 use crate::bus::{Inbound, Kind, Origin};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Origin as From, Override};
+use crate::disk::Durability;
 use crate::error::{Context, Error, Result};
 use crate::gateway;
 use crate::paths::{Home, session_name};
-use crate::session::{Memory, shelf};
+use crate::session::{self, Entry, Files, Memory, Store, shelf};
 
 pub const COMMAND: Command = Command {
     name: "agent",
@@ -114,7 +115,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     let message = question.map(|question| question.message(given, &home)).transpose()?;
     let file = config::read(&home)?;
     let start = Start { given, env, home, file, memory: Arc::default() };
-    let (loaded, ready) = start.agent(None)?;
+    let (loaded, ready) = start.agent_of(&session)?;
     if verbosity != Verbosity::Quiet {
         for line in loaded.warnings.iter().chain(&ready.notices) {
             tell(&format!("bantam: {line}"));
@@ -177,6 +178,9 @@ fn converse(start: &Start, mut talk: Talk, agent: Agent) -> Result<u8> {
                 Ok((_, ready)) => {
                     agent = Arc::new(ready.agent);
                     talk.screen.note(&format!("bantam: from now on {} answers", agent.model()));
+                    if let Err(e) = start.note_model(&talk.chat, &name) {
+                        talk.fault(&e);
+                    }
                 }
                 Err(e) => talk.fault(&e),
             },
@@ -195,6 +199,34 @@ impl Start<'_> {
         let session = session_name("cli", chat)?;
         let kept = shelf::reset(&self.home, &session, &Cancel::new(None), SystemTime::now())?;
         Ok(if kept.is_some() { "; the old one is kept" } else { "" })
+    }
+
+    /// Has the model `name` answer in the conversation `chat` when it is taken up again.
+    fn note_model(&self, chat: &str, name: &str) -> Result<()> {
+        if self.given.has("no-session") {
+            return Ok(());
+        }
+        let store = Files::new(self.home.clone());
+        let mut session = store.load(&session_name("cli", chat)?, &Cancel::new(None))?;
+        store.append(&mut session, &[Entry::State(session::MODEL, name)], Durability::Now, SystemTime::now())
+    }
+
+    /// The agent for the conversation `session`: the model that was chosen in it answers, unless a flag names one.
+    fn agent_of(&self, session: &str) -> Result<(Loaded, Ready)> {
+        if self.given.has("model") || self.given.has("no-session") {
+            return self.agent(None);
+        }
+        // A file that cannot be read is told of when it is loaded.
+        let state = session::stored_state(&self.home, session).unwrap_or_default();
+        let Some(chosen) = state.get(session::MODEL) else { return self.agent(None) };
+        let e = match self.agent(Some(chosen)) {
+            Err(e) => e,
+            made => return made,
+        };
+        let (loaded, mut ready) = self.agent(None)?;
+        let chosen = crate::text::one_line(chosen, 80);
+        ready.notices.push(format!("the model of this conversation, {chosen}, is left out: {}", e.message));
+        Ok((loaded, ready))
     }
 
     /// The agent, answering with `model` if one is named.

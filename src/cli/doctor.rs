@@ -128,7 +128,7 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
         budget_tokens: None,
     };
     match app::lineup(&parts, &redactor, &mut Vec::new()) {
-        Ok(lineup) => match lineup.first() {
+        Ok((lineup, _)) => match lineup.first() {
             Some(provider) => model::asked(provider, &redactor),
             None => Check::fails("answer", "there is no model to ask"),
         },

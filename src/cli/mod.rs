@@ -38,6 +38,7 @@ const COMMANDS: &[&Command] = &[
     &sessions::LIST,
     &sessions::SHOW,
     &sessions::RESET,
+    &sessions::PRUNE,
     &sessions::ERASE,
     &skills::LIST,
     &skills::SHOW,
@@ -117,7 +118,7 @@ fn find(name: &str) -> Result<Vec<&'static Command>> {
     Err(Error::usage(format!("there is no command \"{}\"", one_line(name, 40))).hint(near))
 }
 
-/// `bantam sessions list|show|reset|erase`
+/// `bantam sessions list|show|reset|prune|erase`
 fn verbs(commands: &[&Command]) -> String {
     let verbs: Vec<&str> = commands.iter().filter_map(|c| c.name.split_once(' ')).map(|(_, verb)| verb).collect();
     let word = commands.iter().find_map(|c| c.name.split(' ').next()).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -16,13 +16,11 @@ use crate::session::shelf::{self, Entry, Story, What};
 use crate::text::{one_line, printable};
 use crate::zone::Zone;
 
-const JSON: Flag = Flag::new(None, "json", "", "one JSON object");
-
 pub const LIST: Command = Command {
     name: "sessions list",
     words: "",
     about: "every conversation, the newest first: messages, last time, size, how its last turn ended",
-    flags: &[JSON],
+    flags: &[Flag::new(None, "json", "", "one JSON object")],
     run: list,
 };
 
@@ -30,7 +28,10 @@ pub const SHOW: Command = Command {
     name: "sessions show",
     words: "KEY",
     about: "what was said; KEY as the list has it, or the NAME that --session took",
-    flags: &[JSON, Flag::new(None, "after", "SEQ", "only what follows line SEQ")],
+    flags: &[
+        Flag::new(None, "json", "", "JSON Lines: one object for each message, and for the end of each turn"),
+        Flag::new(None, "after", "SEQ", "only what follows line SEQ, in earlier segments too"),
+    ],
     run: show,
 };
 
@@ -40,6 +41,14 @@ pub const RESET: Command = Command {
     about: "start it anew; what was said stays beside it, as KEY.N.jsonl",
     flags: &[],
     run: reset,
+};
+
+pub const PRUNE: Command = Command {
+    name: "sessions prune",
+    words: "",
+    about: "remove what conversations have put aside long ago: earlier segments, never what they go on with",
+    flags: &[Flag::new(None, "days", "N", "those last written more than N days ago (default: 30)")],
+    run: prune,
 };
 
 pub const ERASE: Command = Command {
@@ -88,20 +97,20 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
                 .hint("--after 12, as bantam sessions show has it")
         })?),
     };
-    let mut story = shelf::read(&home, &key)?;
+    let mut story = match after {
+        Some(seq) => shelf::read_after(&home, &key, seq)?,
+        None => shelf::read(&home, &key)?,
+    };
     let state = story.state();
+    for damage in &story.damage {
+        tell(&format!("bantam: {}", printable(damage)));
+    }
     // The calls are kept: a result that is asked for may belong to one that is not.
     let wanted = |entry: &Entry| after.is_none_or(|after| entry.seq > after);
     if given.has("json") {
         story.entries.retain(wanted);
-        let entries = story.entries.iter().map(object).collect::<Value>();
-        let object = json!({
-            "key": key, "created": story.created, "state": state.name(), "entries": entries, "damage": story.damage,
-        });
-        return print(&format!("{object}\n")).map(|()| 0);
-    }
-    for damage in &story.damage {
-        tell(&format!("bantam: {}", printable(damage)));
+        let lines: String = story.entries.iter().map(|entry| format!("{}\n", object(entry))).collect();
+        return print(&lines).map(|()| 0);
     }
     print(&page(&story, &zone(env), wanted))?;
     if state == shelf::State::Unfinished {
@@ -111,13 +120,14 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
 }
 
 fn object(entry: &Entry) -> Value {
-    let mut fields = match &entry.what {
-        What::Message(message) => message.to_json(),
-        What::TurnEnd(end) => serde_json::Map::from_iter([("turn".to_owned(), end.name().into())]),
-    };
-    fields.insert("seq".to_owned(), entry.seq.into());
+    let mut fields = serde_json::Map::from_iter([("seq".to_owned(), entry.seq.into())]);
     if !entry.time.is_empty() {
         fields.insert("time".to_owned(), entry.time.as_str().into());
+    }
+    match &entry.what {
+        What::Summary(text) => drop(fields.insert("summary".to_owned(), text.as_str().into())),
+        What::Message(message) => fields.extend(message.to_json()),
+        What::TurnEnd(end) => drop(fields.insert("turn".to_owned(), end.name().into())),
     }
     Value::Object(fields)
 }
@@ -136,6 +146,7 @@ fn page(story: &Story, zone: &Zone, wanted: impl Fn(&Entry) -> bool) -> String {
             }
         };
         match &entry.what {
+            What::Summary(text) => said("what was said before, in short", text),
             What::Message(Message::System(text)) => said("system", text),
             What::Message(Message::User(user)) => said("user", &user.content),
             What::Message(Message::Assistant(reply)) => {
@@ -200,6 +211,23 @@ fn reset(given: &Given, env: &Env) -> Result<u8> {
         None => format!("{key} is empty already\n"),
     })
     .map(|()| 0)
+}
+
+fn prune(given: &Given, env: &Env) -> Result<u8> {
+    let days: u64 = match given.value("days") {
+        None => 30,
+        Some(text) => text.parse().map_err(|_| {
+            Error::usage(format!("--days {text}: not a number")).hint("--days takes a whole number, as in --days 30")
+        })?,
+    };
+    let age = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
+    let removed = shelf::prune(&config::home(env)?, age, SystemTime::now())?;
+    if removed.is_empty() {
+        tell(&format!("bantam: nothing that was put aside is older than {days} days"));
+    }
+    let lines: String =
+        removed.iter().map(|path| format!("removed {}\n", printable(&path.to_string_lossy()))).collect();
+    print(&lines).map(|()| 0)
 }
 
 fn erase(given: &Given, env: &Env) -> Result<u8> {

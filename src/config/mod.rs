@@ -34,6 +34,7 @@ pub struct Config {
     pub model_list: Vec<ModelEntry>,
     pub channels: Channels,
     pub tools: Tools,
+    pub session: Session,
 }
 
 #[derive(Clone, Deserialize)]
@@ -50,6 +51,8 @@ pub struct Defaults {
     pub model_fallbacks: Vec<String>,
     /// Tokens of one reply.
     pub max_tokens: u64,
+    /// Tokens.
+    pub context_window: u64,
     pub temperature: Option<f64>,
     pub max_tool_iterations: u32,
     /// Seconds of one turn.
@@ -72,6 +75,8 @@ pub struct ModelEntry {
     /// Seconds.
     pub request_timeout: u64,
     pub proxy: String,
+    /// Tokens; 0: as in the defaults.
+    pub context_window: u64,
     /// 0: as in the defaults.
     pub max_tokens: u64,
     pub temperature: Option<f64>,
@@ -120,6 +125,16 @@ pub struct Fetch {
 #[derive(Clone, Deserialize)]
 pub struct Search {
     pub api_key: Secret,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Session {
+    /// A share of the window.
+    pub compact_at: f64,
+    /// 0: for ever.
+    pub ttl_hours: f64,
+    /// Messages; 0: all.
+    pub history_limit: usize,
 }
 
 /// What [`Config::load`] found.

@@ -30,6 +30,8 @@ pub struct Model {
     /// How long the server may be silent.
     pub request_timeout: Duration,
     pub proxy: String,
+    /// What it can read at once, in tokens.
+    pub context_window: u64,
     pub max_tokens: u64,
     pub temperature: Option<f64>,
 }
@@ -143,6 +145,7 @@ impl Config {
             extra_body: entry.extra_body.clone(),
             request_timeout: Duration::from_secs(entry.request_timeout),
             proxy: entry.proxy.clone(),
+            context_window: if entry.context_window > 0 { entry.context_window } else { defaults.context_window },
             max_tokens: if entry.max_tokens > 0 { entry.max_tokens } else { defaults.max_tokens },
             temperature: entry.temperature.or(defaults.temperature),
         })

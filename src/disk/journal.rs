@@ -13,7 +13,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
 
-use super::{make_dir, remove_files, sync_dir, write_new};
+use super::{make_dir, segments, sync_dir, write_new};
 use crate::error::{Error, Result};
 
 /// A line's fields, without `crc` and `seq`.
@@ -39,13 +39,13 @@ pub struct Line {
 #[derive(Debug)]
 pub struct Journal {
     file: File,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// The length of what is complete, and of what is known to be on disk.
     len: u64,
     synced: u64,
     next: u64,
     /// A failed write could not be undone: nothing more may be acknowledged through this handle.
-    suspect: bool,
+    pub(super) suspect: bool,
 }
 
 /// What [`Journal::open`] found.
@@ -78,28 +78,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Starts the journal at `path` anew with `first`; what stands there becomes `old`. When a crash comes between the two
-    /// renames, [`Journal::open`] makes the second.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn renew(path: &Path, old: &Path, first: &[Fields]) -> Result<Self> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        let new = successor(path);
-        // One that was never renamed: the crash came before anything had happened.
-        remove_files(std::slice::from_ref(&new))?;
-        let mut journal = Self::create(&new, first)?;
-        fs_err::rename(path, old)?;
-        // Not every file system keeps the order of renames by itself.
-        sync_dir(dir)?;
-        fs_err::rename(&new, path)?;
-        sync_dir(dir)?;
-        journal.path = path.to_owned();
-        Ok(journal)
-    }
-
-    /// Opens a journal and reads it whole, mending a tail that a crash cut short. `None` when there is no file, or an
-    /// empty one.
+    /// Opens a journal and reads it whole, mending a tail that a crash cut short, and a renewal that one interrupted (see
+    /// [`super::segments`]). `None` when there is no file, or an empty one.
     ///
     /// # Errors
     /// What the file system says. Damage is no error: it is reported, kept, and left out.
@@ -111,17 +91,16 @@ impl Journal {
         };
         let mut file = match options().open(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                if fs_err::rename(successor(path), path).is_err() {
+                if !segments::put_in_place(path)? {
                     return Ok(None);
                 }
-                sync_dir(path.parent().unwrap_or(Path::new(".")))?;
                 options().open(path)?
             }
             result => result?,
         };
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let whole = complete(&bytes);
         let mut damage = Vec::new();
         if whole < bytes.len() {
             let copy = mend(&mut file, path, &bytes[whole..], whole as u64)?;
@@ -135,8 +114,10 @@ impl Journal {
         if whole == 0 {
             drop(file);
             fs_err::remove_file(path)?;
-            return Ok(None);
+            // What a power cut emptied may have a predecessor; it is taken up once, for it is not empty.
+            return if segments::put_in_place(path)? { Self::open(path) } else { Ok(None) };
         }
+        segments::forget_successor(path)?;
         let (lines, next) = parse(&bytes[..whole], path, &mut damage);
         let len = whole as u64;
         let journal = Self { file, path: path.to_owned(), len, synced: len, next, suspect: false };
@@ -199,11 +180,6 @@ impl Journal {
     }
 }
 
-/// Where the journal that is about to stand at `path` is written.
-fn successor(path: &Path) -> PathBuf {
-    path.with_extension("jsonl.new")
-}
-
 /// What [`read_journal`] found.
 #[derive(Debug, Default)]
 pub struct Looked {
@@ -215,11 +191,58 @@ pub struct Looked {
 }
 
 /// Reads a journal and changes nothing: the good lines, and one sentence for each thing that is not as it should be.
-/// `None` when there is no file. Needs no lock: lines are only ever appended, so what is under way is at the end.
+/// `None` when there is no file. Needs no lock: lines are only ever appended, so what is under way is at the end; and
+/// where a renewal has got half way, what stands in for the journal is read.
 ///
 /// # Errors
 /// It is no regular file, or what the file system says.
 pub fn read_journal(path: &Path) -> Result<Option<Looked>> {
+    match read_file(path)? {
+        Some(looked) if !looked.lines.is_empty() || !looked.damage.is_empty() => Ok(Some(looked)),
+        found => match segments::stand_in(path)? {
+            Some(other) => read_file(&other),
+            // It may have come into its place since.
+            None if found.is_none() => read_file(path),
+            None => Ok(found),
+        },
+    }
+}
+
+/// The same, of this file and no other.
+///
+/// # Errors
+/// As [`read_journal`].
+pub fn read_file(path: &Path) -> Result<Option<Looked>> {
+    let Some(bytes) = self::bytes(path)? else { return Ok(None) };
+    let whole = complete(&bytes);
+    let mut damage = Vec::new();
+    let (lines, _) = parse(&bytes[..whole], path, &mut damage);
+    let rest = bytes.len() - whole;
+    let torn = (rest > 0).then(|| {
+        let number = bytes[..whole].iter().filter(|b| **b == b'\n').count() + 1;
+        format!("{}:{number}: the line is not complete ({rest} bytes): cut short, or being written", path.display())
+    });
+    Ok(Some(Looked { lines, damage, torn }))
+}
+
+/// The good lines of a journal that have `needle` in their text. The others cost no more than the search for it.
+///
+/// # Errors
+/// As [`read_journal`].
+pub fn find_lines(path: &Path, needle: &str) -> Result<Vec<Line>> {
+    let bytes = match self::bytes(path)? {
+        Some(bytes) => bytes,
+        None => match segments::stand_in(path)? {
+            Some(other) => self::bytes(&other)?.unwrap_or_default(),
+            None => return Ok(Vec::new()),
+        },
+    };
+    let lines = bytes.split_inclusive(|b| *b == b'\n');
+    let has = |line: &&[u8]| std::str::from_utf8(line).is_ok_and(|line| line.contains(needle));
+    Ok(lines.filter(has).filter_map(decode).collect())
+}
+
+fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
     // Non-blocking, or a pipe of that name would be waited for.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -231,15 +254,12 @@ pub fn read_journal(path: &Path) -> Result<Option<Looked>> {
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-    let mut damage = Vec::new();
-    let (lines, _) = parse(&bytes[..whole], path, &mut damage);
-    let rest = bytes.len() - whole;
-    let torn = (rest > 0).then(|| {
-        let number = bytes[..whole].iter().filter(|b| **b == b'\n').count() + 1;
-        format!("{}:{number}: the line is not complete ({rest} bytes): cut short, or being written", path.display())
-    });
-    Ok(Some(Looked { lines, damage, torn }))
+    Ok(Some(bytes))
+}
+
+/// How many bytes are complete lines.
+fn complete(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1)
 }
 
 /// What of a torn tail is kept aside: a longer one is hardly a record of ours.
@@ -450,23 +470,5 @@ mod tests {
         assert!(looked.torn.unwrap().contains("j.jsonl:3: "));
         assert_eq!(fs_err::read(&path).unwrap(), bytes);
         assert!(read_journal(&scratch.0).is_err());
-    }
-
-    #[test]
-    fn a_renewal_cut_short_anywhere_loses_nothing() {
-        let scratch = Scratch::new("renew");
-        let (path, old) = (scratch.file(), scratch.0.join("j.1.jsonl"));
-        drop(Journal::create(&path, &[fields(0)]).unwrap());
-        // Before the first rename: the old one still counts, and the next renewal is not in its own way.
-        drop(Journal::create(&successor(&path), &[fields(7)]).unwrap());
-        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [0]);
-        let mut journal = Journal::renew(&path, &old, &[fields(1)]).unwrap();
-        journal.append(&[fields(2)], Durability::Now).unwrap();
-        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [1, 2]);
-        assert_eq!(numbers(&Journal::open(&old).unwrap().unwrap()), [0]);
-        // Between the renames: the new one is there under its first name only.
-        fs_err::rename(&path, successor(&path)).unwrap();
-        assert_eq!(numbers(&Journal::open(&path).unwrap().unwrap()), [1, 2]);
-        assert!(!successor(&path).exists());
     }
 }

@@ -159,7 +159,8 @@ impl ProviderError {
     }
 
     /// What went wrong, without what to do about it.
-    fn text(&self) -> &str {
+    #[must_use]
+    pub fn text(&self) -> &str {
         match self {
             Self::Auth(m)
             | Self::Quota(m)

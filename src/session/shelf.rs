@@ -4,15 +4,19 @@
 //! A conversation's files are `KEY.jsonl`, its earlier segments `KEY.N.jsonl`, a successor that a crash left behind, and
 //! the torn tails that were put aside. A KEY holds no dot (see [`crate::paths::session_name`]), so none of these can
 //! belong to another one.
+//!
+//! The lines of a conversation are numbered through all its segments, so that whoever has seen a line can ask for what
+//! came after it. A segment begins with lines that repeat some of those before it, under numbers that those had.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::{TurnEnd, header, lock, standing, too_new};
+use super::{TurnEnd, base, later_base, later_header, lock, standing, too_new};
 use crate::cancel::Cancel;
+use crate::disk::segments::{self, Part};
 use crate::disk::{self, Journal};
 use crate::error::{Context, Error, Result};
 use crate::message::Message;
@@ -60,6 +64,7 @@ impl State {
 
 /// A thing that happened in a conversation.
 pub struct Entry {
+    /// The line's number in the conversation.
     pub seq: u64,
     /// As RFC 3339 in UTC; empty when unknown.
     pub time: String,
@@ -67,11 +72,14 @@ pub struct Entry {
 }
 
 pub enum What {
+    /// What a model made of all that was said before.
+    Summary(String),
     Message(Message),
     TurnEnd(TurnEnd),
 }
 
 /// A conversation as its file tells it.
+#[derive(Default)]
 pub struct Story {
     pub created: String,
     /// What counts, in order.
@@ -84,7 +92,7 @@ impl Story {
     #[must_use]
     pub fn state(&self) -> State {
         match self.entries.last().map(|entry| &entry.what) {
-            None => State::New,
+            None | Some(What::Summary(_)) => State::New,
             Some(What::TurnEnd(end)) => State::Ended(*end),
             Some(What::Message(_)) => State::Unfinished,
         }
@@ -120,14 +128,12 @@ fn kept(home: &Home) -> Result<BTreeMap<String, Kept>> {
     for entry in entries {
         let entry = entry?;
         let (name, path) = (entry.file_name(), entry.path());
-        let Some((key, rest)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
-        let number = rest.strip_suffix(".jsonl").filter(|n| n.bytes().all(|b| b.is_ascii_digit()));
-        if rest == "jsonl" {
-            found.entry(key.to_owned()).or_default().live = Some(path);
-        } else if let Some(Ok(number)) = number.map(str::parse) {
-            found.entry(key.to_owned()).or_default().segments.insert(number, path);
-        } else if rest == "jsonl.new" || rest.starts_with("jsonl.torn-") {
-            found.entry(key.to_owned()).or_default().other.push(path);
+        let Some((key, part)) = name.to_str().and_then(segments::part) else { continue };
+        let kept = found.entry(key.to_owned()).or_default();
+        match part {
+            Part::Live => kept.live = Some(path),
+            Part::Segment(number) => drop(kept.segments.insert(number, path)),
+            Part::Other => kept.other.push(path),
         }
     }
     Ok(found)
@@ -170,29 +176,63 @@ fn summary(home: &Home, key: &str, kept: &Kept) -> Summary {
     summary
 }
 
-/// The conversation `key`, as it is now. One that has only earlier segments is empty.
+/// The conversation `key`, as it is now: what was said since it was last summarised, and before that the summary. Where
+/// a crash has come between two segments, it is what the next turn will find.
 ///
 /// # Errors
 /// The file cannot be read, or a newer program wrote it.
 pub fn read(home: &Home, key: &str) -> Result<Story> {
     let path = home.session(key);
     let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
+    Ok(story(found, &path)?.0)
+}
+
+/// The conversation `key` with all that has come into it behind the line `seq`, in earlier segments too, and perhaps more.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_after(home: &Home, key: &str, seq: u64) -> Result<Story> {
+    let path = home.session(key);
+    let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
+    let (mut story, mut repeated) = self::story(found, &path)?;
+    // A segment repeats lines up to this one; the lines themselves are in those before it.
+    for (_, earlier) in segments::segments(&path)?.into_iter().rev() {
+        if repeated <= seq {
+            break;
+        }
+        let found = disk::read_file(&earlier).doing("reading the session")?.unwrap_or_default();
+        let (before, its_repeated) = self::story(found, &earlier)?;
+        story.entries.retain(|entry| entry.seq > repeated);
+        story.entries.splice(..0, before.entries.into_iter().filter(|entry| entry.seq <= repeated));
+        story.damage.splice(..0, before.damage);
+        repeated = its_repeated;
+    }
+    Ok(story)
+}
+
+/// What a file tells, and the number of the last line that repeats one of an earlier segment.
+fn story(found: disk::Looked, path: &Path) -> Result<(Story, u64)> {
     let disk::Looked { lines, mut damage, torn } = found;
     damage.extend(torn);
-    if let Some(e) = too_new(&lines, &path) {
+    if let Some(e) = too_new(&lines, path) {
         return Err(e.hint("use the newer bantam that wrote it"));
     }
     let text = |fields: &Value, name| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let created = lines.first().map(|line| text(&line.fields, "created")).unwrap_or_default();
+    let header = lines.first().map_or(&Value::Null, |line| &line.fields);
+    let (base, created) = (base(header), text(header, "created"));
+    let begun = header.get("lines").and_then(Value::as_u64).unwrap_or(1);
     let entry = |line: disk::Line| {
         let end = line.fields.get("turn").and_then(Value::as_str).and_then(TurnEnd::from_name);
-        let what = match end {
-            Some(end) => What::TurnEnd(end),
-            None => What::Message(Message::from_json(&line.fields)?),
+        let what = match (end, line.fields.get("summary").and_then(Value::as_str)) {
+            (Some(end), _) => What::TurnEnd(end),
+            (_, Some(summary)) => What::Summary(summary.to_owned()),
+            _ => What::Message(Message::from_json(&line.fields)?),
         };
-        Some(Entry { seq: line.seq, time: text(&line.fields, "time"), what })
+        let time = text(&line.fields, if matches!(what, What::Summary(_)) { "created" } else { "time" });
+        Some(Entry { seq: base + line.seq, time, what })
     };
-    Ok(Story { created, entries: standing(lines).into_iter().filter_map(entry).collect(), damage })
+    let entries = standing(lines).into_iter().filter_map(entry).collect();
+    Ok((Story { created, entries, damage }, (base + begun).saturating_sub(1)))
 }
 
 /// The key that somebody means: one of a list, or the command line's conversation of that name.
@@ -212,33 +252,32 @@ pub fn find(home: &Home, wanted: &str) -> Result<String> {
         .hint(hint.unwrap_or_else(|| "bantam sessions list shows them".to_owned())))
 }
 
-/// Starts the conversation anew: what was said stays, as its newest earlier segment, whose file is returned. `None` when
-/// there is nothing to put there.
+/// Starts the conversation anew: what was said stays, as its newest earlier segment, whose file is returned, and so does
+/// its state. `None` when there is nothing to put there.
 ///
 /// # Errors
 /// Somebody holds it, a newer program wrote it, or what the file system says.
 pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
     let _lock = lock(home, key, cancel)?;
     let path = home.session(key);
-    let Some(disk::Looked { lines, damage, torn }) = disk::read_journal(&path)? else { return Ok(None) };
-    if let Some(e) = too_new(&lines, &path) {
+    // Looked at first: what a newer program wrote is not to be mended by this one.
+    let Some(found) = disk::read_journal(&path)? else { return Ok(None) };
+    if let Some(e) = too_new(&found.lines, &path) {
         return Err(e.hint("use the newer bantam that wrote it"));
     }
-    if lines.len() <= 1 && damage.is_empty() && torn.is_none() {
+    if found.lines.len() <= 1 && found.damage.is_empty() && found.torn.is_none() {
         return Ok(None);
     }
-    let newest = kept(home)?.get(key).and_then(|kept| kept.segments.keys().next_back().copied());
-    let old = segment(&path, newest.map_or(1, |n| n.saturating_add(1)));
-    Journal::renew(&path, &old, &[header(key, &rfc3339(now))])?;
-    Ok(Some(old))
+    let Some(opened) = Journal::open(&path)? else { return Ok(None) };
+    let mut journal = opened.journal;
+    let mut session = super::Session { name: key.to_owned(), ..super::Session::default() };
+    session.replay(opened.lines, journal.next());
+    let header = later_header(&session, None, later_base(&session, 1), &rfc3339(now));
+    journal.renew(vec![header]).map(Some)
 }
 
-fn segment(live: &Path, number: u64) -> PathBuf {
-    live.with_extension(format!("{number}.jsonl"))
-}
-
-/// Removes every file of the conversation, and returns how many there were. The live file goes last: should it stop half
-/// way, the conversation is still listed and can be erased again.
+/// Removes every file of the conversation and its lock, and returns how many files there were. The live file goes last:
+/// should it stop half way, the conversation is still listed and can be erased again.
 ///
 /// # Errors
 /// Somebody holds it, or what the file system says.
@@ -246,5 +285,26 @@ pub fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
     let _lock = lock(home, key, cancel)?;
     let files: Vec<PathBuf> = kept(home)?.get(key).map(|kept| kept.files().cloned().collect()).unwrap_or_default();
     disk::remove_files(&files)?;
+    disk::remove(&home.session_lock(key))?;
     Ok(files.len())
+}
+
+/// Removes the earlier segments that were last written more than `age` before `now`, of every conversation, and returns
+/// them. What a conversation goes on with is never one of them.
+///
+/// # Errors
+/// What the file system says; what was removed before that is gone.
+pub fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<PathBuf>> {
+    let before = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+    let mut old = Vec::new();
+    // Where there is no live file, a crash came between two segments, and one of them is what counts.
+    for kept in kept(home)?.into_values().filter(|kept| kept.live.is_some()) {
+        for segment in kept.segments.into_values() {
+            if fs_err::symlink_metadata(&segment)?.modified()? < before {
+                old.push(segment);
+            }
+        }
+    }
+    disk::remove_files(&old)?;
+    Ok(old)
 }

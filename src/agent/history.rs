@@ -1,0 +1,279 @@
+//! How much a conversation weighs for a model, where it can be cut, and how it is told in short. Nothing here asks anybody.
+//!
+//! Weights are tokens, estimated: nobody but the host knows its model's. Three bytes to a token is more tokens than most
+//! texts have (English has about one for four bytes), so the estimate errs on the side of room.
+
+use crate::message::{Message, Reply, ToolResult, Usage, User};
+use crate::provider::ToolOffer;
+use crate::text::clip;
+
+/// Bytes of one token.
+pub const TOKEN: u64 = 3;
+/// Where a host counts fewer tokens than one for so many bytes, it counts something else.
+const MOST_PER_TOKEN: u64 = 8;
+/// Tokens of an image. Hosts count from a few hundred to about this for the sizes that they take.
+const IMAGE: u64 = 1600;
+/// Tokens of what stands around a message.
+const AROUND: u64 = 4;
+/// A tool result of fewer bytes is not worth a stub.
+const WORTH_A_STUB: usize = 200;
+/// What a transcript has of a call's arguments and of a result, in bytes.
+const TOLD_OF_ARGUMENTS: usize = 300;
+const TOLD_OF_A_RESULT: usize = 1000;
+
+/// The weight of messages.
+#[must_use]
+pub fn weight(messages: &[Message]) -> u64 {
+    messages.iter().map(weight_of).sum()
+}
+
+fn weight_of(message: &Message) -> u64 {
+    let (bytes, images) = match message {
+        Message::System(text) => (text.len(), 0),
+        Message::User(user) => (user.content.len() + user.time.len(), user.images.len()),
+        Message::ToolResult(result) => (result.content.len() + result.call_id.len(), result.images.len()),
+        Message::Assistant(reply) => {
+            let call = |call: &crate::message::ToolCall| call.id.len() + call.name.len() + call.arguments.len();
+            let extra = reply.extra.values().map(|value| value.to_string().len()).sum::<usize>();
+            (reply.text.len() + reply.reasoning.len() + extra + reply.calls.iter().map(call).sum::<usize>(), 0)
+        }
+    };
+    bytes as u64 / TOKEN + AROUND + images as u64 * IMAGE
+}
+
+/// The weight of the tools that a model is offered.
+#[must_use]
+pub fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
+    let bytes = offers.iter().map(|o| o.name.len() + o.description.len() + o.schema.to_string().len());
+    bytes.sum::<usize>() as u64 / TOKEN
+}
+
+/// What a request with these messages comes to; `base` is the weight of the system prompt and the tools. What a host
+/// counted for its last reply is believed, as far as it can be true.
+#[must_use]
+pub fn estimate(base: u64, messages: &[Message]) -> u64 {
+    let all = base + weight(messages);
+    let told = messages.iter().enumerate().rev().find_map(|(at, message)| match message {
+        Message::Assistant(Reply { usage, .. }) if usage.prompt_tokens > 0 => Some((at, usage.total())),
+        _ => None,
+    });
+    match told {
+        Some((at, tokens)) => tokens.saturating_add(weight(&messages[at + 1..])).max(all * TOKEN / MOST_PER_TOKEN),
+        None => all,
+    }
+}
+
+/// Where the last `turns` turns begin: at a user's message, so that no call is parted from its result. `None` when there
+/// are no more than so many, or nothing stands before them.
+#[must_use]
+pub fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
+    let begins = |(_, message): &(usize, &Message)| matches!(message, Message::User(_));
+    let start = messages.iter().enumerate().rev().filter(begins).nth(turns.checked_sub(1)?);
+    start.map(|(at, _)| at).filter(|at| *at > 0)
+}
+
+/// Where to cut so that what is kept leaves half of `room` free: before the last two whole turns and the one under way if
+/// that can be, else before the last of them, else before the one under way. 0: there is nothing to cut off.
+#[must_use]
+pub fn cut(messages: &[Message], room: u64) -> usize {
+    let fits = |turns, room| last_turns(messages, turns).filter(|at| weight(&messages[*at..]) <= room);
+    fits(3, room / 2).or_else(|| fits(2, room / 4 * 3)).or_else(|| last_turns(messages, 1)).unwrap_or(0)
+}
+
+/// Where the newest messages begin, of which there are at most `most` and the first is a user's.
+#[must_use]
+pub fn newest(messages: &[Message], most: usize) -> usize {
+    let from = messages.len().saturating_sub(most);
+    let user = messages[from..].iter().position(|message| matches!(message, Message::User(_)));
+    // A turn of more messages is not torn apart.
+    user.map_or_else(|| last_turns(messages, 1).unwrap_or(0), |at| from + at)
+}
+
+/// Puts a line in the place of each tool result, as long as `more` wants it to, from the oldest on. Returns how many.
+pub fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) -> usize {
+    let (mut names, mut stubbed, mut saved): (Vec<(String, String)>, _, u64) = (Vec::new(), 0, 0);
+    for message in messages {
+        match message {
+            Message::Assistant(reply) => {
+                names = reply.calls.iter().map(|call| (call.id.clone(), call.name.clone())).collect();
+            }
+            Message::ToolResult(result) if is_worth_a_stub(result) && more(saved) => {
+                let name = names.iter().find(|(id, _)| *id == result.call_id).map_or("a tool", |(_, name)| name);
+                let images: usize = result.images.iter().map(|image| image.base64.len() / 4 * 3).sum();
+                let bytes = result.content.len() + images;
+                let content = format!("[result of {name}, {bytes} bytes, dropped to save room]");
+                let short = ToolResult { content, images: Vec::new(), ..result.clone() };
+                let before = weight_of(message);
+                *message = Message::ToolResult(short);
+                saved += before.saturating_sub(weight_of(message));
+                stubbed += 1;
+            }
+            _ => {}
+        }
+    }
+    stubbed
+}
+
+fn is_worth_a_stub(result: &ToolResult) -> bool {
+    result.content.len() > WORTH_A_STUB || !result.images.is_empty()
+}
+
+/// Makes replies forget what the host counted: it was for requests that held more.
+pub fn forget_usage(messages: &mut [Message]) {
+    for message in messages {
+        if let Message::Assistant(reply) = message {
+            reply.usage = Usage::default();
+        }
+    }
+}
+
+/// The messages as a text for whoever is to summarise them.
+#[must_use]
+pub fn transcript(messages: &[Message]) -> String {
+    let mut told = String::new();
+    for message in messages {
+        match message {
+            Message::System(text) => told.push_str(&format!("System: {text}\n\n")),
+            Message::User(User { content, images, time, notes: _ }) => {
+                let time = time.get(..16).map(|time| format!(" ({})", time.replace('T', " "))).unwrap_or_default();
+                let with = if images.is_empty() { String::new() } else { format!(" [with {} images]", images.len()) };
+                told.push_str(&format!("User{time}: {content}{with}\n\n"));
+            }
+            Message::Assistant(reply) => {
+                if !reply.text.is_empty() {
+                    told.push_str(&format!("Assistant: {}\n\n", reply.text));
+                }
+                for call in &reply.calls {
+                    let arguments = shortened(&call.arguments, TOLD_OF_ARGUMENTS);
+                    told.push_str(&format!("Assistant calls {} {arguments}\n\n", call.name));
+                }
+            }
+            Message::ToolResult(result) => {
+                told.push_str(&format!("Result: {}\n\n", shortened(&result.content, TOLD_OF_A_RESULT)));
+            }
+        }
+    }
+    told
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.len() <= most { text.to_owned() } else { format!("{} [...]", clip(text, most)) }
+}
+
+/// The beginning of `text`, of at most `most` bytes, cut between two messages if that wastes less than half of it. Never
+/// empty, unless the text is.
+#[must_use]
+pub fn piece(text: &str, most: usize) -> &str {
+    if text.len() <= most {
+        return text;
+    }
+    let piece = clip(text, most.max(4));
+    match piece.rfind("\n\n") {
+        Some(at) if at >= most / 2 => &piece[..at + 2],
+        _ => piece,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Image, ToolCall};
+
+    fn says(text: &str) -> Message {
+        Message::Assistant(Reply { text: text.into(), ..Reply::default() })
+    }
+
+    fn calls(name: &str) -> Message {
+        let call = ToolCall { id: "c".into(), name: name.into(), ..ToolCall::default() };
+        Message::Assistant(Reply { calls: vec![call], ..Reply::default() })
+    }
+
+    fn result(content: &str) -> Message {
+        Message::ToolResult(ToolResult { call_id: "c".into(), content: content.into(), ..ToolResult::default() })
+    }
+
+    fn counted(text: &str, prompt_tokens: u64, completion_tokens: u64) -> Message {
+        let usage = Usage { prompt_tokens, completion_tokens, ..Usage::default() };
+        Message::Assistant(Reply { text: text.into(), usage, ..Reply::default() })
+    }
+
+    #[test]
+    fn bytes_are_counted_until_a_host_has_counted() {
+        let mut messages = vec![Message::user("x".repeat(300))];
+        assert_eq!(estimate(50, &messages), 50 + 100 + AROUND);
+        messages.extend([counted("four", 700, 30), Message::user("x".repeat(30))]);
+        assert_eq!(estimate(50, &messages), 730 + 10 + AROUND);
+        // A count that cannot be true is not believed.
+        messages.insert(0, Message::user("x".repeat(80_000)));
+        assert!(estimate(50, &messages) >= 10_000, "{}", estimate(50, &messages));
+        forget_usage(&mut messages);
+        assert_eq!(estimate(0, &messages), weight(&messages));
+        let image = Image { mime: "image/png".into(), base64: "x".repeat(1_000_000) };
+        let with = Message::User(User { images: vec![image], ..User::default() });
+        assert_eq!(weight(&[with]), IMAGE + AROUND);
+    }
+
+    #[test]
+    fn a_cut_is_before_a_users_message_and_never_parts_a_call_from_its_result() {
+        let turn = |n: usize| vec![Message::user(format!("{n}")), calls("look"), result("r"), says(&"x".repeat(300))];
+        let messages: Vec<Message> = (0..6).flat_map(turn).chain([Message::user("now")]).collect();
+        let turns = |at: usize| messages[at..].iter().filter(|m| matches!(m, Message::User(_))).count();
+        let of_one = weight(&turn(0));
+        assert_eq!(turns(cut(&messages, of_one * 6)), 3);
+        assert_eq!(turns(cut(&messages, of_one * 2)), 2);
+        assert_eq!(turns(cut(&messages, 10)), 1);
+        for room in 0..of_one * 8 {
+            assert!(matches!(messages[cut(&messages, room)], Message::User(_)));
+        }
+        assert_eq!(cut(&messages[..4], 0), 0, "the turn under way is never cut");
+        assert_eq!(cut(&[], 0), 0);
+    }
+
+    #[test]
+    fn a_limit_on_messages_begins_with_a_users() {
+        let turn = || [Message::user("u"), calls("look"), result("r"), says("a")];
+        let messages: Vec<Message> = (0..3).flat_map(|_| turn()).chain([Message::user("now")]).collect();
+        for (most, from) in [(100, 0), (13, 0), (12, 4), (9, 4), (8, 8), (4, 12), (1, 12)] {
+            assert_eq!(newest(&messages, most), from, "{most}");
+        }
+        let long = [Message::user("u"), calls("look"), result("r"), calls("look"), result("r")];
+        assert_eq!(newest(&long, 2), 0, "a turn is not torn apart");
+    }
+
+    #[test]
+    fn a_stub_says_whose_result_it_was_and_is_not_stubbed_again() {
+        let long = "x".repeat(1000);
+        let mut messages =
+            vec![calls("grep"), result(&long), calls("look"), result("short"), calls("look"), result(&long)];
+        assert_eq!(stub(&mut messages, |saved| saved < 10), 1);
+        assert_eq!(messages[1], result("[result of grep, 1000 bytes, dropped to save room]"));
+        assert_eq!(messages[5], result(&long));
+        assert_eq!(stub(&mut messages, |_| true), 1);
+        let before = messages.clone();
+        assert_eq!((stub(&mut messages, |_| true), &messages), (0, &before));
+    }
+
+    #[test]
+    fn pieces_are_the_whole_text_in_order() {
+        let text = "User: héllo\n\nAssistant: 世界 and so on\n\nUser: bye\n\n".repeat(20);
+        for most in 0..200 {
+            let (mut rest, mut count) = (text.as_str(), 0);
+            while !rest.is_empty() {
+                let next = piece(rest, most);
+                assert!(!next.is_empty() && next.len() <= most.max(4));
+                rest = &rest[next.len()..];
+                count += 1;
+            }
+            assert!(count >= text.len() / most.max(4));
+        }
+        assert!(piece(&text, 60).ends_with("\n\n"));
+    }
+
+    #[test]
+    fn a_transcript_has_who_said_what_with_the_beginnings_of_results() {
+        let user = User { content: "where?".into(), time: "2026-11-21T22:44:35.120Z".into(), ..User::default() };
+        let told = transcript(&[Message::User(user), calls("look"), result(&"r".repeat(5000)), says("There.")]);
+        assert!(told.starts_with("User (2026-11-21 22:44): where?\n\nAssistant calls look \n\nResult: rrr"), "{told}");
+        assert!(told.ends_with("r [...]\n\nAssistant: There.\n\n") && told.len() < 1200);
+    }
+}
