@@ -106,6 +106,9 @@ fn each_call_is_told_to_a_person_in_one_line() {
         ("think", json!({ "thought": "so\nfar" }), "think so far"),
         ("memory", json!({ "action": "search", "query": "who\nis it" }), "memory search who is it"),
         ("read_more", json!({ "result_id": "r3", "page": 2 }), "read_more r3 page 2"),
+        ("skill", json!({ "name": "no\nsuch" }), "skill no such"),
+        ("run_skill", json!({ "name": "none", "task": "go" }), "run_skill none: go"),
+        ("subagent", json!({ "task": "look\naround" }), "subagent look around"),
         (
             "exce",
             json!({ "command": "pwd" }),
@@ -114,7 +117,8 @@ fn each_call_is_told_to_a_person_in_one_line() {
         ("exec", json!({}), "exec cannot be run: the arguments of exec do not fit: \"command\" is missing"),
     ];
     let made = calls.iter().enumerate().map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
-    let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
+    // The subagent's word is the second.
+    let model = Model::scripted([Reply::calls(made), Reply::text("Nothing."), Reply::text("Done.")]);
     let home = unjailed(&model);
     home.write("workspace/notes.txt", "two\n");
     let run = home.agent(["-v", "-m", "go"]);
