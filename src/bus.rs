@@ -1,5 +1,6 @@
 //! The bus: what goes in to the dispatcher, what comes out of a turn, and the channels at both ends.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use crate::error::Error;
@@ -15,7 +16,7 @@ pub struct Origin {
 }
 
 /// A thing for the dispatcher to act on.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Inbound {
     pub origin: Origin,
     /// The conversation it belongs to, as its file is called: `cli_default`.
@@ -23,15 +24,60 @@ pub struct Inbound {
     pub text: String,
     pub attachments: Vec<Image>,
     pub kind: Kind,
+    /// What its channel calls it, when it is kept there until it is answered; several when it was put together.
+    pub ids: Vec<String>,
+    pub keeper: Option<Arc<dyn Keeper>>,
+    /// More of it is on its way.
+    pub is_part: bool,
+    /// The program ended while it was being answered: it is not answered beside others of that sort.
+    pub is_alone: bool,
+}
+
+impl Inbound {
+    /// A message that nobody keeps.
+    #[must_use]
+    pub fn message(origin: Origin, session: String, text: String) -> Self {
+        Self {
+            origin,
+            session,
+            text,
+            attachments: Vec::new(),
+            kind: Kind::Message,
+            ids: Vec::new(),
+            keeper: None,
+            is_part: false,
+            is_alone: false,
+        }
+    }
 }
 
 /// What the dispatcher does with an [`Inbound`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A message for the model.
     Message,
     /// Ends the turn that is under way, at once.
     Stop,
+    /// Ends it, and begins a new conversation.
+    New,
+    /// Has another model answer in this conversation; empty to ask which one does.
+    Model(String),
+    /// How things are.
+    Status,
+    /// What was used.
+    Usage,
+}
+
+/// A channel that keeps messages until they are answered, so that no crash loses one.
+pub trait Keeper: Send + Sync {
+    /// A turn for these begins. What goes with them is fetched, which may take a while: more text, and images.
+    fn begin(&self, ids: &[String], origin: &Origin) -> (String, Vec<Image>);
+
+    /// The turn is over and stored. Its answer is kept for delivery when this returns, and the messages are closed.
+    fn end(&self, ids: &[String], origin: &Origin, response: &Response);
+
+    /// The same for what needs no turn. An empty text says nothing.
+    fn reply(&self, ids: &[String], origin: &Origin, text: &str);
 }
 
 /// A thing for a channel to show.

@@ -35,6 +35,13 @@ pub fn again(role: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// Becomes this program again, from its beginning and with this process's environment: only where that fails it returns.
+#[must_use]
+pub fn become_again(args: &[&str]) -> std::io::Error {
+    use std::os::unix::process::CommandExt;
+    Command::new("/proc/self/exe").args(args).exec()
+}
+
 /// What has to stand between a command and the machine.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]

@@ -12,11 +12,13 @@
 //! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), the builder |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: who and when again (`lineup`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
+//! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), the journal of messages (`inbox`), sending (`send`) |
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings, its four layers, other programs' files (`foreign`, `shapes`, `routes`), vendors and the choice of a model |
 //! | 1 | [`http`] | the one maker of HTTP requests |
 //! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
 //! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
+//! | 1 | [`outbox`] | what is to be said in chats, kept until it has been said |
 //! | 1 | [`skills`] | what is written for an agent in the Agent Skills format: reading it (`front`), putting it on the shelf (`shelf`) |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`template`] | the files a new home starts with |
@@ -50,6 +52,7 @@ pub mod guard;
 pub mod hands;
 pub mod http;
 pub mod message;
+pub mod outbox;
 pub mod paths;
 pub mod provider;
 pub mod secret;
@@ -57,6 +60,7 @@ pub mod session;
 pub mod skills;
 pub mod sse;
 pub mod sys;
+pub mod telegram;
 pub mod template;
 pub mod text;
 pub mod tool;

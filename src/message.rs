@@ -23,6 +23,8 @@ pub struct User {
     /// When it was said, as RFC 3339 in UTC; empty when unknown. It goes with the message to the model, unchanged on
     /// every later turn, so that prompt caches hit.
     pub time: String,
+    /// What its channel calls it; empty when it has no name there. Models are not told.
+    pub id: String,
     /// What goes below it to the model while it is the newest, and is not stored. It comes last, so that the message
     /// without it is the beginning of the message with it, for prompt caches.
     pub notes: String,
@@ -184,6 +186,9 @@ impl Message {
             Self::User(user) => {
                 put("role", "user".into());
                 put("content", user.content.as_str().into());
+                if !user.id.is_empty() {
+                    put("id", user.id.as_str().into());
+                }
                 if !user.images.is_empty() {
                     put("images", user.images.iter().map(Image::to_json).collect());
                 }
@@ -231,7 +236,13 @@ impl Message {
         let content = string(line, "content");
         Some(match line.get("role")?.as_str()? {
             "system" => Self::System(content),
-            "user" => Self::User(User { content, images: images(line), time: string(line, "time"), ..User::default() }),
+            "user" => Self::User(User {
+                content,
+                images: images(line),
+                time: string(line, "time"),
+                id: string(line, "id"),
+                ..User::default()
+            }),
             "assistant" => Self::Assistant(Reply {
                 text: content,
                 reasoning: string(line, "reasoning"),

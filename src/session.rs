@@ -81,6 +81,8 @@ pub struct Session {
     /// What came before the messages, as a model put it.
     pub summary: Option<String>,
     pub state: State,
+    /// How the last turn ended; `None` while it has not.
+    pub ended: Option<TurnEnd>,
     /// When the last message came, as RFC 3339 in UTC; empty when there is none.
     pub last: String,
     /// One sentence for each thing about the file that was not as it should be.
@@ -116,7 +118,12 @@ impl Session {
         self.summary = header.get("summary").and_then(Value::as_str).map(str::to_owned);
         self.state = state(&lines);
         for line in standing(lines) {
-            let Some(message) = Message::from_json(&line.fields) else { continue };
+            let Some(message) = Message::from_json(&line.fields) else {
+                let end = line.fields.get("turn").and_then(Value::as_str).and_then(TurnEnd::from_name);
+                self.ended = end.or(self.ended);
+                continue;
+            };
+            self.ended = None;
             if let Some(Value::String(time)) = line.fields.get("time") {
                 self.last.clone_from(time);
             }

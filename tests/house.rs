@@ -19,7 +19,7 @@ const RANKS: &[(usize, &[&str])] = &[
     (4, &["gateway"]),
     (3, &["agent", "doctor"]),
     (2, &["provider", "tool", "mcp", "telegram"]),
-    (1, &["config", "http", "hands", "session", "memory", "skills", "usage", "cron"]),
+    (1, &["config", "http", "hands", "session", "memory", "skills", "usage", "cron", "outbox"]),
     (
         0,
         &[

@@ -134,7 +134,7 @@ pub fn transcript(messages: &[Message]) -> String {
     for message in messages {
         match message {
             Message::System(text) => told.push_str(&format!("System: {text}\n\n")),
-            Message::User(User { content, images, time, notes: _ }) => {
+            Message::User(User { content, images, time, .. }) => {
                 let time = time.get(..16).map(|time| format!(" ({})", time.replace('T', " "))).unwrap_or_default();
                 let with = if images.is_empty() { String::new() } else { format!(" [with {} images]", images.len()) };
                 told.push_str(&format!("User{time}: {content}{with}\n\n"));

@@ -119,6 +119,9 @@ pub struct Request {
     /// The conversation it continues, as a file name: `cli_default`.
     pub session: String,
     pub origin: Origin,
+    /// What its channel calls the message, if anything. A turn for a message that the conversation has already is taken up
+    /// where it was, and one that is over is not run again: its answer is given once more.
+    pub id: String,
     pub cancel: Cancel,
 }
 
@@ -127,13 +130,13 @@ impl Request {
     pub fn new(input: impl Into<String>, session: impl Into<String>) -> Self {
         let session = session.into();
         let origin = Origin { channel: "library".to_owned(), chat: session.clone() };
-        Self { input: input.into(), images: Vec::new(), session, origin, cancel: Cancel::new(None) }
+        Self { input: input.into(), images: Vec::new(), session, origin, id: String::new(), cancel: Cancel::new(None) }
     }
 
     /// What the user says in this turn.
     fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
         let (content, images) = (prompt.spelled_out(&self.input), self.images.clone());
-        User { content, images, time: rfc3339(now), notes: String::new() }
+        User { content, images, time: rfc3339(now), id: self.id.clone(), notes: String::new() }
     }
 }
 

@@ -125,11 +125,23 @@ impl Agent {
             events(Event::Notice(damage));
         }
         let now = SystemTime::now();
-        self.outlive(&mut session, now, events)?;
-        let user = request.message(&self.prompt, now);
-        self.store.append(&mut session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
+        let resumed = is_there(request, &session);
+        match session.ended.filter(|_| resumed) {
+            Some(TurnEnd::Done) => {
+                response.output = last_answer(&session);
+                response.stop = TurnStop::Done;
+                return Ok(());
+            }
+            Some(TurnEnd::Cancelled) => return Err(Error::new(Kind::Interrupted, "stopped by the user")),
+            Some(TurnEnd::Failed) | None => {}
+        }
         let (notes, notices) = self.prompt.notes(now);
-        session.messages.push(Message::User(User { notes, ..user }));
+        if !resumed {
+            self.outlive(&mut session, now, events)?;
+            let user = request.message(&self.prompt, now);
+            self.store.append(&mut session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
+            session.messages.push(Message::User(User { notes, ..user }));
+        }
         for notice in notices {
             events(Event::Notice(notice));
         }
@@ -138,7 +150,7 @@ impl Agent {
         let turn_end = ending.turn_end();
         let reply = ending.reply.map(Message::Assistant);
         let mut entries: Vec<Entry> = reply.iter().map(Entry::Message).collect();
-        if ending.undo {
+        if ending.undo && !resumed {
             // Nothing was answered, so the user's message is the last line, in whichever segment that is by now.
             entries.push(Entry::Undo(session.next().saturating_sub(1)));
         }
@@ -277,6 +289,24 @@ impl Agent {
         events(Event::Trace(format!("{model} answered in {} ms ({read} + {wrote} tokens)", millis(started.elapsed()))));
         Ok(reply)
     }
+}
+
+/// Whether the conversation has the message of this request already, as its last one.
+fn is_there(request: &Request, session: &Session) -> bool {
+    let id = |message: &Message| match message {
+        Message::User(user) => Some(user.id.clone()),
+        _ => None,
+    };
+    !request.id.is_empty() && session.messages.iter().rev().find_map(id).as_ref() == Some(&request.id)
+}
+
+/// The last text of the assistant's.
+fn last_answer(session: &Session) -> String {
+    let text = |message: &Message| match message {
+        Message::Assistant(reply) => Some(reply.text.clone()),
+        _ => None,
+    };
+    session.messages.iter().rev().find_map(text).unwrap_or_default()
 }
 
 fn over_budget(budget: u64, spent: u64) -> Error {

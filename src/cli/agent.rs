@@ -15,12 +15,12 @@ use super::terminal::{self, Show, Signals, Terminal, Verbosity, View};
 use super::{report, say, tell};
 use crate::agent::{Agent, Request};
 use crate::app::{self, Keep, Ready};
-use crate::bus::{Inbound, Kind, Origin};
+use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Origin as From, Override};
 use crate::disk::Durability;
 use crate::error::{Context, Error, Result};
-use crate::gateway;
+use crate::gateway::{self, One};
 use crate::paths::{Home, session_name};
 use crate::session::{self, Entry, Files, Memory, Store, shelf};
 
@@ -123,7 +123,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     }
     if let (Some(Message { text, images }), true) = (&message, given.has("dry-run")) {
         let (input, images, cancel) = (text.clone(), images.clone(), Cancel::new(None));
-        let request = Request { input, images, session, origin, cancel };
+        let request = Request { images, session, origin, cancel, ..Request::new(input, "") };
         return say(&ready.agent.preview(&request)?);
     }
     let screen = Screen::new(env);
@@ -146,9 +146,9 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
         (_, true) => Show::Events,
         _ => Show::Text,
     };
-    let inbound = Inbound { origin, session, text, attachments, kind: Kind::Message };
+    let inbound = Inbound { attachments, ..Inbound::message(origin, session, text) };
     let view = View::new(show, verbosity, screen);
-    gateway::serve(&Arc::new(ready.agent), Terminal { inbound, view, signals, result })?;
+    gateway::serve(Arc::new(One(Arc::new(ready.agent))), 1, Terminal { inbound, view, signals, result })?;
     let response = finished.recv().map_err(|_| Error::failed("the turn ended without a word"))?;
     Ok(response.error.as_ref().map_or(0, report))
 }
@@ -165,7 +165,7 @@ fn converse(start: &Start, mut talk: Talk, agent: Agent) -> Result<u8> {
     }
     loop {
         let (result, ended) = channel();
-        gateway::serve(&agent, Repl { talk, model: agent.model().to_owned(), result })?;
+        gateway::serve(Arc::new(One(agent.clone())), 1, Repl { talk, model: agent.model().to_owned(), result })?;
         let (back, end) = ended.recv().map_err(|_| Error::failed("the conversation ended without a word"))?;
         talk = back;
         match end {

@@ -4,6 +4,7 @@ mod agent;
 mod args;
 mod attach;
 mod doctor;
+mod gateway;
 mod help;
 mod import;
 mod markdown;
@@ -31,6 +32,7 @@ use args::{Command, Parsed};
 /// Every command.
 const COMMANDS: &[&Command] = &[
     &agent::COMMAND,
+    &gateway::COMMAND,
     &onboard::COMMAND,
     &doctor::COMMAND,
     &status::COMMAND,

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::screen::Screen;
 use super::terminal::{Show, Signals, Verbosity, View};
-use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
+use crate::bus::{Channel, Event, Inbound, Origin, Outbound};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::message::Usage;
 use crate::paths::session_name;
@@ -157,7 +157,7 @@ impl Talk {
     fn turn(&mut self, text: String, inbound: &Sender<Inbound>, events: &Receiver<Outbound>) -> Result<()> {
         let origin = Origin { channel: "cli".to_owned(), chat: self.chat.clone() };
         let session = session_name(&origin.channel, &origin.chat)?;
-        let question = Inbound { origin, session, text, attachments: Vec::new(), kind: Kind::Message };
+        let question = Inbound::message(origin, session, text);
         let mut view = View::new(Show::Text, self.verbosity, self.screen.clone());
         self.signals.turn_begins(inbound, &question);
         view.begin();

@@ -115,7 +115,7 @@ impl Signals {
     pub fn turn_begins(&self, inbound: &Sender<Inbound>, question: &Inbound) {
         let Inbound { origin, session, .. } = question;
         let (origin, session) = (origin.clone(), session.clone());
-        let stop = Inbound { origin, session, text: String::new(), attachments: Vec::new(), kind: Kind::Stop };
+        let stop = Inbound { kind: Kind::Stop, ..Inbound::message(origin, session, String::new()) };
         let mut wanted = self.lock();
         wanted.turn = Some((inbound.clone(), stop));
         wanted.stopped = false;

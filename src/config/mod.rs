@@ -34,6 +34,7 @@ pub struct Config {
     pub model_list: Vec<ModelEntry>,
     pub channels: Channels,
     pub tools: Tools,
+    pub gateway: Gateway,
     pub session: Session,
 }
 
@@ -89,7 +90,20 @@ pub struct Channels {
 
 #[derive(Clone, Deserialize)]
 pub struct Telegram {
+    pub enabled: bool,
     pub token: Secret,
+    /// As they are written: ids, or what was meant for one.
+    pub allow_from: Vec<String>,
+    pub api_base: String,
+    pub proxy: String,
+    pub streaming: bool,
+    pub group_trigger: String,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Gateway {
+    /// Turns under way at once.
+    pub workers: usize,
 }
 
 #[derive(Clone, Deserialize)]

@@ -1,0 +1,146 @@
+//! The Bot API (core.telegram.org/bots/api): one call, its answer, and what can go wrong.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::update::{Attached, Fetched, read_file};
+use crate::cancel::{Cancel, Why};
+use crate::http::{Client, Fault, Outgoing, Part, Settings};
+use crate::secret::Secret;
+
+/// Where Telegram's own server is.
+pub const BASE: &str = "https://api.telegram.org";
+
+/// How long an answer may take beyond what was asked for.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The most bytes of an answer.
+const MOST: usize = 8 << 20;
+/// Files of at most this many bytes can be fetched from Telegram's own server.
+const MOST_FILE: usize = 20 << 20;
+
+pub struct Api {
+    client: Client,
+    /// Of the server, with the token in it.
+    base: Secret,
+    files: Secret,
+}
+
+/// Why a call came to nothing. The texts hold no token.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Failure {
+    /// The token is refused: nothing will work.
+    Unauthorized(String),
+    /// Somebody else polls with this token.
+    Conflict(String),
+    /// Too many calls: the next one after this time.
+    TooMany(Duration),
+    /// The group has become another chat.
+    Migrated(i64),
+    /// It will never accept this call. With its code.
+    Refused(u64, String),
+    /// A fault that may pass.
+    Passing(String),
+    /// This program is ending.
+    Stopped,
+}
+
+impl Failure {
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Unauthorized(m) | Self::Conflict(m) | Self::Refused(_, m) | Self::Passing(m) => m.clone(),
+            Self::TooMany(time) => format!("too many requests: the next one in {} s", time.as_secs()),
+            Self::Migrated(chat) => format!("the chat is {chat} by now"),
+            Self::Stopped => "stopped".to_owned(),
+        }
+    }
+}
+
+impl Api {
+    /// `base` is the server's address; empty for Telegram's own.
+    #[must_use]
+    pub fn new(settings: Settings, base: &str, token: &Secret) -> Self {
+        let base = if base.is_empty() { BASE } else { base.trim_end_matches('/') };
+        let token = token.reveal();
+        Self {
+            client: Client::new(settings),
+            base: Secret::new(format!("{base}/bot{token}")),
+            files: Secret::new(format!("{base}/file/bot{token}")),
+        }
+    }
+
+    /// Calls a method. `within` is how long the server may hold its answer back on purpose.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn call(&self, method: &str, params: &Value, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
+        let json = Some(params.to_string().into_bytes());
+        let url = format!("{}/{method}", self.base.reveal());
+        let (status, body) = self.exchange(Outgoing { url, headers: Vec::new(), json }, within, MOST, cancel)?;
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if answer["ok"] == true {
+            return Ok(answer["result"].clone());
+        }
+        let said = answer["description"].as_str().unwrap_or("no answer of the Bot API").to_owned();
+        let parameters = &answer["parameters"];
+        Err(match answer["error_code"].as_u64().unwrap_or(status.into()) {
+            // Telegram says 404 for a token that it does not know.
+            401 | 404 => Failure::Unauthorized(said),
+            409 => Failure::Conflict(said),
+            429 => {
+                Failure::TooMany(Duration::from_secs(parameters["retry_after"].as_u64().unwrap_or(5).clamp(1, 3600)))
+            }
+            400 if parameters["migrate_to_chat_id"].is_i64() => {
+                Failure::Migrated(parameters["migrate_to_chat_id"].as_i64().unwrap_or_default())
+            }
+            code @ 400..=499 => Failure::Refused(code, said),
+            code => Failure::Passing(format!("{code}: {said}")),
+        })
+    }
+
+    /// Fetches a file that came with a message.
+    ///
+    /// # Errors
+    /// A sentence for the model: why it is not to be had.
+    pub fn fetch(&self, file: &Attached, cancel: &Cancel) -> Result<Fetched, String> {
+        let found = self.call("getFile", &json!({"file_id": file.id}), Duration::ZERO, cancel).map_err(|e| e.text())?;
+        let path = found["file_path"].as_str().ok_or("Telegram does not say where it is")?;
+        if path.contains("..") || path.starts_with('/') {
+            return Err("Telegram keeps it in a place that cannot be read".to_owned());
+        }
+        let url = format!("{}/{path}", self.files.reveal());
+        let outgoing = Outgoing { url, headers: Vec::new(), json: None };
+        let (status, body) = self.exchange(outgoing, Duration::ZERO, MOST_FILE, cancel).map_err(|e| e.text())?;
+        if status != 200 {
+            return Err(format!("fetching it failed with status {status}"));
+        }
+        read_file(file, body)
+    }
+
+    fn exchange(
+        &self,
+        outgoing: Outgoing,
+        within: Duration,
+        most: usize,
+        cancel: &Cancel,
+    ) -> Result<(u16, Vec<u8>), Failure> {
+        let failed = |fault: Fault| match fault {
+            Fault::Broken(text) | Fault::Unreachable(text) => Failure::Passing(text),
+            Fault::Silent => Failure::Passing("no answer in time".to_owned()),
+            Fault::Cancelled(Why::Stopped | Why::Deadline) => Failure::Stopped,
+        };
+        let mut exchange = self.client.send(outgoing, cancel).map_err(|e| Failure::Passing(e.message))?;
+        let (mut status, mut body) = (0, Vec::new());
+        loop {
+            match exchange.next(within + PATIENCE).map_err(failed)? {
+                Part::Head(head) => status = head.status,
+                Part::Body(piece) if body.len() + piece.len() > most => {
+                    return Err(Failure::Passing("the answer is too large".to_owned()));
+                }
+                Part::Body(piece) => body.extend_from_slice(&piece),
+                Part::End => return Ok((status, body)),
+            }
+        }
+    }
+}

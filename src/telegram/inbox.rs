@@ -1,0 +1,317 @@
+//! What users wrote, kept from before Telegram forgets it until it has been answered.
+//!
+//! A journal for each bot, `state/telegram-BOT.jsonl`. Its lines are `{"in":UPDATE,"chat",..}`, `{"edit":UPDATE,"of":UPDATE,
+//! "text"}`, `{"started":[UPDATE..]}` each time a turn for them begins, `{"closed":[UPDATE..]}` once they are answered,
+//! `{"stranger":USER}`, and `{"seen":[UPDATE..]}` for what an earlier file held.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::update::{Attached, Said};
+use crate::disk::{self, Durability, Fields, Journal};
+use crate::error::{Context, Result};
+
+/// From this many bytes on what is closed is left behind.
+const RENEWED_AT: u64 = 1 << 20;
+/// Updates that are remembered as seen: those of days. Telegram forgets them after one.
+const REMEMBERED: usize = 4000;
+
+/// A message that is not answered yet.
+#[derive(Clone, Debug, Default)]
+pub struct Open {
+    pub update: u64,
+    pub said: Said,
+    /// How often a turn for it began, and with which others the last time.
+    pub starts: u32,
+    pub group: Vec<u64>,
+}
+
+pub struct Inbox {
+    path: PathBuf,
+    journal: Option<Journal>,
+    open: Vec<Open>,
+    seen: BTreeSet<u64>,
+    strangers: BTreeSet<i64>,
+    bytes: u64,
+}
+
+impl Inbox {
+    /// Opens the inbox of the bot `bot` in `state`. Nobody else may have it open. Damage is told in sentences.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn open(state: &std::path::Path, bot: i64) -> Result<(Self, Vec<String>)> {
+        let path = state.join(format!("telegram-{bot}.jsonl"));
+        let opened = Journal::open(&path).doing("opening the inbox")?;
+        let mut inbox = Self {
+            bytes: fs_err::metadata(&path).map_or(0, |meta| meta.len()),
+            path,
+            journal: None,
+            open: Vec::new(),
+            seen: BTreeSet::new(),
+            strangers: BTreeSet::new(),
+        };
+        let mut damage = Vec::new();
+        if let Some(opened) = opened {
+            for line in &opened.lines {
+                inbox.apply(&line.fields);
+            }
+            inbox.journal = Some(opened.journal);
+            damage = opened.damage;
+        }
+        Ok((inbox, damage))
+    }
+
+    /// What is open, the oldest first.
+    #[must_use]
+    pub fn all(&self) -> Vec<Open> {
+        self.open.clone()
+    }
+
+    #[must_use]
+    pub fn has_seen(&self, update: u64) -> bool {
+        self.seen.contains(&update)
+    }
+
+    /// Whether this stranger has not come before; and remembers him.
+    ///
+    /// # Errors
+    /// It could not be written down.
+    pub fn is_new_stranger(&mut self, user: i64) -> Result<bool> {
+        if self.strangers.contains(&user) {
+            return Ok(false);
+        }
+        self.append(&[json!({"stranger": user})], Durability::Later)?;
+        Ok(true)
+    }
+
+    /// Keeps what a poll brought. On disk when this returns.
+    ///
+    /// # Errors
+    /// What the file system says; nothing is kept then.
+    pub fn keep(&mut self, said: &[(u64, Said)], others: &[u64]) -> Result<()> {
+        let mut lines: Vec<Value> = said.iter().map(|(update, said)| line(*update, said)).collect();
+        if !others.is_empty() {
+            lines.push(json!({"seen": others}));
+        }
+        self.append(&lines, if said.is_empty() { Durability::Later } else { Durability::Now })
+    }
+
+    /// Replaces what was said by an edit, as long as no turn for it has begun. Whether it did.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn edit(&mut self, update: u64, said: &Said) -> Result<Option<u64>> {
+        let same = |open: &&Open| open.said.message == said.message && open.said.chat == said.chat;
+        let of = self.open.iter().find(same).filter(|open| open.starts == 0).map(|open| open.update);
+        let line = match of {
+            Some(of) => json!({"edit": update, "of": of, "text": said.text}),
+            None => json!({"seen": [update]}),
+        };
+        self.append(&[line], Durability::Later)?;
+        Ok(of)
+    }
+
+    /// A turn for these begins.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn start(&mut self, ids: &[String]) -> Result<()> {
+        self.append(&[json!({"started": numbers(ids)})], Durability::Later)
+    }
+
+    /// These are answered.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn close(&mut self, ids: &[String]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.append(&[json!({"closed": numbers(ids)})], Durability::Later)?;
+        if self.bytes > RENEWED_AT { self.renew() } else { Ok(()) }
+    }
+
+    /// The files that came with these.
+    #[must_use]
+    pub fn files(&self, ids: &[String]) -> Vec<Attached> {
+        let numbers = numbers(ids);
+        let these = self.open.iter().filter(|open| numbers.contains(&open.update));
+        these.flat_map(|open| open.said.files.clone()).collect()
+    }
+
+    /// The text of one that is open.
+    #[must_use]
+    pub fn text(&self, update: u64) -> Option<String> {
+        self.open.iter().find(|open| open.update == update).map(|open| open.said.text.clone())
+    }
+
+    fn append(&mut self, lines: &[Value], durability: Durability) -> Result<()> {
+        let fields: Vec<Fields> = lines.iter().filter_map(|line| line.as_object().cloned()).collect();
+        if fields.is_empty() {
+            return Ok(());
+        }
+        match &mut self.journal {
+            Some(journal) => match journal.append(&fields, durability) {
+                Ok(()) => {}
+                Err(e) => {
+                    // A handle that has failed is not trusted again: the file is, and is read anew the next time.
+                    self.journal = None;
+                    return Err(e);
+                }
+            },
+            None => match Journal::open(&self.path)? {
+                Some(opened) => {
+                    let mut journal = opened.journal;
+                    journal.append(&fields, durability)?;
+                    self.journal = Some(journal);
+                }
+                None => {
+                    let header = json!({"v": 1}).as_object().cloned().unwrap_or_default();
+                    let lines: Vec<Fields> = std::iter::once(header).chain(fields).collect();
+                    self.journal = Some(Journal::create(&self.path, &lines)?);
+                }
+            },
+        }
+        for line in lines {
+            self.bytes += line.to_string().len() as u64 + 40;
+            self.apply(line);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, line: &Value) {
+        let list = |key: &str| -> Vec<u64> {
+            line.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_u64).collect()
+        };
+        if let Some(update) = line.get("in").and_then(Value::as_u64) {
+            self.seen.insert(update);
+            self.open.push(Open { update, said: said(line), ..Open::default() });
+        } else if let Some(update) = line.get("edit").and_then(Value::as_u64) {
+            self.seen.insert(update);
+            let of = line.get("of").and_then(Value::as_u64);
+            if let Some(open) = self.open.iter_mut().find(|open| Some(open.update) == of) {
+                open.said.text = line["text"].as_str().unwrap_or_default().to_owned();
+            }
+        } else if let Some(user) = line.get("stranger").and_then(Value::as_i64) {
+            self.strangers.insert(user);
+        }
+        let started = list("started");
+        for open in self.open.iter_mut().filter(|open| started.contains(&open.update)) {
+            open.starts += 1;
+            open.group.clone_from(&started);
+        }
+        let closed = list("closed");
+        self.open.retain(|open| !closed.contains(&open.update));
+        self.seen.extend(list("seen"));
+        while self.seen.len() > REMEMBERED {
+            self.seen.pop_first();
+        }
+    }
+
+    fn renew(&mut self) -> Result<()> {
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let mut lines = vec![json!({"v": 1}), json!({"seen": self.seen})];
+        lines.extend(self.strangers.iter().map(|user| json!({"stranger": user})));
+        for open in &self.open {
+            lines.push(line(open.update, &open.said));
+            lines.extend((0..open.starts).map(|_| json!({"started": open.group})));
+        }
+        let fields: Vec<Fields> = lines.iter().filter_map(|line| line.as_object().cloned()).collect();
+        let old = journal.renew(fields)?;
+        disk::remove(&old)?;
+        self.bytes = fs_err::metadata(&self.path)?.len();
+        Ok(())
+    }
+}
+
+/// What a message is called outside of here.
+#[must_use]
+pub fn id(update: u64) -> String {
+    format!("{}:{update}", super::CHANNEL)
+}
+
+fn numbers(ids: &[String]) -> Vec<u64> {
+    ids.iter().filter_map(|id| id.rsplit(':').next()?.parse().ok()).collect()
+}
+
+fn line(update: u64, said: &Said) -> Value {
+    let files: Vec<Value> = said.files.iter().map(Attached::to_json).collect();
+    let mut line = json!({"in": update, "chat": said.chat, "message": said.message, "text": said.text});
+    if !files.is_empty() {
+        line["files"] = files.into();
+    }
+    if said.is_part {
+        line["part"] = true.into();
+    }
+    if let Some(command) = &said.command {
+        line["command"] = command.clone().into();
+    }
+    line
+}
+
+fn said(line: &Value) -> Said {
+    let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+    Said {
+        chat: text("chat"),
+        message: line["message"].as_i64().unwrap_or_default(),
+        text: text("text"),
+        command: line["command"].as_str().map(str::to_owned),
+        files: line["files"].as_array().into_iter().flatten().map(Attached::from_json).collect(),
+        is_part: line["part"] == true,
+        is_edit: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(chat: &str, message: i64) -> Said {
+        Said { chat: chat.into(), message, text: "hello".into(), ..Said::default() }
+    }
+
+    #[test]
+    fn what_is_kept_is_there_after_a_crash_until_it_is_closed() {
+        let dir = std::env::temp_dir().join(format!("bantam-inbox-{}", std::process::id()));
+        let open = || Inbox::open(&dir, 7).unwrap().0;
+        let mut inbox = open();
+        inbox.keep(&[(10, hello("1", 5)), (11, hello("2", 6))], &[12]).unwrap();
+        inbox.start(&[id(10)]).unwrap();
+        assert_eq!(inbox.edit(13, &Said { text: "late".into(), ..hello("1", 5) }).unwrap(), None);
+        assert_eq!(inbox.edit(14, &Said { text: "better".into(), ..hello("2", 6) }).unwrap(), Some(11));
+        assert!(inbox.is_new_stranger(99).unwrap() && !inbox.is_new_stranger(99).unwrap());
+        drop(inbox);
+        let mut inbox = open();
+        let all = inbox.all();
+        assert_eq!(all.iter().map(|o| (o.update, o.starts)).collect::<Vec<_>>(), [(10, 1), (11, 0)]);
+        assert_eq!(all[1].said.text, "better");
+        assert!((10..=14).all(|update| inbox.has_seen(update)) && !inbox.has_seen(9));
+        assert!(!inbox.is_new_stranger(99).unwrap());
+        inbox.close(&[id(10), id(11)]).unwrap();
+        assert!(open().all().is_empty());
+        fs_err::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_long_inbox_is_renewed_and_forgets_nothing_that_is_open() {
+        let dir = std::env::temp_dir().join(format!("bantam-inbox-long-{}", std::process::id()));
+        let mut inbox = Inbox::open(&dir, 7).unwrap().0;
+        inbox.keep(&[(1, hello("1", 1))], &[]).unwrap();
+        inbox.start(&[id(1)]).unwrap();
+        let long = Said { text: "x".repeat(10_000), ..hello("1", 2) };
+        for update in 2..300 {
+            inbox.keep(&[(update, long.clone())], &[]).unwrap();
+            inbox.close(&[id(update)]).unwrap();
+        }
+        let files: Vec<_> = fs_err::read_dir(&dir).unwrap().collect();
+        assert_eq!(files.len(), 1);
+        assert!(fs_err::metadata(&inbox.path).unwrap().len() < 2 * RENEWED_AT);
+        let again = Inbox::open(&dir, 7).unwrap().0;
+        assert_eq!((again.all().len(), again.all()[0].starts), (1, 1));
+        assert!((1..300).all(|update| again.has_seen(update)));
+        fs_err::remove_dir_all(&dir).unwrap();
+    }
+}

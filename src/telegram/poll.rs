@@ -1,0 +1,247 @@
+//! The poll: updates are fetched, kept, and only then confirmed, by asking for those behind them.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::api::{Api, Failure};
+use super::inbox::{Inbox, Open, id};
+use super::update::{ALLOWED, Me, Meaning, Said, meaning};
+use super::{CHANNEL, Desk, Settings};
+use crate::bus::{Inbound, Keeper, Kind, Origin};
+use crate::cancel::Cancel;
+use crate::paths::session_name;
+
+/// How long Telegram holds a poll open when there is nothing new, in seconds.
+const HELD: u64 = 50;
+/// Between polls while somebody else polls too: his, perhaps this bot's own from before a restart, ends by itself.
+const CONFLICT: Duration = Duration::from_secs(30);
+/// Polls that are refused this often at first are tried again soon.
+const QUICK_TRIES: u32 = 3;
+/// The most between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A message whose turn has died this often with the program is set aside.
+const MOST_STARTS: u32 = 3;
+
+const HELP: &str = "Write what you want. Commands:\n/new begin a new conversation\n/stop end the answer under way\n\
+                    /status how it is\n/model [NAME] which model answers\n/usage what was used\n/help this";
+
+/// The commands that Telegram offers people.
+const COMMANDS: [(&str, &str); 6] = [
+    ("new", "begin a new conversation"),
+    ("stop", "end the answer under way"),
+    ("status", "how it is"),
+    ("model", "which model answers, or another one"),
+    ("usage", "what was used"),
+    ("help", "what there is"),
+];
+
+pub struct Poller {
+    pub api: Arc<Api>,
+    pub settings: Settings,
+    pub inbox: Arc<Mutex<Inbox>>,
+    pub desk: Arc<Desk>,
+    pub inbound: Sender<Inbound>,
+    pub cancel: Cancel,
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    pub alive: Box<dyn Fn() + Send>,
+}
+
+/// A way of waiting that grows with each failure in a row.
+#[derive(Default)]
+struct Pauses {
+    failures: u32,
+    /// What was said last, so that it is not said again and again.
+    said: String,
+}
+
+impl Poller {
+    /// Polls until it is stopped. Nothing but a stop ends it.
+    pub fn run(self) {
+        let mut pauses = Pauses::default();
+        let Some(me) = self.introduce(&mut pauses) else { return };
+        self.take_up(self.inbox().all());
+        let mut offset: Option<u64> = None;
+        while self.cancel.why().is_none() {
+            let mut params = json!({"timeout": HELD, "limit": 100, "allowed_updates": ALLOWED});
+            if let Some(offset) = offset {
+                params["offset"] = offset.into();
+            }
+            match self.api.call("getUpdates", &params, Duration::from_secs(HELD), &self.cancel) {
+                Ok(Value::Array(updates)) => {
+                    match self.take(&updates, &me) {
+                        Ok(()) => {
+                            pauses = Pauses::default();
+                            offset = updates.iter().filter_map(number).max().map(|last| last + 1).or(offset);
+                            (self.alive)();
+                        }
+                        // They stay with Telegram until they can be kept.
+                        Err(e) => self.pause(&mut pauses, &format!("messages cannot be kept: {e}"), None),
+                    }
+                }
+                Ok(_) => self.pause(&mut pauses, "the Bot API answers something else", None),
+                Err(Failure::Conflict(why)) => {
+                    let quick = pauses.failures < QUICK_TRIES;
+                    let text = format!("another program polls with this token, or a webhook is set ({why})");
+                    self.pause(&mut pauses, &text, (!quick).then_some(CONFLICT));
+                }
+                Err(Failure::TooMany(time)) => self.pause(&mut pauses, "too many requests", Some(time)),
+                Err(Failure::Unauthorized(why)) => {
+                    self.pause(&mut pauses, &format!("the token is refused ({why})"), Some(LONGEST_PAUSE));
+                }
+                Err(e) => self.pause(&mut pauses, &e.text(), None),
+            }
+        }
+    }
+
+    fn inbox(&self) -> std::sync::MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Learns who the bot is, and tells Telegram its commands.
+    fn introduce(&self, pauses: &mut Pauses) -> Option<Me> {
+        let me = loop {
+            match self.api.call("getMe", &json!({}), Duration::ZERO, &self.cancel) {
+                Ok(me) => break me,
+                Err(Failure::Stopped) => return None,
+                Err(e) => self.pause(pauses, &e.text(), None),
+            }
+            if self.cancel.why().is_some() {
+                return None;
+            }
+        };
+        let commands: Vec<Value> =
+            COMMANDS.iter().map(|(command, about)| json!({"command": command, "description": about})).collect();
+        if let Err(e) = self.api.call("setMyCommands", &json!({"commands": commands}), Duration::ZERO, &self.cancel) {
+            (self.log)(&format!("telling Telegram the commands: {}", e.text()));
+        }
+        *pauses = Pauses::default();
+        let username = me["username"].as_str().unwrap_or_default().to_owned();
+        (self.log)(&format!("serving as @{username}"));
+        Some(Me { id: me["id"].as_i64().unwrap_or_default(), username })
+    }
+
+    /// Keeps what a poll brought, and passes it on.
+    fn take(&self, updates: &[Value], me: &Me) -> crate::error::Result<()> {
+        let (mut said, mut others, mut edits) = (Vec::new(), Vec::new(), Vec::new());
+        let mut strangers = Vec::new();
+        {
+            let inbox = self.inbox();
+            for update in updates {
+                let Some(number) = number(update).filter(|number| !inbox.has_seen(*number)) else { continue };
+                match meaning(update, &self.settings, me) {
+                    Meaning::Said(edit) if edit.is_edit => edits.push((number, edit)),
+                    Meaning::Said(message) => said.push((number, message)),
+                    Meaning::Stranger(user) => {
+                        strangers.push(user);
+                        others.push(number);
+                    }
+                    Meaning::Nothing => others.push(number),
+                }
+            }
+        }
+        self.inbox().keep(&said, &others)?;
+        for (number, edit) in edits {
+            self.inbox().edit(number, &edit)?;
+        }
+        for user in strangers {
+            self.tell_of(user)?;
+        }
+        for (number, message) in said {
+            self.pass_on(&[number], &message);
+        }
+        Ok(())
+    }
+
+    /// A stranger gets no answer. The owner is told once.
+    fn tell_of(&self, user: i64) -> crate::error::Result<()> {
+        if self.inbox().is_new_stranger(user)? {
+            (self.log)(&format!("a message of user {user}, who is not in allow_from, was left unread"));
+            if let Some(owner) = self.settings.allow_from.first() {
+                let text = format!(
+                    "Somebody with the id {user} wrote to this bot and was not answered. To let them in, add the id to \
+                     `channels.telegram.allow_from`."
+                );
+                self.desk.say(&owner.to_string(), &text, &[]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up what an earlier run left open. What was being answered when it ended runs by itself, so that a message
+    /// that brings the program down is found.
+    fn take_up(&self, open: Vec<Open>) {
+        let mut done: Vec<u64> = Vec::new();
+        for message in open {
+            if done.contains(&message.update) {
+                continue;
+            }
+            let group = if message.group.is_empty() { vec![message.update] } else { message.group.clone() };
+            done.extend(&group);
+            if message.starts >= MOST_STARTS {
+                let ids: Vec<String> = group.iter().map(|update| id(*update)).collect();
+                let text = "A message of yours was set aside: this program ended each time it tried to answer it.";
+                self.desk.say(&message.said.chat, text, &ids);
+                continue;
+            }
+            let mut said = message.said;
+            let texts: Vec<String> = group.iter().filter_map(|update| self.inbox().text(*update)).collect();
+            said.text = texts.join("\n\n");
+            self.send(&group, &said, Kind::Message, message.starts > 0);
+        }
+    }
+
+    fn pass_on(&self, updates: &[u64], said: &Said) {
+        let ids: Vec<String> = updates.iter().map(|update| id(*update)).collect();
+        let command = said.command.clone().unwrap_or_default();
+        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((&command, ""));
+        let kind = match name {
+            "/start" | "/help" => return self.desk.say(&said.chat, HELP, &ids),
+            "/stop" => Kind::Stop,
+            "/new" | "/clear" | "/reset" => Kind::New,
+            "/model" => Kind::Model(rest.trim().to_owned()),
+            "/status" => Kind::Status,
+            "/usage" => Kind::Usage,
+            _ => Kind::Message,
+        };
+        self.send(updates, said, kind, false);
+    }
+
+    fn send(&self, updates: &[u64], said: &Said, kind: Kind, alone: bool) {
+        let Ok(session) = session_name(CHANNEL, &said.chat) else { return };
+        let inbound = Inbound {
+            origin: Origin { channel: CHANNEL.to_owned(), chat: said.chat.clone() },
+            session,
+            text: said.text.clone(),
+            attachments: Vec::new(),
+            kind,
+            ids: updates.iter().map(|update| id(*update)).collect(),
+            keeper: Some(self.desk.clone() as Arc<dyn Keeper>),
+            is_part: said.is_part,
+            is_alone: alone,
+        };
+        // Nobody is there to take it when the program ends; it is kept.
+        drop(self.inbound.send(inbound));
+    }
+
+    /// Waits before the next try, and says why, once.
+    fn pause(&self, pauses: &mut Pauses, why: &str, time: Option<Duration>) {
+        if self.cancel.why().is_some() {
+            return;
+        }
+        if pauses.said != why {
+            (self.log)(&format!("polling: {why}"));
+            pauses.said = why.to_owned();
+        }
+        let grown = Duration::from_secs(1 << pauses.failures.min(6));
+        pauses.failures += 1;
+        // Whether it slept or was stopped, the caller looks.
+        let _ended_early = self.cancel.sleep(time.unwrap_or(grown).min(LONGEST_PAUSE));
+    }
+}
+
+fn number(update: &Value) -> Option<u64> {
+    update["update_id"].as_u64()
+}
