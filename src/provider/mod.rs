@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+pub use quirks::{Keep, Learned, Quirk};
+
 use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Reply};

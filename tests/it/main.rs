@@ -37,6 +37,7 @@ mod keys;
 mod onboard;
 mod provider;
 mod proxy;
+mod quirks;
 mod race;
 mod recipes;
 mod repl;
