@@ -260,7 +260,7 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
         ),
     });
     // Reading the certificates of a whole system takes longer than all else in a turn.
-    let trusts = !(url.starts_with("http://") && !settings.proxy.starts_with("https://"));
+    let trusts = !url.starts_with("http://") || settings.proxy.starts_with("https://");
     if let Some(path) = settings.ca_file.as_ref().filter(|_| trusts) {
         let pem = fs_err::read(path).map_err(|e| {
             Error::config(format!("reading the certificates that SSL_CERT_FILE names: {e}"))

@@ -64,7 +64,7 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
         return parts.config.named(&format!("ollama/{id}"), parts.env).map(Some);
     }
     notices.push(
-        "no key is set, so the built-in demo answers; for a real model: export OPENROUTER_API_KEY=...".to_owned(),
+        "no key is set, so the built-in demo answers; for a real model: bantam onboard, or export OPENROUTER_API_KEY=...".to_owned(),
     );
     Ok(None)
 }

@@ -33,7 +33,7 @@ impl Hidden {
         let shown = before.clone();
         sys::hold_signals();
         std::thread::spawn(move || {
-            let _ = sys::wait_for_signal();
+            let _signal = sys::wait_for_signal();
             show(&io::stdin(), &shown);
             tell("");
             std::process::exit(Kind::Interrupted.exit_code().into());

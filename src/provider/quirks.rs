@@ -79,6 +79,7 @@ impl Learned {
         Self { known, keep: Some(keep) }
     }
 
+    #[must_use]
     pub fn known(&self) -> &[Quirk] {
         &self.known
     }
