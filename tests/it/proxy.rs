@@ -123,7 +123,7 @@ fn a_proxy_that_cannot_be_used_exits_3_and_is_not_shown() {
 
 #[test]
 fn certificates_that_cannot_be_used_exit_3() {
-    let home = far_away();
+    let home = Home::with(&config_for("https://model.invalid/v1"));
     let none = home.write("none.pem", "nothing here");
     for path in [none, home.path("absent.pem")] {
         let run = home.bantam().env("SSL_CERT_FILE", &path).args(["agent", "-m", "hi"]).run();
