@@ -1,5 +1,6 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
+pub mod learned;
 mod models;
 
 use std::path::{Path, PathBuf};

@@ -50,6 +50,25 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
+/// Puts a file in the place of the one at `path`, readable by the owner alone: whoever reads sees the old one or the new
+/// one, whole. A power cut may lose both, so this is for what can be found out again; the caller holds a lock.
+///
+/// # Errors
+/// What the file system says; the old one stays then.
+pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        make_dir(parent)?;
+    }
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let written = file.write_all(content).and_then(|()| fs_err::rename(&new, path));
+    if let Err(e) = written {
+        remove(&new)?;
+        return Err(e.into());
+    }
+    Ok(())
+}
+
 /// Removes a file, or a directory with all that is in it. What is not there is removed already.
 ///
 /// # Errors

@@ -7,7 +7,7 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
-//! | 5 | [`app`] | the one place that names concrete types and wires them together |
+//! | 5 | [`app`] | the one place that names concrete types and wires them together; what hosts were found to refuse (`learned`) |
 //! | 4 | [`gateway`] | the dispatcher, one worker for each conversation |
 //! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), the builder |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `kernel`, `jail`), and does the jail hold (`canary`) |

@@ -49,10 +49,16 @@ impl Home {
         self.sessions().join(format!("{name}.jsonl"))
     }
 
+    /// What bantam keeps for itself between runs.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        self.root.join("state")
+    }
+
     /// The lock that a turn of the conversation `name` holds.
     #[must_use]
     pub fn session_lock(&self, name: &str) -> PathBuf {
-        self.root.join("state").join("locks").join(format!("{name}.lock"))
+        self.state().join("locks").join(format!("{name}.lock"))
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use super::Parts;
+use super::learned::{self, Row};
 use crate::cancel::Cancel;
 use crate::config::keys::Key;
 use crate::config::vendors::Protocol;
@@ -42,8 +43,9 @@ pub fn lineup(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> 
         }
     }
     let env = Arc::new(parts.env.clone());
+    let rows = learned::read(parts.home, SystemTime::now());
     for model in &models {
-        lineup.push(providers(model, parts, &env, redactor));
+        lineup.push(providers(model, parts, &env, redactor, &rows));
     }
     Ok((lineup, window))
 }
@@ -64,21 +66,28 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
         return parts.config.named(&format!("ollama/{id}"), parts.env).map(Some);
     }
     notices.push(
-        "no key is set, so the built-in demo answers; for a real model: export OPENROUTER_API_KEY=...".to_owned(),
+        "no key is set, so the built-in demo answers; for a real model: bantam onboard, or export OPENROUTER_API_KEY=...".to_owned(),
     );
     Ok(None)
 }
 
 /// A model, once for each of its keys.
-fn providers(model: &Model, parts: &Parts, env: &Arc<Env>, redactor: &Redactor) -> Vec<Box<dyn Provider>> {
+fn providers(
+    model: &Model,
+    parts: &Parts,
+    env: &Arc<Env>,
+    redactor: &Redactor,
+    rows: &[Row],
+) -> Vec<Box<dyn Provider>> {
     let ca_file = parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
     let proxy = if model.proxy.is_empty() { proxy::proxy(&model.base, parts.env) } else { model.proxy.clone() };
     let settings = Settings { proxy, ca_file };
     let provider = |key: Option<Key>| -> Box<dyn Provider> {
+        let learned = learned::of(model, rows, parts.home);
         let (model, settings) = (model.clone(), settings.clone());
         match model.protocol {
-            Protocol::OpenAi | Protocol::Azure => Box::new(OpenAi::new(model, key, settings)),
-            Protocol::Anthropic => Box::new(Anthropic::new(model, key, settings)),
+            Protocol::OpenAi | Protocol::Azure => Box::new(OpenAi::new(model, key, settings).learned(learned)),
+            Protocol::Anthropic => Box::new(Anthropic::new(model, key, settings).learned(learned)),
             Protocol::Demo => Box::new(Demo),
         }
     };

@@ -4,6 +4,7 @@ mod agent;
 mod args;
 mod attach;
 mod doctor;
+mod echo;
 mod gateway;
 mod help;
 mod import;
@@ -151,8 +152,8 @@ fn tell(line: &str) {
 /// # Errors
 /// The input ends: nobody is going to answer.
 fn ask(question: &str) -> Result<String> {
-    let mut err = io::stderr().lock();
-    drop(err.write_all(question.as_bytes()).and_then(|()| err.flush()));
+    // Whoever else has something to say meanwhile does not wait for the answer.
+    drop(io::stderr().write_all(question.as_bytes()));
     let mut answer = String::new();
     if io::stdin().lock().read_line(&mut answer).doing("reading the answer")? == 0 {
         return Err(Error::new(Kind::Interrupted, "stopped: the question was not answered"));

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::args::{Command, Flag, Given};
+use super::echo::Hidden;
 use super::{ask, import, print, tell};
 use crate::app;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
@@ -251,7 +252,8 @@ fn ask_key(vendor: &Vendor, env: &Env) -> Result<Key> {
     let name = vendor.key_env;
     let enter =
         if has_key(vendor, env) { format!("Enter: leave it in {name}") } else { format!("Enter: set {name} later") };
-    ask_until(&format!("Key ({enter}): "), |text| {
+    let _hidden = Hidden::begin()?;
+    ask_until(&format!("Key, not shown ({enter}): "), |text| {
         // A command that prints the key may have spaces; a key has none.
         if text.is_empty() {
             Ok(Key::InVariable)

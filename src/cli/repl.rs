@@ -135,12 +135,9 @@ impl Talk {
                 Typed::Command("/model", name) if !name.is_empty() => return End::Model(name),
                 Typed::Command("/model", _) => {
                     self.screen.note(&format!("bantam: {model} answers"));
-                    if !self.models.is_empty() {
-                        self.screen.note(&format!(
-                            "bantam: /model NAME takes another: {}, or vendor/model",
-                            self.models.join(", ")
-                        ));
-                    }
+                    let or = if self.models.is_empty() { "" } else { ", or " };
+                    let names = self.models.join(", ");
+                    self.screen.note(&format!("bantam: /model NAME takes another: {names}{or}vendor/model"));
                 }
                 Typed::Command("/new", _) => return End::New,
                 Typed::Command("/usage", _) => self.screen.note(&self.usage()),
@@ -183,7 +180,7 @@ impl Talk {
 
     pub fn fault(&self, e: &Error) {
         self.screen.end_line();
-        super::report(e);
+        super::report(&Error { hint: e.hint.as_deref().map(at_the_prompt), ..e.clone() });
     }
 
     fn usage(&self) -> String {
@@ -228,6 +225,14 @@ impl Talk {
             message = Some(text);
         }
     }
+}
+
+/// A hint to somebody who types commands and not flags: some flags are commands here, and others are for the next start.
+fn at_the_prompt(hint: &str) -> String {
+    let hint = hint.replace("another --model", "another model with /model NAME").replace("--new", "/new");
+    let hint = hint.replace("with --", "by starting bantam with --");
+    // What a shell is told now does not reach a program that runs already.
+    if hint.starts_with("export ") { format!("/quit, then {hint}") } else { hint }
 }
 
 fn understood(line: &str) -> Typed {
@@ -323,6 +328,19 @@ fn text_of(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hint_names_what_can_be_typed_here() {
+        for (hint, told) in [
+            ("try again later, or use another --model", "try again later, or use another model with /model NAME"),
+            ("start a new conversation with --new", "start a new conversation with /new"),
+            ("give it more with --timeout", "give it more by starting bantam with --timeout"),
+            ("export OPENAI_API_KEY=...", "/quit, then export OPENAI_API_KEY=..."),
+            ("check the key", "check the key"),
+        ] {
+            assert_eq!(at_the_prompt(hint), told);
+        }
+    }
 
     #[test]
     fn a_line_is_a_command_a_message_or_a_mistake() {

@@ -1,18 +1,21 @@
 //! `bantam status`: what is set up and where each value came from. It reads files and starts nothing: no key is fetched,
 //! no server is asked, no command is run.
 
+use std::time::SystemTime;
+
 use serde_json::{Value, json};
 
 use super::args::{Command, Flag, Given};
 use super::{print, shown, zone};
 use crate::app;
+use crate::app::learned::{self, Row};
 use crate::config::table::{KEYS, Kind};
 use crate::config::{self, Choice, Config, Env, Loaded, Origin, keys};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::secret::Redactor;
 use crate::session::shelf;
-use crate::text::one_line;
+use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
 
 pub const COMMAND: Command = Command {
@@ -50,6 +53,8 @@ struct Status {
     workspace: String,
     sandbox: String,
     sessions: Vec<shelf::Summary>,
+    learned: Vec<Row>,
+    learned_path: String,
     /// Path, value (nothing where it may not be shown), where it came from.
     values: Vec<(String, Option<Value>, String)>,
     warnings: Vec<String>,
@@ -69,6 +74,8 @@ impl Status {
             workspace: home.workspace().display().to_string(),
             sandbox: String::new(),
             sessions: Vec::new(),
+            learned: learned::read(home, SystemTime::now()),
+            learned_path: learned::path(home).display().to_string(),
             values: Vec::new(),
             warnings: Vec::new(),
             error: None,
@@ -166,6 +173,13 @@ impl Status {
                 }
             },
         );
+        for (n, row) in self.learned.iter().enumerate() {
+            let name = if n == 0 { "learned" } else { "" };
+            line(name, &format!("{} at {}: {} (since {})", row.model, row.host, row.quirk.name(), day(row.at)));
+        }
+        if !self.learned.is_empty() {
+            line("", &format!("(what hosts refused before; remove {} to try it again)", self.learned_path));
+        }
         if !self.values.is_empty() {
             page.push('\n');
         }
@@ -200,6 +214,11 @@ impl Status {
                 "count": self.sessions.len(),
                 "newest": self.sessions.first().map(|s| json!({"key": s.key, "last": s.last})),
             },
+            "learned": self.learned.iter()
+                .map(|row| {
+                    json!({"host": row.host, "model": row.model, "quirk": row.quirk.name(), "since": day(row.at)})
+                })
+                .collect::<Value>(),
             "values": self.values.iter()
                 .map(|(path, value, origin)| {
                     let value = value.clone().unwrap_or_else(|| HIDDEN.into());
@@ -210,6 +229,11 @@ impl Status {
             "error": self.error.as_ref().map(told),
         })
     }
+}
+
+/// `2026-11-21`, in UTC.
+fn day(time: SystemTime) -> String {
+    rfc3339(time).split('T').next().unwrap_or_default().to_owned()
 }
 
 fn described(origin: &Origin) -> String {

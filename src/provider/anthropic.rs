@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::host::{Assembly, Chunk, Host};
 use super::replies::{count, tidy_calls};
-use super::{Provider, ProviderError, Request};
+use super::{Learned, Provider, ProviderError, Request};
 use crate::config::Model;
 use crate::config::keys::Key;
 use crate::http::Settings;
@@ -36,6 +36,12 @@ impl Anthropic {
         }
         let url = messages_url(&model.base);
         Self { host: Host::new(model, key, settings, url, |key| ("x-api-key", key.to_owned())) }
+    }
+
+    /// The same, with what its host is known to refuse.
+    #[must_use]
+    pub fn learned(self, learned: Learned) -> Self {
+        Self { host: self.host.learned(learned) }
     }
 
     fn body(&self, request: &Request) -> Value {

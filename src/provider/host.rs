@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 
 use super::errors::{classify, looks_like_html};
-use super::quirks::{self, Quirk};
+use super::quirks::{self, Learned, Quirk};
 use super::{ProviderError, Request};
 use crate::config::Model;
 use crate::config::keys::Key;
@@ -58,7 +58,7 @@ pub struct Host {
     url: String,
     sign: Sign,
     /// What it was found to refuse.
-    quirks: Mutex<Vec<Quirk>>,
+    quirks: Mutex<Learned>,
 }
 
 /// The most of an error's body that is read.
@@ -67,6 +67,11 @@ const MOST_ERROR: usize = 256 << 10;
 impl Host {
     pub fn new(model: Model, key: Option<Key>, settings: Settings, url: String, sign: Sign) -> Self {
         Self { model, key, client: Client::new(settings), url, sign, quirks: Mutex::default() }
+    }
+
+    /// The same, with what is known of it already.
+    pub fn learned(self, learned: Learned) -> Self {
+        Self { quirks: Mutex::new(learned), ..self }
     }
 
     pub fn model(&self) -> &Model {
@@ -94,6 +99,7 @@ impl Host {
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
+        let mut tried = Vec::new();
         loop {
             let mut begun = false;
             let result = self.once(&self.body(dialect), new, request, &mut |text| {
@@ -102,9 +108,12 @@ impl Host {
             });
             match result {
                 Err(ProviderError::Rejected(refusal)) if !begun => match quirks::learn(&refusal, &self.known()) {
-                    // Each is learned once, so this ends.
-                    Some(quirk) => self.quirks.lock().unwrap_or_else(PoisonError::into_inner).push(quirk),
-                    None => return Err(ProviderError::Rejected(refusal)),
+                    // Each is tried once, so this ends.
+                    Some(quirk) if !tried.contains(&quirk) => {
+                        tried.push(quirk);
+                        self.quirks.lock().unwrap_or_else(PoisonError::into_inner).add(quirk);
+                    }
+                    _ => return Err(ProviderError::Rejected(refusal)),
                 },
                 result => return result,
             }
@@ -112,7 +121,7 @@ impl Host {
     }
 
     fn known(&self) -> Vec<Quirk> {
-        self.quirks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.quirks.lock().unwrap_or_else(PoisonError::into_inner).known().to_vec()
     }
 
     fn once(

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+pub use quirks::{Keep, Learned, Quirk};
+
 use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Reply};
@@ -128,9 +130,7 @@ impl ProviderError {
             Self::Quota(m) => {
                 Error::new(Kind::Unavailable, m).doing(doing).hint("add credit to the account, or use another --model")
             }
-            Self::ContextTooLong(m) => {
-                Error::failed(m).doing(doing).hint("start a new conversation with --new, or /new at the terminal")
-            }
+            Self::ContextTooLong(m) => Error::failed(m).doing(doing).hint("start a new conversation with --new"),
             Self::Transient { message, .. } => Error::new(Kind::Unavailable, message)
                 .doing(doing)
                 .hint("check the network and the model's api_base, or try again later"),

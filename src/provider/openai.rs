@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::host::{Host, Sign};
 use super::replies;
 use super::stream::Stream;
-use super::{Provider, ProviderError, Request};
+use super::{Learned, Provider, ProviderError, Request};
 use crate::config::Model;
 use crate::config::keys::Key;
 use crate::config::vendors::Protocol;
@@ -28,6 +28,12 @@ impl OpenAi {
             _ => (completions_url(&model.base), |key| ("authorization", format!("Bearer {key}"))),
         };
         Self { host: Host::new(model, key, settings, url, sign) }
+    }
+
+    /// The same, with what its host is known to refuse.
+    #[must_use]
+    pub fn learned(self, learned: Learned) -> Self {
+        Self { host: self.host.learned(learned) }
     }
 
     fn body(&self, request: &Request) -> Value {

@@ -1,7 +1,8 @@
 //! What a host refuses, learned from its own words: a field that it does not know, or knows by another name.
 //!
 //! Hosts that call themselves OpenAI-compatible agree on the path and on little else. A table of vendors would be wrong
-//! by next month; the host's refusal names the field. It is asked once more without it, and remembered while we run.
+//! by next month; the host's refusal names the field. It is asked once more without it, and that is remembered: by the
+//! host as long as it is there, and by whoever made it for longer ([`Learned`]).
 
 use serde_json::Value;
 
@@ -24,6 +25,72 @@ pub enum Quirk {
     EmptyReasoning,
     /// Images are not taken.
     NoImages,
+}
+
+/// Each by the name that it has on disk and in `bantam status`.
+const NAMES: [(Quirk, &str); 8] = [
+    (Quirk::MaxCompletionTokens, "max_completion_tokens"),
+    (Quirk::MaxTokens, "max_tokens"),
+    (Quirk::NoTemperature, "no temperature"),
+    (Quirk::NoStreamOptions, "no stream_options"),
+    (Quirk::NoStream, "no stream"),
+    (Quirk::NoReasoning, "no reasoning"),
+    (Quirk::EmptyReasoning, "empty reasoning"),
+    (Quirk::NoImages, "no images"),
+];
+
+impl Quirk {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(quirk, _)| *quirk == self).map_or("", |(_, name)| name)
+    }
+
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(_, known)| *known == name).map(|(quirk, _)| *quirk)
+    }
+
+    /// What cannot be true beside it: the host has changed its mind.
+    fn opposite(self) -> Option<Self> {
+        match self {
+            Self::MaxCompletionTokens => Some(Self::MaxTokens),
+            Self::MaxTokens => Some(Self::MaxCompletionTokens),
+            Self::NoReasoning => Some(Self::EmptyReasoning),
+            Self::EmptyReasoning => Some(Self::NoReasoning),
+            _ => None,
+        }
+    }
+}
+
+/// Is given all that a host was found to refuse, whenever that is more than before.
+pub type Keep = Box<dyn Fn(&[Quirk]) + Send + Sync>;
+
+/// What one host was found to refuse for one model.
+#[derive(Default)]
+pub struct Learned {
+    known: Vec<Quirk>,
+    keep: Option<Keep>,
+}
+
+impl Learned {
+    /// Begins with what was learned before; `keep` is told of more.
+    #[must_use]
+    pub fn before(known: Vec<Quirk>, keep: Keep) -> Self {
+        Self { known, keep: Some(keep) }
+    }
+
+    #[must_use]
+    pub fn known(&self) -> &[Quirk] {
+        &self.known
+    }
+
+    pub fn add(&mut self, quirk: Quirk) {
+        self.known.retain(|known| Some(*known) != quirk.opposite());
+        self.known.push(quirk);
+        if let Some(keep) = &self.keep {
+            keep(&self.known);
+        }
+    }
 }
 
 /// For each quirk: words that all stand in the refusal, in lower case.
@@ -128,6 +195,25 @@ mod tests {
             assert_eq!(learn(refusal, &[quirk]), None, "{refusal}");
         }
         assert_eq!(learn("model not found", &[]), None);
+    }
+
+    #[test]
+    fn what_was_learned_last_is_kept_and_its_opposite_is_not() {
+        let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let keep = kept.clone();
+        let before = vec![Quirk::NoTemperature, Quirk::MaxTokens];
+        let mut learned = Learned::before(before, Box::new(move |all| *keep.lock().unwrap() = all.to_vec()));
+        learned.add(Quirk::MaxCompletionTokens);
+        assert_eq!(*kept.lock().unwrap(), [Quirk::NoTemperature, Quirk::MaxCompletionTokens]);
+        assert_eq!(learned.known(), *kept.lock().unwrap());
+    }
+
+    #[test]
+    fn every_quirk_has_a_name_of_its_own() {
+        for (quirk, name) in NAMES {
+            assert_eq!((Quirk::named(name), quirk.name()), (Some(quirk), name));
+        }
+        assert_eq!(Quirk::named("no such thing"), None);
     }
 
     #[test]

@@ -75,10 +75,11 @@ struct Cost {
     /// User and system time of all its threads.
     cpu: Duration,
     /// In KiB.
-    memory: u64,
+    memory: u32,
 }
 
 /// Runs it to its end, which must be good.
+#[allow(clippy::zombie_processes)] // wait4 waits for it, and tells more
 fn cost(command: &mut Command) -> Cost {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // With something to do in between the program is started by fork, and not in this process's own memory, whose size
@@ -170,7 +171,7 @@ fn main() -> ExitCode {
     for (name, costs) in [("curl", &curl), ("bantam, a new session", &begun), ("bantam, one that goes on", &went_on)] {
         let (cpu, memory) = of(costs);
         let ms = cpu.as_secs_f64() * 1000.0;
-        let shares = [cpu.as_secs_f64() / curl_cpu.as_secs_f64(), memory as f64 / curl_memory as f64];
+        let shares = [cpu.as_secs_f64() / curl_cpu.as_secs_f64(), f64::from(memory) / f64::from(curl_memory)];
         println!("{name:<28} {ms:>10.2} {:>8.2} {memory:>12} {:>8.2}", shares[0], shares[1]);
         good &= name == "curl" || cpu * 100 < curl_cpu * BUDGET;
     }

@@ -81,16 +81,6 @@ impl Board {
         fs::read(self.home.path("sessions/cli_default.jsonl")).unwrap_or_default()
     }
 
-    /// The turn failed for want of space, and has said what to do.
-    #[track_caller]
-    fn failed(&self, run: &Run) {
-        let told = object(run);
-        assert_eq!((&told["error"]["kind"], &told["output"]), (&json!("failed"), &json!("")), "{told}");
-        let [message, hint] = ["message", "hint"].map(|key| told["error"][key].as_str().unwrap_or_default().to_owned());
-        assert!(message.contains("No space left on device"), "{told}");
-        assert!(hint.contains("free some space"), "{told}");
-    }
-
     /// With room again the conversation goes on, and has all that it had.
     #[track_caller]
     fn goes_on(&self, before: &[u8]) {
@@ -113,6 +103,16 @@ impl Drop for Board {
     }
 }
 
+/// The turn failed for want of space, and has said what to do.
+#[track_caller]
+fn failed(run: &Run) {
+    let told = object(run);
+    assert_eq!((&told["error"]["kind"], &told["output"]), (&json!("failed"), &json!("")), "{told}");
+    let [message, hint] = ["message", "hint"].map(|key| told["error"][key].as_str().unwrap_or_default().to_owned());
+    assert!(message.contains("No space left on device"), "{told}");
+    assert!(hint.contains("free some space"), "{told}");
+}
+
 /// A first turn, which is stored, and then what the test is about.
 fn replies(rest: impl IntoIterator<Item = Reply>) -> Model {
     Model::scripted([Reply::text("Hello.")].into_iter().chain(rest).chain([Reply::text("Better.")]))
@@ -126,13 +126,13 @@ fn a_disk_that_is_full_before_the_first_turn() {
     let board = Board::asking(Model::scripted([Reply::text("Better.")]));
     board.fill();
     let run = board.home.agent(["--json", "-m", "hi"]);
-    board.failed(&run);
+    failed(&run);
     assert_eq!(board.model.requests().len(), 0);
     board.make_room();
     board.home.dir("workspace");
     board.fill();
     let run = board.home.agent(["--json", "-m", "hi"]);
-    board.failed(&run);
+    failed(&run);
     assert_eq!(board.model.requests().len(), 0);
     board.goes_on(&[]);
 }
@@ -147,7 +147,7 @@ fn a_disk_that_is_full_before_a_turn() {
     let before = board.stored();
     board.fill();
     let run = board.home.agent(["--json", "-m", &long("Think about this.")]);
-    board.failed(&run);
+    failed(&run);
     assert_eq!(board.model.requests().len(), 1, "a question that is not stored is not asked");
     assert_eq!(board.stored(), before);
     board.goes_on(&before);
@@ -165,7 +165,7 @@ fn a_disk_that_fills_up_while_the_model_thinks() {
     let before = board.stored();
     board.fill();
     board.model.release();
-    board.failed(&running.finish());
+    failed(&running.finish());
     assert_eq!(board.stored(), before, "nothing of an answer that does not fit");
     board.goes_on(&before);
     assert_eq!(board.home.session("cli_default").texts("user").len(), 3);
@@ -195,7 +195,7 @@ fn a_disk_that_is_full_when_calls_are_to_be_stored() {
     let before = board.stored();
     board.fill();
     board.model.release();
-    board.failed(&running.finish());
+    failed(&running.finish());
     assert!(board.home.path("workspace/keep.txt").exists(), "a call that is not stored is not run");
     assert_eq!(board.stored(), before);
     board.goes_on(&before);
@@ -217,7 +217,7 @@ fn a_disk_that_a_tool_fills_up() {
     board.home.agent(["-m", "hi"]).exits(0);
     let run = board.home.agent(["--json", "-m", "Fill it."]);
     // Sooner or later a result is too long for what is left; until then the model is told.
-    board.failed(&run);
+    failed(&run);
     assert_eq!(fs::read_to_string(board.home.path("workspace/notes.txt")).unwrap(), "old", "whole or not at all");
     let request = board.model.request(2);
     let told: Vec<Value> = request.messages().into_iter().filter(|m| m["role"] == "tool").cloned().collect();

@@ -168,6 +168,7 @@ impl Home {
             cwd: self.root.join("cwd"),
             withheld: &[],
             columns: None,
+            afterwards: "",
         }
     }
 
@@ -278,6 +279,7 @@ pub struct Bantam<'h> {
     cwd: PathBuf,
     withheld: &'static [Withheld],
     columns: Option<u32>,
+    afterwards: &'static str,
 }
 
 impl<'h> Bantam<'h> {
@@ -349,6 +351,12 @@ impl<'h> Bantam<'h> {
         clever
     }
 
+    /// On a terminal: has a shell do this when bantam has ended, also by Ctrl-C.
+    pub fn before(mut self, afterwards: &'static str) -> Self {
+        self.afterwards = afterwards;
+        self
+    }
+
     /// Has a shell do this first, to limit what bantam may use.
     pub fn after(mut self, prelude: &'static str) -> Self {
         self.prelude = prelude;
@@ -416,6 +424,10 @@ impl<'h> Bantam<'h> {
             let line = [program.into()].into_iter().chain(self.args.iter().cloned());
             let line = shell_words::join(line.map(|word| word.into_string().unwrap()));
             let line = self.columns.map_or(line.clone(), |columns| format!("stty cols {columns}; exec {line}"));
+            let line = match self.afterwards {
+                "" => line,
+                then => format!("trap : INT; {line}; code=$?; {then}; exit $code"),
+            };
             typescript.args(["-qefc", &line, "/dev/null"]);
             typescript
         } else if closing.is_empty() && self.prelude.is_empty() {

@@ -38,6 +38,7 @@ mod memory;
 mod onboard;
 mod provider;
 mod proxy;
+mod quirks;
 mod race;
 mod recipes;
 mod repl;

@@ -137,6 +137,52 @@ fn on_a_terminal_vendor_key_and_model_are_asked_for() {
 }
 
 #[test]
+fn a_key_is_not_shown_while_it_is_typed() {
+    let home = Home::empty();
+    let mut running = home.bantam().on_a_terminal().silent_stdin().arg("onboard").before("stty -a").spawn();
+    running.wait_for_stdout("Number or name");
+    running.types("openai\n");
+    running.wait_for_stdout("Key, not shown (");
+    // Neither the one that is no key nor the one that is.
+    running.types("sk-not two words\n");
+    running.wait_for_stdout("no spaces in it");
+    running.types("sk-typed-by-hand\n");
+    running.wait_for_stdout("Model [");
+    running.types("gpt-5-seen\n\u{4}");
+    let run = running.finish();
+    run.exits(0);
+    assert!(!run.stdout.contains("sk-"), "{}", run.stdout);
+    assert!(run.stdout.contains("gpt-5-seen\r\n"), "what is no secret is seen: {}", run.stdout);
+    assert_eq!(config(&home)["model_list"][0]["api_key"], "sk-typed-by-hand");
+    is_as_it_was(&run);
+}
+
+/// The terminal shows what is typed, and its keys do what they did.
+#[track_caller]
+fn is_as_it_was(run: &Run) {
+    let (_, set) = run.stdout.rsplit_once("speed ").expect("what stty says");
+    let words: Vec<&str> = set.split_whitespace().collect();
+    assert!(words.contains(&"echo") && words.contains(&"-echonl"), "{set}");
+    assert!(set.contains("quit = ^\\;") && set.contains("susp = ^Z;"), "{set}");
+}
+
+#[test]
+fn whoever_stops_while_typing_a_key_gets_the_terminal_back() {
+    let home = Home::empty();
+    let mut running = home.bantam().on_a_terminal().silent_stdin().arg("onboard").before("stty -a").spawn();
+    running.wait_for_stdout("Number or name");
+    running.types("openai\n");
+    running.wait_for_stdout("Key, not shown (");
+    running.types("sk-typed-by");
+    running.types("\u{3}");
+    let run = running.finish();
+    run.exits(130);
+    assert!(!run.stdout.contains("sk-"), "{}", run.stdout);
+    is_as_it_was(&run);
+    assert!(!home.path("").exists());
+}
+
+#[test]
 fn whoever_stops_half_way_has_changed_nothing() {
     let home = Home::empty();
     typed(&home, "openai\n").exits(130);

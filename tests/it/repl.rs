@@ -211,3 +211,23 @@ fn what_wants_a_question_does_not_begin_a_conversation() {
         assert_eq!(run.code, Some(2), "{flag}: {}", run.stdout);
     }
 }
+
+#[test]
+fn hints_name_what_can_be_typed_at_the_prompt() {
+    let model = Model::scripted([
+        Reply::error(402, "insufficient credit"),
+        Reply::error(400, "This model's maximum context length is 8192 tokens"),
+    ]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("hi\n");
+    talk.wait_for_stdout("use another model with /model NAME\r\n");
+    talk.types("hi again\n");
+    talk.wait_for_stdout("start a new conversation with /new\r\n");
+    talk.types("/model openai/other\n");
+    talk.wait_for_stdout("hint: /quit, then export OPENAI_API_KEY=...");
+    talk.types("/model\n");
+    talk.wait_for_stdout("/model NAME takes another: test, or vendor/model");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+}

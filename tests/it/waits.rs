@@ -16,7 +16,7 @@ fn a_plain_turn_waits_for_the_disk_four_times_at_most() {
     let model = Model::answering(|_, _| Reply::text("Here."));
     let home = Home::with(&model.config());
     // Whoever reads this number does not know yet that it counts anything.
-    let (_, count) = counted(|| File::open(home.path("config.json")).unwrap().sync_all().unwrap());
+    let ((), count) = counted(|| File::open(home.path("config.json")).unwrap().sync_all().unwrap());
     assert_eq!(count, 1);
     for (what, least) in [("a home that is as good as new", 2), ("a session that goes on", 2)] {
         let (_, count) = counted(|| home.agent(["-m", "hi"]).exits(0).prints("Here.\n").code);
