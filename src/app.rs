@@ -24,6 +24,7 @@ use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
 use crate::tool::memory::Memory;
 use crate::tool::think::Think;
+use crate::usage::{self, Budget};
 pub use models::lineup;
 
 /// Where conversations are kept.
@@ -78,11 +79,20 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let lineup = lineup(parts, &redactor, &mut notices)?;
     let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
+    let budget = Budget { tokens: config.budget.daily_tokens, cost: config.budget.daily_cost };
+    if budget.cost > 0.0 {
+        notices.extend(
+            lineup
+                .unpriced()
+                .map(|name| format!("budget.daily_cost does not count {name}: its entry in model_list has no price")),
+        );
+    }
     let mut builder = Agent::builder()
         .lineup(lineup)
         .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned(), local_time(env)))
         .tools(tools(&hands, config, env))
         .redactor(redactor)
+        .ledger(usage::Files::new(home.usage(), budget, local_time(env)))
         .stream(parts.stream)
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,

@@ -114,6 +114,8 @@ pub struct Response {
     pub steps: u32,
     pub tool_calls: Vec<CallReport>,
     pub usage: Usage,
+    /// Of the calls whose price is known; `None` when there are none.
+    pub cost: Option<f64>,
     /// Milliseconds from request to end.
     pub ms: u64,
     pub error: Option<Error>,

@@ -17,6 +17,7 @@
 //! | 1 | [`http`] | the one maker of HTTP requests |
 //! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
 //! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
+//! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |
 //! | 1 | [`template`] | the files a new home starts with |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
@@ -58,3 +59,4 @@ pub mod sys;
 pub mod template;
 pub mod text;
 pub mod tool;
+pub mod usage;

@@ -32,6 +32,7 @@ use crate::secret::Redactor;
 use crate::session::{Memory, Store};
 use crate::text::rfc3339;
 use crate::tool::{Registry, Tool};
+use crate::usage::Ledger;
 use context::Prompt;
 
 /// What one turn may use.
@@ -69,6 +70,7 @@ pub struct Agent {
     stream: bool,
     filter: Option<Filter>,
     redactor: Redactor,
+    ledger: Option<Box<dyn Ledger>>,
 }
 
 /// Changes what of the history is sent; what is stored stays as it is.
@@ -114,6 +116,7 @@ impl Agent {
             stream: true,
             redactor: Redactor::default(),
             filter: None,
+            ledger: None,
         }
     }
 
@@ -158,6 +161,7 @@ pub struct Builder {
     stream: bool,
     redactor: Redactor,
     filter: Option<Filter>,
+    ledger: Option<Box<dyn Ledger>>,
 }
 
 impl Builder {
@@ -243,6 +247,13 @@ impl Builder {
         self
     }
 
+    /// Who allows each call of a model and writes it down. Default: nobody.
+    #[must_use]
+    pub fn ledger(mut self, ledger: impl Ledger + 'static) -> Self {
+        self.ledger = Some(Box::new(ledger));
+        self
+    }
+
     /// # Errors
     /// There is no provider, two tools share a name, or [`Builder::only`] names one that is not there (which is
     /// [`crate::error::Kind::Usage`]).
@@ -269,6 +280,7 @@ impl Builder {
             stream: self.stream,
             filter: self.filter,
             redactor: self.redactor,
+            ledger: self.ledger,
         })
     }
 }

@@ -11,18 +11,27 @@ use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, Stop, ToolCall, Usage, User};
-use crate::provider::lineup::Note;
+use crate::message::{Message, Reply, Stop, ToolCall, Usage, User, rounded};
+use crate::provider::lineup::{Asked, Note};
 use crate::provider::{self, ProviderError, System};
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
 use crate::tool::fitting_name;
+use crate::usage::Call;
 
 /// Calls of one reply that are run and kept. A model that makes more has lost its way.
 const MOST_CALLS: usize = 64;
 
 /// Shows something to whoever watches.
 pub type Events<'a> = &'a (dyn Fn(Event) + Sync);
+
+/// The turn that asks.
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    request: &'a Request,
+    cancel: &'a Cancel,
+    events: Events<'a>,
+}
 
 /// How the steps came to an end: what is still to be stored, and what is to be told.
 struct Ending {
@@ -101,6 +110,7 @@ impl Agent {
             steps: 0,
             tool_calls: Vec::new(),
             usage: Usage::default(),
+            cost: None,
             ms: 0,
             error: None,
         };
@@ -167,6 +177,7 @@ impl Agent {
         for notice in built.notices {
             events(Event::Notice(notice));
         }
+        let asking = Asking { request, cancel, events };
         let mut calls = Calls::new(self, request, cancel, events);
         let (mut step, mut spent, mut asked_again) = (0, 0_u64, false);
         loop {
@@ -179,7 +190,7 @@ impl Agent {
             let last = if calls.are_stuck() { Some(Last::Stuck) } else { (step >= last_step).then_some(Last::Steps) };
             let offers = if last.is_some() || asked_again { &[][..] } else { &self.offers };
             let system = System::marked(&built.text, built.mark);
-            let mut reply = match self.ask(system, session, offers, cancel, events, &mut response.model) {
+            let mut reply = match self.ask(asking, system, session, offers, response) {
                 Ok(reply) => reply,
                 Err((error, partial)) => {
                     let no_key = matches!(error, ProviderError::Auth(_) | ProviderError::Unasked(_));
@@ -191,7 +202,7 @@ impl Agent {
             };
             response.steps += 1;
             response.usage.add(reply.usage);
-            spent = spent.saturating_add(self.cost(&built.text, session, &reply));
+            spent = spent.saturating_add(self.counted(system, session, &reply).total());
             if offers.is_empty() || reply.stop != Stop::Done {
                 // Not offered, or perhaps cut short: such calls are neither run nor kept.
                 reply.calls.clear();
@@ -220,27 +231,32 @@ impl Agent {
     }
 
     /// The tokens of one request. Where the server counts none a budget holds all the same: four bytes are about one.
-    fn cost(&self, system: &str, session: &Session, reply: &Reply) -> u64 {
-        if self.limits.budget_tokens.is_none() || reply.usage != Usage::default() {
-            return reply.usage.total();
+    fn counted(&self, system: System, session: &Session, reply: &Reply) -> Usage {
+        let counts = self.limits.budget_tokens.is_some() || self.ledger.is_some();
+        if !counts || reply.usage != Usage::default() {
+            return reply.usage;
         }
         let size = |message: &Message| Value::Object(message.to_json()).to_string().len();
-        let read: usize = session.messages.iter().map(size).sum();
-        let bytes = system.len() + read + size(&Message::Assistant(reply.clone()));
-        bytes as u64 / 4
+        let read = session.messages.iter().map(size).sum::<usize>() + system.stable.len() + system.changing.len();
+        let [prompt_tokens, completion_tokens] =
+            [read, size(&Message::Assistant(reply.clone()))].map(|bytes| bytes as u64 / 4);
+        Usage { prompt_tokens, completion_tokens, cached_tokens: 0 }
     }
 
-    /// Asks the models, with all their tries, and says in `model` which one it was. The error comes with the text that
-    /// arrived before it.
+    /// Asks the models, with all their tries, if the ledger allows it, and says in the response which one it was and what
+    /// it cost. The error comes with the text that arrived before it.
     fn ask(
         &self,
+        asking: Asking,
         system: System,
         session: &Session,
         tools: &[provider::ToolOffer],
-        cancel: &Cancel,
-        events: Events,
-        model: &mut String,
+        response: &mut Response,
     ) -> Result<Reply, (ProviderError, String)> {
+        let Asking { cancel, events, .. } = asking;
+        if let Some(Err(e)) = self.ledger.as_ref().map(|ledger| ledger.check(SystemTime::now())) {
+            return Err((ProviderError::Unasked(e), String::new()));
+        }
         let request = provider::Request { system, messages: &session.messages, tools, stream: self.stream, cancel };
         let mut arrived = String::new();
         let mut on_delta = |text: &str| {
@@ -255,19 +271,40 @@ impl Agent {
         };
         let started = Instant::now();
         let result = self.lineup.ask(&request, self.limits.retry, &mut on_delta, &mut note);
-        let reply = match result {
-            Ok((reply, name)) => {
-                name.clone_into(model);
-                reply
-            }
-            Err((error, name)) => {
-                name.clone_into(model);
-                return Err((error, arrived));
-            }
+        let (result, asked) = match result {
+            Ok((reply, asked)) => (Ok(reply), asked),
+            // What was said has been paid for.
+            Err((error, asked)) => (Err((error, arrived)), asked),
         };
-        let (read, wrote) = (reply.usage.prompt_tokens, reply.usage.completion_tokens);
-        events(Event::Trace(format!("{model} answered in {} ms ({read} + {wrote} tokens)", millis(started.elapsed()))));
-        Ok(reply)
+        asked.name.clone_into(&mut response.model);
+        match &result {
+            Ok(reply) => self.record(asking, asked, self.counted(system, session, reply), reply.usage, response),
+            Err((_, text)) if !text.is_empty() => {
+                let partial = Reply { text: text.clone(), ..Reply::default() };
+                self.record(asking, asked, self.counted(system, session, &partial), Usage::default(), response);
+            }
+            Err(_) => {}
+        }
+        if let Ok(reply) = &result {
+            let (model, ms) = (asked.name, millis(started.elapsed()));
+            let (read, wrote) = (reply.usage.prompt_tokens, reply.usage.completion_tokens);
+            events(Event::Trace(format!("{model} answered in {ms} ms ({read} + {wrote} tokens)")));
+        }
+        result
+    }
+
+    /// Writes a call down. `told` is what the server counted.
+    fn record(&self, asking: Asking, asked: Asked, usage: Usage, told: Usage, response: &mut Response) {
+        let cost = asked.price.of(usage);
+        if let Some(cost) = cost {
+            response.cost = Some(rounded(response.cost.unwrap_or(0.0) + cost));
+        }
+        let Some(ledger) = &self.ledger else { return };
+        let Request { session, origin, .. } = asking.request;
+        let (model, channel, estimated) = (asked.name, &origin.channel, told != usage);
+        if let Err(e) = ledger.record(&Call { model, session, channel, usage, estimated, cost }, SystemTime::now()) {
+            (asking.events)(Event::Notice(e.message));
+        }
     }
 }
 

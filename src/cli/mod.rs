@@ -15,6 +15,7 @@ mod sessions;
 mod status;
 mod terminal;
 mod tools;
+mod usage;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -37,6 +38,7 @@ const COMMANDS: &[&Command] = &[
     &sessions::SHOW,
     &sessions::RESET,
     &sessions::ERASE,
+    &usage::COMMAND,
     &help::COMMAND,
 ];
 

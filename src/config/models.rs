@@ -9,6 +9,7 @@ use super::keys::at_hand;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, ModelEntry};
 use crate::error::{Error, Result};
+use crate::message::Price;
 use crate::secret::Secret;
 use crate::text::nearest;
 
@@ -32,6 +33,7 @@ pub struct Model {
     pub proxy: String,
     pub max_tokens: u64,
     pub temperature: Option<f64>,
+    pub price: Price,
 }
 
 /// What the configuration says about the model.
@@ -145,6 +147,7 @@ impl Config {
             proxy: entry.proxy.clone(),
             max_tokens: if entry.max_tokens > 0 { entry.max_tokens } else { defaults.max_tokens },
             temperature: entry.temperature.or(defaults.temperature),
+            price: entry.price,
         })
     }
 

@@ -342,7 +342,7 @@ fn occurs(term: &str, line: &str) -> Option<usize> {
     let joins = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() && !is_dense(c));
     let alone = |at: &usize| {
         let (before, after) = (line[..*at].chars().next_back(), line[at + term.len()..].chars().next());
-        dense || !joins(before) && !(short && joins(after))
+        dense || !(joins(before) || short && joins(after))
     };
     line.match_indices(term).map(|(at, _)| at).find(alone)
 }

@@ -42,3 +42,4 @@ mod sessions;
 mod status;
 mod templates;
 mod terminal;
+mod usage;
