@@ -87,8 +87,8 @@ fn usage_is_added_up_by_day_and_model() {
     assert_eq!(told["total"], total);
     let table = home.bantam().args(["usage", "--days", "2"]).run();
     table.exits(0).is_quiet();
-    let last: Vec<&str> = table.stdout.lines().last().unwrap().split_whitespace().collect();
-    assert_eq!(last, ["total", "3", "33", "9", "21", "0.0157"]);
+    let sums: Vec<&str> = table.stdout.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(sums, ["total", "3", "33", "9", "21", "0.0157"]);
     home.bantam().args(["usage", "--days", "none"]).run().exits(2).fails_with_a_hint();
 }
 
