@@ -5,13 +5,12 @@
 //! than an SD card's life. Whoever reads takes whole lines only and passes over what is none. Days are local, and each line
 //! says on which one it was written, so that they stay what they were when somebody moves.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::disk;
 use crate::error::{Context, Error, Kind, Result};
@@ -141,23 +140,27 @@ impl Ledger for Files {
 
     fn record(&self, call: &Call, now: SystemTime) -> Result<()> {
         let day = self.day(now);
-        let name = |name| clip(name, LONGEST_NAME);
+        let name = |name| Value::from(clip(name, LONGEST_NAME));
         let Usage { prompt_tokens, completion_tokens, cached_tokens } = call.usage;
-        let mut line = json!({
-            "time": rfc3339(now),
-            "date": day,
-            "model": name(call.model),
-            "session": name(call.session),
-            "channel": name(call.channel),
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": completion_tokens,
-            "cached_tokens": cached_tokens,
-            "cost": call.cost,
-        });
-        if call.estimated {
-            line["estimated"] = true.into();
+        let fields = [
+            ("time", rfc3339(now).into()),
+            ("date", day.as_str().into()),
+            ("model", name(call.model)),
+            ("session", name(call.session)),
+            ("channel", name(call.channel)),
+            ("prompt_tokens", prompt_tokens.into()),
+            ("completion_tokens", completion_tokens.into()),
+            ("cached_tokens", cached_tokens.into()),
+            ("cost", call.cost.into()),
+            ("estimated", call.estimated.into()),
+        ];
+        let mut line = Map::new();
+        for (name, value) in fields {
+            if value != Value::Bool(false) {
+                line.insert(name.to_owned(), value);
+            }
         }
-        let written = disk::append_line(&self.month(&day), &line.to_string());
+        let written = disk::append_line(&self.month(&day), &Value::Object(line).to_string());
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let failed_before = std::mem::replace(&mut seen.failing, written.is_err());
         if written.is_err() {
@@ -234,14 +237,39 @@ impl Sum {
     }
 }
 
+/// What one model was asked on one day.
+#[derive(Debug)]
+pub struct Row {
+    pub date: String,
+    pub model: String,
+    pub sum: Sum,
+}
+
 /// What was spent.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// By day and model.
-    pub rows: BTreeMap<(String, String), Sum>,
+    /// By day and model, in order.
+    pub rows: Vec<Row>,
     pub total: Sum,
-    /// Lines that could not be read, by the file's name.
-    pub bad: BTreeMap<String, u64>,
+    /// The files with lines that could not be read, and how many.
+    pub bad: Vec<(String, u64)>,
+}
+
+impl Report {
+    fn add(&mut self, line: Line) {
+        self.total.add(&line);
+        // From the end: that is where the next line of a file nearly always belongs.
+        let place = |row: &Row| (row.date.as_str(), row.model.as_str()) <= (line.date.as_str(), line.model.as_str());
+        let after = self.rows.iter().rposition(place).map_or(0, |at| at + 1);
+        match self.rows[..after].last_mut() {
+            Some(row) if row.date == line.date && row.model == line.model => row.sum.add(&line),
+            _ => {
+                let mut sum = Sum::default();
+                sum.add(&line);
+                self.rows.insert(after, Row { date: line.date, model: line.model, sum });
+            }
+        }
+    }
 }
 
 /// All that was written down below `dir` on and since the day `since`.
@@ -250,27 +278,29 @@ pub struct Report {
 /// A file is there and cannot be read.
 pub fn report(dir: &Path, since: &str) -> Result<Report> {
     let mut report = Report::default();
-    let entries = match fs_err::read_dir(dir) {
+    let mut names = Vec::new();
+    match fs_err::read_dir(dir) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(report),
-        entries => entries?,
-    };
-    for entry in entries {
-        let name = entry?.file_name().to_string_lossy().into_owned();
+        entries => {
+            for entry in entries? {
+                names.push(entry?.file_name().to_string_lossy().into_owned());
+            }
+        }
+    }
+    names.sort_unstable();
+    for name in names {
         let month = name.strip_suffix(".jsonl").filter(|month| month.len() == 7);
         if month.is_none_or(|month| month < clip(since, 7)) {
             continue;
         }
         let mut bad = 0;
         read(&dir.join(&name), 0, &mut |line| match line.and_then(Line::read) {
-            Some(line) if line.date.as_str() >= since => {
-                report.total.add(&line);
-                report.rows.entry((line.date.clone(), line.model.clone())).or_default().add(&line);
-            }
+            Some(line) if line.date.as_str() >= since => report.add(line),
             Some(_) => {}
             None => bad += 1,
         })?;
         if bad > 0 {
-            report.bad.insert(name, bad);
+            report.bad.push((name, bad));
         }
     }
     Ok(report)
@@ -381,13 +411,24 @@ mod tests {
         std::fs::write(dir.0.join("notes.txt"), "not ours").unwrap();
         std::fs::write(dir.0.join("2026-10.jsonl"), "old\n").unwrap();
         let report = report(&dir.0, "2026-11-21").unwrap();
-        assert_eq!(report.bad, BTreeMap::from([("2026-11.jsonl".to_owned(), 4)]));
-        let rows: Vec<_> =
-            report.rows.iter().map(|((day, _), sum)| (day.as_str(), sum.usage.total(), sum.cost)).collect();
+        assert_eq!(report.bad, [("2026-11.jsonl".to_owned(), 4)]);
+        let rows: Vec<_> = report.rows.iter().map(|r| (r.date.as_str(), r.sum.usage.total(), r.sum.cost)).collect();
         assert_eq!(rows, [("2026-11-21", 11, Some(0.5)), ("2026-11-22", 21, None)]);
         assert_eq!((report.total.calls, report.total.cost), (2, Some(0.5)));
         assert_eq!(super::report(&dir.0, "2026-11-22").unwrap().total.calls, 1);
         assert_eq!(super::report(&dir.0.join("none"), "2026-11-22").unwrap().total, Sum::default());
+    }
+
+    #[test]
+    fn rows_are_in_the_order_of_days_and_models_whatever_order_the_lines_have() {
+        let mut report = Report::default();
+        for (date, model) in [("02", "b"), ("01", "z"), ("02", "a"), ("02", "b"), ("03", "a"), ("01", "z"), ("01", "a")]
+        {
+            let (date, model) = (format!("2026-11-{date}"), model.to_owned());
+            report.add(Line { date, model, usage: Usage::default(), cost: None });
+        }
+        let rows: Vec<_> = report.rows.iter().map(|r| (&r.date[8..], r.model.as_str(), r.sum.calls)).collect();
+        assert_eq!(rows, [("01", "a", 1), ("01", "z", 2), ("02", "a", 1), ("02", "b", 2), ("03", "a", 1)]);
     }
 
     #[test]

@@ -37,10 +37,10 @@ fn run(given: &Given, env: &Env) -> Result<u8> {
         tell(&format!("bantam: left out {lines} lines of usage/{} that cannot be read", one_line(file, 40)));
     }
     if given.has("json") {
-        let rows = report.rows.iter().map(|((date, model), sum)| {
-            let mut row = object(sum);
-            (row["date"], row["model"]) = (date.as_str().into(), model.as_str().into());
-            row
+        let rows = report.rows.iter().map(|row| {
+            let mut object = object(&row.sum);
+            (object["date"], object["model"]) = (row.date.as_str().into(), row.model.as_str().into());
+            object
         });
         let whole = json!({"rows": rows.collect::<Value>(), "total": object(&report.total)});
         return print(&format!("{whole}\n")).map(|()| 0);
@@ -59,23 +59,31 @@ fn object(sum: &Sum) -> Value {
 }
 
 fn table(report: &Report) -> String {
-    let names: Vec<String> = report.rows.keys().map(|(_, model)| one_line(model, 60)).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or_default().max(5);
-    let mut page = format!(
-        "{:<10}  {:<width$}  {:>7}  {:>11}  {:>11}  {:>11}  {:>10}\n",
-        "day", "model", "calls", "read", "cached", "written", "cost"
-    );
-    let mut line = |day: &str, model: &str, sum: &Sum| {
-        let (calls, read, cached) = (sum.calls, sum.usage.prompt_tokens, sum.usage.cached_tokens);
-        let (written, cost) = (sum.usage.completion_tokens, cost(sum.cost));
-        page.push_str(&format!(
-            "{day:<10}  {model:<width$}  {calls:>7}  {read:>11}  {cached:>11}  {written:>11}  {cost:>10}\n"
-        ));
+    let line = |day: &str, model: &str, sum: &Sum| {
+        let numbers = [sum.calls, sum.usage.prompt_tokens, sum.usage.cached_tokens, sum.usage.completion_tokens];
+        let [calls, read, cached, written] = numbers.map(|n| n.to_string());
+        [day.to_owned(), one_line(model, 60), calls, read, cached, written, cost(sum.cost)]
     };
-    for (((day, _), sum), model) in report.rows.iter().zip(&names) {
-        line(day, model, sum);
+    let mut lines = vec![["day", "model", "calls", "read", "cached", "written", "cost"].map(str::to_owned)];
+    lines.extend(report.rows.iter().map(|row| line(&row.date, &row.model, &row.sum)));
+    lines.push(line("total", "", &report.total));
+    let mut widths = [0; 7];
+    for cells in &lines {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count());
+        }
     }
-    line("total", "", &report.total);
+    let mut page = String::new();
+    for cells in &lines {
+        for (n, cell) in cells.iter().enumerate() {
+            let space = " ".repeat(widths[n] - cell.chars().count());
+            // Words on the left, numbers on the right.
+            let [first, second] = if n < 2 { [cell.as_str(), &space] } else { [&space, cell.as_str()] };
+            let gap = if n == 0 { "" } else { "  " };
+            page.push_str(&[gap, first, second].concat());
+        }
+        page.push('\n');
+    }
     page
 }
 
