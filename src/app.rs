@@ -28,6 +28,7 @@ use crate::tool::memory::Memory;
 use crate::tool::skill::{ReadSkill, RunSkill};
 use crate::tool::subagent::Subagent;
 use crate::tool::think::Think;
+use crate::usage::{self, Budget};
 use crate::zone::Zone;
 pub use models::lineup;
 
@@ -83,6 +84,14 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let (lineup, window) = lineup(parts, &redactor, &mut notices)?;
     let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
+    let budget = Budget { tokens: config.budget.daily_tokens, cost: config.budget.daily_cost };
+    if budget.cost > 0.0 {
+        notices.extend(
+            lineup
+                .unpriced()
+                .map(|name| format!("budget.daily_cost does not count {name}: its entry in model_list has no price")),
+        );
+    }
     let mut builder = Agent::builder()
         .lineup(lineup)
         .prompt(
@@ -92,6 +101,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         )
         .tools(tools(&hands, home, config, env))
         .redactor(redactor)
+        .ledger(usage::Files::new(home.usage(), budget, local_time(env)))
         .stream(parts.stream)
         .history(history(config, window))
         .limits(Limits {

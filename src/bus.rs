@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use crate::error::Error;
-use crate::message::{Image, Usage};
+use crate::message::{Image, Usage, rounded};
 
 /// Where a message came from and where its answer goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,9 +160,18 @@ pub struct Response {
     pub steps: u32,
     pub tool_calls: Vec<CallReport>,
     pub usage: Usage,
+    /// Of the calls whose price is known; `None` when there are none.
+    pub cost: Option<f64>,
     /// Milliseconds from request to end.
     pub ms: u64,
     pub error: Option<Error>,
+}
+
+impl Response {
+    /// Adds what something cost, where that is known.
+    pub fn add_cost(&mut self, cost: Option<f64>) {
+        self.cost = cost.map(|cost| rounded(self.cost.unwrap_or(0.0) + cost)).or(self.cost);
+    }
 }
 
 /// A way in and out: the terminal, Telegram.

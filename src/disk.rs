@@ -7,7 +7,7 @@ pub mod segments;
 
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -65,6 +65,32 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     if let Err(e) = written {
         remove(&new)?;
         return Err(e.into());
+    }
+    Ok(())
+}
+
+/// Adds a line to a file that other processes may add to at the same moment, with one write that is not synced. The file
+/// and the directories above it are made where they are missing. Where the last write was cut short, its rest becomes a line.
+///
+/// # Errors
+/// What the file system says, and where only a part could be written.
+pub fn append_line(path: &Path, line: &str) -> Result<()> {
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600);
+    let mut file = match options.open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            make_dir(path.parent().unwrap_or(Path::new(".")))?;
+            options.open(path)?
+        }
+        opened => opened?,
+    };
+    let (len, mut last) = (file.metadata()?.len(), [b'\n']);
+    if len > 0 {
+        file.file().read_exact_at(&mut last, len - 1)?;
+    }
+    let line = format!("{}{line}\n", if last == *b"\n" { "" } else { "\n" });
+    if file.write(line.as_bytes())? < line.len() {
+        return Err(Error::failed(format!("only a part of a line could be written to {}", path.display())));
     }
     Ok(())
 }

@@ -20,6 +20,7 @@
 //! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
 //! | 1 | [`outbox`] | what is to be said in chats, kept until it has been said |
 //! | 1 | [`skills`] | what is written for an agent in the Agent Skills format: reading it (`front`), putting it on the shelf (`shelf`) |
+//! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`template`] | the files a new home starts with |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
@@ -64,4 +65,5 @@ pub mod telegram;
 pub mod template;
 pub mod text;
 pub mod tool;
+pub mod usage;
 pub mod zone;

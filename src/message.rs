@@ -3,6 +3,7 @@
 //! The shapes follow the OpenAI chat API where it has a word for a thing, so that a session file reads like the request
 //! it becomes.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// One message of a conversation.
@@ -116,7 +117,9 @@ impl Usage {
         })
     }
 
-    fn from_json(v: &Value) -> Self {
+    /// Reads what [`Usage::to_json`] wrote; what is not there is 0.
+    #[must_use]
+    pub fn from_json(v: &Value) -> Self {
         let n = |key: &str| v.get(key).and_then(Value::as_u64).unwrap_or(0);
         Self {
             prompt_tokens: n("prompt_tokens"),
@@ -124,6 +127,39 @@ impl Usage {
             cached_tokens: n("cached_tokens"),
         }
     }
+}
+
+/// What a model costs, per million tokens, in whatever currency. What is not known is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct Price {
+    pub input: Option<f64>,
+    pub output: Option<f64>,
+    /// Of what was read from a cache; unknown, it is the input's.
+    pub cached: Option<f64>,
+}
+
+impl Price {
+    /// What so many tokens cost; `None` when no price is known.
+    #[must_use]
+    pub fn of(self, usage: Usage) -> Option<f64> {
+        if self == Self::default() {
+            return None;
+        }
+        let Usage { prompt_tokens, completion_tokens, cached_tokens } = usage;
+        let input = self.input.unwrap_or(0.0);
+        let fresh = prompt_tokens.saturating_sub(cached_tokens);
+        // Exact up to 2^53 tokens.
+        #[allow(clippy::cast_precision_loss)]
+        let paid = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+        let cached = paid(cached_tokens, self.cached.unwrap_or(input));
+        Some(rounded(paid(fresh, input) + cached + paid(completion_tokens, self.output.unwrap_or(0.0))))
+    }
+}
+
+/// A cost without what binary fractions add to it.
+#[must_use]
+pub fn rounded(cost: f64) -> f64 {
+    (cost * 1e9).round() / 1e9
 }
 
 impl Stop {
@@ -286,6 +322,17 @@ fn object(v: &Value, key: &str) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_cost_what_their_price_says() {
+        let usage = Usage { prompt_tokens: 1_000_000, completion_tokens: 100_000, cached_tokens: 400_000 };
+        let price = |input, output, cached| Price { input, output, cached }.of(usage);
+        assert_eq!(price(Some(0.25), Some(2.0), Some(0.025)), Some(0.36));
+        assert_eq!(price(Some(0.25), Some(2.0), None), Some(0.45));
+        assert_eq!(price(None, Some(2.0), None), Some(0.2));
+        assert_eq!(price(Some(0.0), None, None), Some(0.0));
+        assert_eq!(price(None, None, None), None);
+    }
 
     #[test]
     fn every_kind_of_message_survives_a_trip_through_its_line() {

@@ -43,6 +43,12 @@ impl Home {
         self.root.join("sessions")
     }
 
+    /// What was spent, a file a month.
+    #[must_use]
+    pub fn usage(&self) -> PathBuf {
+        self.root.join("usage")
+    }
+
     /// The live file of the conversation `name`.
     #[must_use]
     pub fn session(&self, name: &str) -> PathBuf {

@@ -9,11 +9,10 @@ use std::time::SystemTime;
 use super::Agent;
 use super::context::Built;
 use super::history::{self, TOKEN};
-use super::turn::Events;
+use super::turn::{Asking, Bill, Events};
 use crate::bus::Event;
-use crate::cancel::Cancel;
 use crate::error::Result;
-use crate::message::{Message, Reply, Stop, Usage};
+use crate::message::{Message, Reply, Stop};
 use crate::provider::{ProviderError, System, ToolOffer};
 use crate::session::Session;
 use crate::text::{clip, fence, rfc3339};
@@ -38,17 +37,16 @@ pub enum Why {
 /// Making room during one turn.
 pub struct Compaction<'a> {
     agent: &'a Agent,
-    cancel: &'a Cancel,
-    events: Events<'a>,
-    /// The tokens of the summaries.
-    pub usage: Usage,
+    asking: Asking<'a>,
+    /// Since it was last taken.
+    pub bill: Bill,
     /// No summary was to be had: nothing more of what is left out is stored in this turn.
     failed: bool,
 }
 
 impl<'a> Compaction<'a> {
-    pub fn new(agent: &'a Agent, cancel: &'a Cancel, events: Events<'a>) -> Self {
-        Self { agent, cancel, events, usage: Usage::default(), failed: false }
+    pub fn new(agent: &'a Agent, asking: Asking<'a>) -> Self {
+        Self { agent, asking, bill: Bill::default(), failed: false }
     }
 
     /// Asks with the session as it is, or as it has to be to fit; `built` gets the summary that belongs to it. A host that
@@ -58,7 +56,6 @@ impl<'a> Compaction<'a> {
         built: &mut Built,
         session: &mut Session,
         offers: &[ToolOffer],
-        model: &mut String,
     ) -> Result<Reply, (ProviderError, String)> {
         let mut refused = None;
         loop {
@@ -66,7 +63,7 @@ impl<'a> Compaction<'a> {
             let base = built.text.len() as u64 / TOKEN + if offers.is_empty() { 0 } else { self.agent.offers_weight };
             let why = if refused.is_some() { Why::Refused } else { Why::Measured };
             let changed = self.make_room(base, session, why);
-            if let Some(why) = self.cancel.why() {
+            if let Some(why) = self.asking.cancel.why() {
                 return Err((ProviderError::Cancelled(why), String::new()));
             }
             if let Some(error) = refused.take_if(|_| !changed) {
@@ -76,7 +73,7 @@ impl<'a> Compaction<'a> {
             let filtered = self.agent.filter.as_ref().map(|filter| filter(session.messages.clone()));
             let messages = filtered.as_deref().unwrap_or(&session.messages);
             let system = System::marked(&built.text, built.mark);
-            match self.agent.ask(system, messages, offers, self.cancel, self.events, model) {
+            match self.agent.ask(self.asking, system, messages, offers, &mut self.bill) {
                 Err((error @ ProviderError::ContextTooLong(_), arrived)) if arrived.is_empty() && refused.is_none() => {
                     refused = Some(error);
                 }
@@ -121,7 +118,7 @@ impl<'a> Compaction<'a> {
         if cut > 0 && (why == Why::Refused || history::weight(&session.messages[..cut]) > room / 8) {
             changed = self.cut(session, lighter, cut, limit);
         }
-        if self.cancel.why().is_none() && base + history::weight(&session.messages) > enough {
+        if self.asking.cancel.why().is_none() && base + history::weight(&session.messages) > enough {
             changed |= self.stub_own(base, session, enough) > 0;
         }
         changed
@@ -130,7 +127,7 @@ impl<'a> Compaction<'a> {
     /// Puts what stands before `cut` in short. Without a summary it is left out of what is sent.
     fn cut(&mut self, session: &mut Session, mut lighter: Vec<Message>, cut: usize, limit: u64) -> bool {
         let summary = if self.failed { None } else { self.summary(session, cut, limit) };
-        if self.cancel.why().is_some() {
+        if self.asking.cancel.why().is_some() {
             return false;
         }
         if let Some(summary) = summary {
@@ -156,7 +153,7 @@ impl<'a> Compaction<'a> {
                 format!("the conversation has grown long, and a shorter one could not be saved: {e}")
             }
         };
-        (self.events)(Event::Notice(said));
+        (self.asking.events)(Event::Notice(said));
         true
     }
 
@@ -168,7 +165,7 @@ impl<'a> Compaction<'a> {
         let stubs = history::stub(&mut session.messages[..newest], |saved| saved < over);
         if stubs > 0 {
             history::forget_usage(&mut session.messages);
-            (self.events)(Event::Notice(format!(
+            (self.asking.events)(Event::Notice(format!(
                 "the turn had grown long: {stubs} of its older tool results were dropped"
             )));
         }
@@ -193,9 +190,9 @@ impl<'a> Compaction<'a> {
                     continue;
                 }
                 Err(e) => {
-                    if self.cancel.why().is_none() {
+                    if self.asking.cancel.why().is_none() {
                         let why = self.agent.redactor.strike(e.text().to_owned());
-                        (self.events)(Event::Notice(format!(
+                        (self.asking.events)(Event::Notice(format!(
                             "the conversation has grown long and could not be summarised ({why}): \
                              its older part is left out of this turn"
                         )));
@@ -222,13 +219,14 @@ impl<'a> Compaction<'a> {
         // What is written is nobody's answer.
         let muted = |event| {
             if !matches!(event, Event::Delta(_)) {
-                (self.events)(event);
+                (self.asking.events)(event);
             }
         };
+        let asking = Asking { events: &muted, ..self.asking };
         let system = System::marked(SUMMARISE, SUMMARISE.len());
-        let asked = self.agent.ask(system, &[message], &[], self.cancel, &muted, &mut String::new());
+        let asked = self.agent.ask(asking, system, &[message], &[], &mut self.bill);
         let reply = asked.map_err(|(error, _)| error)?;
-        self.usage.add(reply.usage);
+        self.bill.summaries.add(reply.usage);
         match reply.text.trim() {
             "" => Err(ProviderError::Rejected("the summary was empty".to_owned())),
             _ if reply.stop == Stop::Refused => Err(ProviderError::Rejected("the summary was refused".to_owned())),

@@ -35,6 +35,7 @@ use crate::secret::Redactor;
 use crate::session::{Memory, Store};
 use crate::text::rfc3339;
 use crate::tool::{Registry, Tool, ToolSpec};
+use crate::usage::Ledger;
 use context::Prompt;
 
 /// What one turn may use.
@@ -105,6 +106,7 @@ pub struct Agent {
     redactor: Redactor,
     /// It does a task for another agent.
     is_subagent: bool,
+    ledger: Option<Arc<dyn Ledger>>,
 }
 
 /// Changes what of the history is sent, at each request; what is stored stays as it is.
@@ -154,6 +156,7 @@ impl Agent {
             stream: true,
             redactor: Redactor::default(),
             filter: None,
+            ledger: None,
         }
     }
 
@@ -214,6 +217,7 @@ pub struct Builder {
     stream: bool,
     redactor: Redactor,
     filter: Option<Filter>,
+    ledger: Option<Box<dyn Ledger>>,
 }
 
 impl Builder {
@@ -306,6 +310,13 @@ impl Builder {
         self
     }
 
+    /// Who allows each call of a model and writes it down. Default: nobody.
+    #[must_use]
+    pub fn ledger(mut self, ledger: impl Ledger + 'static) -> Self {
+        self.ledger = Some(Box::new(ledger));
+        self
+    }
+
     /// # Errors
     /// There is no provider, two tools share a name, or [`Builder::only`] names one that is not there (which is
     /// [`crate::error::Kind::Usage`]).
@@ -331,6 +342,7 @@ impl Builder {
             filter: self.filter,
             redactor: self.redactor,
             is_subagent: false,
+            ledger: self.ledger.map(Arc::from),
         })
     }
 }

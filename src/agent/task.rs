@@ -24,7 +24,8 @@ const CHANNEL: &str = "subagent";
 /// The subagents of a turn.
 pub struct Helpers {
     begun: AtomicUsize,
-    used: Mutex<Usage>,
+    /// With what it cost.
+    used: Mutex<(Usage, Option<f64>)>,
     /// Tokens that are left for them; the most there are for no limit.
     left: AtomicU64,
 }
@@ -42,7 +43,7 @@ impl Helpers {
     }
 
     /// What they used since this was last asked.
-    pub fn take_usage(&self) -> Usage {
+    pub fn take_bill(&self) -> (Usage, Option<f64>) {
         std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -83,7 +84,11 @@ impl Agent {
             Event::Delta(_) | Event::DeltasVoid | Event::Done(_) => {}
         };
         let response = self.subagent(helpers).run(&request, &shown);
-        helpers.used.lock().unwrap_or_else(PoisonError::into_inner).add(response.usage);
+        {
+            let mut used = helpers.used.lock().unwrap_or_else(PoisonError::into_inner);
+            used.0.add(response.usage);
+            used.1 = response.cost.map(|cost| used.1.unwrap_or(0.0) + cost).or(used.1);
+        }
         let output = response.output.trim();
         match response.error {
             None => Ok(ToolOutput::text(output)),
@@ -117,6 +122,7 @@ impl Agent {
             stream: self.stream,
             filter: None,
             redactor: self.redactor.clone(),
+            ledger: self.ledger.clone(),
             is_subagent: true,
         }
     }

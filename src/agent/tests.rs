@@ -11,6 +11,7 @@ use crate::error::Kind;
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
 use crate::tool::{Risk, ToolOutput, ToolSpec, Turn};
+use crate::usage::Call;
 
 /// Gives these replies in this order, and keeps how many tools each request offered.
 #[derive(Default)]
@@ -234,4 +235,47 @@ fn only_the_chosen_tools_are_offered() {
     assert!(results(&kept)[0].1.contains("there is no tool called \"write\""), "{kept:?}");
     let e = Agent::builder().provider(Script::default()).tool(look()).only(["lok"]).build().err().unwrap();
     assert_eq!((e.kind, e.message.as_str()), (Kind::Usage, "there is no tool called \"lok\"; did you mean look?"));
+}
+
+/// Allows so many calls, and keeps what they came to.
+struct Purse {
+    allows: usize,
+    calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Ledger for Purse {
+    fn check(&self, _: SystemTime) -> Result<()> {
+        let spent = self.calls.lock().unwrap().len() >= self.allows;
+        if spent { Err(Error::new(Kind::Limit, "the purse is empty")) } else { Ok(()) }
+    }
+
+    fn record(&self, call: &Call, _: SystemTime) -> Result<()> {
+        self.calls.lock().unwrap().push(format!("{} {}", call.model, call.usage.total()));
+        if call.usage.total() == 1 { Err(Error::failed("out of ink")) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn the_ledger_is_asked_before_each_request_and_told_after_it() {
+    let log = Log::default();
+    let purse = |allows| {
+        let calls = Arc::default();
+        (Purse { allows, calls: Arc::clone(&calls) }, calls)
+    };
+    let replies = || vec![spent(calls(&["look"]), 1), spent(says("done"), 5)];
+    let (ledger, told) = purse(2);
+    let (response, ..) = run(replies(), |b| b.tool(Watched::new("look", Risk::Safe, 1, &log)).ledger(ledger));
+    assert_eq!((response.output.as_str(), response.cost), ("done", None), "{:?}", response.error);
+    assert_eq!(*told.lock().unwrap(), ["script/x 1", "script/x 5"]);
+
+    let (ledger, _) = purse(1);
+    let (response, kept, offered) =
+        run(replies(), |b| b.tool(Watched::new("look", Risk::Safe, 1, &log)).ledger(ledger));
+    assert_eq!((offered.len(), response.stop), (1, TurnStop::Limit));
+    assert!(response.error.unwrap().message.contains("the purse is empty"));
+    assert_eq!(results(&kept).len(), 1, "what was done is kept");
+
+    let (ledger, _) = purse(0);
+    let (response, kept, offered) = run(replies(), |b| b.ledger(ledger));
+    assert_eq!((offered.len(), kept.len(), response.steps), (0, 0, 0), "a turn that never began leaves no trace");
 }

@@ -13,17 +13,37 @@ use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, Stop, ToolCall, Usage, User};
-use crate::provider::lineup::Note;
+use crate::provider::lineup::{Asked, Note};
 use crate::provider::{self, ProviderError, System};
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
 use crate::tool::fitting_name;
+use crate::usage::Call;
 
 /// Calls of one reply that are run and kept. A model that makes more has lost its way.
 const MOST_CALLS: usize = 64;
 
 /// Shows something to whoever watches.
 pub type Events<'a> = &'a (dyn Fn(Event) + Sync);
+
+/// The turn that asks.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub request: &'a Request,
+    pub cancel: &'a Cancel,
+    pub events: Events<'a>,
+}
+
+/// What asking came to beside the answer.
+#[derive(Default)]
+pub(super) struct Bill {
+    /// Who answered last; empty when nobody was asked.
+    pub model: String,
+    /// `None` when no price is known.
+    pub cost: Option<f64>,
+    /// What putting the conversation in short has used.
+    pub summaries: Usage,
+}
 
 /// How the steps came to an end: what is still to be stored, and what is to be told.
 struct Ending {
@@ -102,6 +122,7 @@ impl Agent {
             steps: 0,
             tool_calls: Vec::new(),
             usage: Usage::default(),
+            cost: None,
             ms: 0,
             error: None,
         };
@@ -179,7 +200,8 @@ impl Agent {
         for notice in built.notices.drain(..) {
             events(Event::Notice(notice));
         }
-        let mut compaction = Compaction::new(self, cancel, events);
+        let asking = Asking { request, cancel, events };
+        let mut compaction = Compaction::new(self, asking);
         let mut calls = Calls::new(self, request, cancel, events);
         let (mut step, mut spent, mut asked_again) = (0, 0_u64, false);
         loop {
@@ -191,8 +213,12 @@ impl Agent {
             let last_step = self.limits.max_steps.max(2);
             let last = if calls.are_stuck() { Some(Last::Stuck) } else { (step >= last_step).then_some(Last::Steps) };
             let offers = if last.is_some() || asked_again { &[][..] } else { &self.offers };
-            let asked = compaction.ask(&mut built, session, offers, &mut response.model);
-            let summaries = std::mem::take(&mut compaction.usage);
+            let asked = compaction.ask(&mut built, session, offers);
+            let Bill { model, cost, summaries } = std::mem::take(&mut compaction.bill);
+            if !model.is_empty() {
+                response.model = model;
+            }
+            response.add_cost(cost);
             response.usage.add(summaries);
             spent = spent.saturating_add(summaries.total());
             let mut reply = match asked {
@@ -207,7 +233,8 @@ impl Agent {
             };
             response.steps += 1;
             response.usage.add(reply.usage);
-            spent = spent.saturating_add(self.cost(&built.text, session, &reply));
+            let system = System::marked(&built.text, built.mark);
+            spent = spent.saturating_add(self.counted(system, &session.messages, &reply).total());
             if offers.is_empty() || reply.stop != Stop::Done {
                 // Not offered, or perhaps cut short: such calls are neither run nor kept.
                 reply.calls.clear();
@@ -230,8 +257,9 @@ impl Agent {
             session.messages.push(reply);
             calls.helpers.may_spend(self.limits.budget_tokens.map(|budget| budget.saturating_sub(spent)));
             calls.run(&wanted, &last_word, session, &mut response.tool_calls)?;
-            let helped = calls.helpers.take_usage();
+            let (helped, cost) = calls.helpers.take_bill();
             response.usage.add(helped);
+            response.add_cost(cost);
             spent = spent.saturating_add(helped.total());
             if let Some(why) = cancel.why() {
                 return Ok(Ending::fault(ProviderError::Cancelled(why).into_error(self.model()), String::new()));
@@ -240,27 +268,32 @@ impl Agent {
     }
 
     /// The tokens of one request. Where the server counts none a budget holds all the same: four bytes are about one.
-    fn cost(&self, system: &str, session: &Session, reply: &Reply) -> u64 {
-        if self.limits.budget_tokens.is_none() || reply.usage != Usage::default() {
-            return reply.usage.total();
+    fn counted(&self, system: System, messages: &[Message], reply: &Reply) -> Usage {
+        let counts = self.limits.budget_tokens.is_some() || self.ledger.is_some();
+        if !counts || reply.usage != Usage::default() {
+            return reply.usage;
         }
         let size = |message: &Message| Value::Object(message.to_json()).to_string().len();
-        let read: usize = session.messages.iter().map(size).sum();
-        let bytes = system.len() + read + size(&Message::Assistant(reply.clone()));
-        bytes as u64 / 4
+        let read = messages.iter().map(size).sum::<usize>() + system.stable.len() + system.changing.len();
+        let [prompt_tokens, completion_tokens] =
+            [read, size(&Message::Assistant(reply.clone()))].map(|bytes| bytes as u64 / 4);
+        Usage { prompt_tokens, completion_tokens, cached_tokens: 0 }
     }
 
-    /// Asks the models, with all their tries, and says in `model` which one it was. The error comes with the text that
-    /// arrived before it.
+    /// Asks the models, with all their tries, if the ledger allows it, and puts on the bill which one it was and what it
+    /// cost. The error comes with the text that arrived before it.
     pub(super) fn ask(
         &self,
+        asking: Asking,
         system: System,
         messages: &[Message],
         tools: &[provider::ToolOffer],
-        cancel: &Cancel,
-        events: Events,
-        model: &mut String,
+        bill: &mut Bill,
     ) -> Result<Reply, (ProviderError, String)> {
+        let Asking { cancel, events, .. } = asking;
+        if let Some(Err(e)) = self.ledger.as_ref().map(|ledger| ledger.check(SystemTime::now())) {
+            return Err((ProviderError::Unasked(e), String::new()));
+        }
         let request = provider::Request { system, messages, tools, stream: self.stream, cancel };
         let mut arrived = String::new();
         let mut on_delta = |text: &str| {
@@ -275,19 +308,38 @@ impl Agent {
         };
         let started = Instant::now();
         let result = self.lineup.ask(&request, self.limits.retry, &mut on_delta, &mut note);
-        let reply = match result {
-            Ok((reply, name)) => {
-                name.clone_into(model);
-                reply
-            }
-            Err((error, name)) => {
-                name.clone_into(model);
-                return Err((error, arrived));
-            }
+        let (result, asked) = match result {
+            Ok((reply, asked)) => (Ok(reply), asked),
+            // What was said has been paid for.
+            Err((error, asked)) => (Err((error, arrived)), asked),
         };
-        let (read, wrote) = (reply.usage.prompt_tokens, reply.usage.completion_tokens);
-        events(Event::Trace(format!("{model} answered in {} ms ({read} + {wrote} tokens)", millis(started.elapsed()))));
-        Ok(reply)
+        asked.name.clone_into(&mut bill.model);
+        match &result {
+            Ok(reply) => self.record(asking, asked, self.counted(system, messages, reply), reply.usage, bill),
+            Err((_, text)) if !text.is_empty() => {
+                let partial = Reply { text: text.clone(), ..Reply::default() };
+                self.record(asking, asked, self.counted(system, messages, &partial), Usage::default(), bill);
+            }
+            Err(_) => {}
+        }
+        if let Ok(reply) = &result {
+            let (model, ms) = (asked.name, millis(started.elapsed()));
+            let (read, wrote) = (reply.usage.prompt_tokens, reply.usage.completion_tokens);
+            events(Event::Trace(format!("{model} answered in {ms} ms ({read} + {wrote} tokens)")));
+        }
+        result
+    }
+
+    /// Writes a call down. `told` is what the server counted.
+    fn record(&self, asking: Asking, asked: Asked, usage: Usage, told: Usage, bill: &mut Bill) {
+        let cost = asked.price.of(usage);
+        bill.cost = cost.map(|cost| bill.cost.unwrap_or(0.0) + cost).or(bill.cost);
+        let Some(ledger) = &self.ledger else { return };
+        let Request { session, origin, .. } = asking.request;
+        let (model, channel, estimated) = (asked.name, &origin.channel, told != usage);
+        if let Err(e) = ledger.record(&Call { model, session, channel, usage, estimated, cost }, SystemTime::now()) {
+            (asking.events)(Event::Notice(e.message));
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod skills;
 mod status;
 mod terminal;
 mod tools;
+mod usage;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -47,6 +48,7 @@ const COMMANDS: &[&Command] = &[
     &skills::SHOW,
     &skills::INSTALL,
     &skills::REMOVE,
+    &usage::COMMAND,
     &help::COMMAND,
 ];
 

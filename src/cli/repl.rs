@@ -22,7 +22,7 @@ use crate::text::{nearest, one_line, printable};
 const HELP: &str = "\
 /new            begin a new conversation (/clear, /reset)
 /model [NAME]   which model answers, or let another one
-/usage          tokens so far
+/usage          tokens and cost so far
 /quit           end (/exit, exit, Ctrl-D)
 Ctrl-C stops an answer. A line that ends in \\ goes on in the next one, and
 lines that are pasted together are one message. To send a line that looks like
@@ -62,13 +62,14 @@ pub struct Talk {
     /// A turn was the last thing shown.
     answered: bool,
     spent: Usage,
+    cost: Option<f64>,
     turns: u32,
 }
 
 impl Talk {
     pub fn new(screen: Screen, verbosity: Verbosity, signals: Signals, chat: String, models: Vec<String>) -> Self {
-        let lines = Lines::default();
-        Self { screen, verbosity, signals, chat, models, lines, answered: false, spent: Usage::default(), turns: 0 }
+        let (lines, spent) = (Lines::default(), Usage::default());
+        Self { screen, verbosity, signals, chat, models, lines, answered: false, spent, cost: None, turns: 0 }
     }
 }
 
@@ -169,6 +170,9 @@ impl Talk {
         self.signals.turn_ends();
         let response = view.done(*response);
         self.spent.add(response.usage);
+        if let Some(cost) = response.cost {
+            self.cost = Some(self.cost.unwrap_or(0.0) + cost);
+        }
         (self.turns, self.answered) = (self.turns + 1, true);
         match response.error {
             Some(e) if super::is_interrupt(&e) => self.screen.note("bantam: stopped"),
@@ -189,8 +193,9 @@ impl Talk {
             1 => "1 turn".to_owned(),
             n => format!("{n} turns"),
         };
+        let cost = self.cost.map_or(String::new(), |_| format!("; cost {}", super::usage::cost(self.cost)));
         format!(
-            "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written"
+            "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}"
         )
     }
 

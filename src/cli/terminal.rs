@@ -258,7 +258,7 @@ fn object(response: &Response) -> Value {
         "tool_calls": response.tool_calls.iter()
             .map(|c| json!({"name": c.name, "ok": c.ok, "ms": c.ms})).collect::<Value>(),
         "usage": response.usage.to_json(),
-        "cost": null,
+        "cost": response.cost,
         "ms": response.ms,
         "error": response.error.as_ref().map(error),
     })

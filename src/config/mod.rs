@@ -24,6 +24,7 @@ pub use models::{Choice, Model};
 
 use crate::child::{Network, Sandbox};
 use crate::error::{Context, Error, Result};
+use crate::message::Price;
 use crate::paths::Home;
 use crate::secret::Secret;
 
@@ -36,6 +37,14 @@ pub struct Config {
     pub tools: Tools,
     pub gateway: Gateway,
     pub session: Session,
+    pub budget: Budget,
+}
+
+/// Of a day; 0 is no limit.
+#[derive(Clone, Deserialize)]
+pub struct Budget {
+    pub daily_tokens: u64,
+    pub daily_cost: f64,
 }
 
 #[derive(Clone, Deserialize)]
@@ -81,6 +90,7 @@ pub struct ModelEntry {
     /// 0: as in the defaults.
     pub max_tokens: u64,
     pub temperature: Option<f64>,
+    pub price: Price,
 }
 
 #[derive(Clone, Deserialize)]

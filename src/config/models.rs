@@ -9,6 +9,7 @@ use super::keys::at_hand;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, ModelEntry};
 use crate::error::{Error, Result};
+use crate::message::Price;
 use crate::secret::Secret;
 use crate::text::nearest;
 
@@ -34,6 +35,7 @@ pub struct Model {
     pub context_window: u64,
     pub max_tokens: u64,
     pub temperature: Option<f64>,
+    pub price: Price,
 }
 
 /// What the configuration says about the model.
@@ -148,6 +150,7 @@ impl Config {
             context_window: if entry.context_window > 0 { entry.context_window } else { defaults.context_window },
             max_tokens: if entry.max_tokens > 0 { entry.max_tokens } else { defaults.max_tokens },
             temperature: entry.temperature.or(defaults.temperature),
+            price: entry.price,
         })
     }
 

@@ -2,14 +2,13 @@
 //!
 //! A key is a plain name, so that none leads anywhere else; all the rest is as for other jobs with files.
 
-use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::io::{BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, statat};
+use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
 use super::encoding::as_utf8;
@@ -34,8 +33,12 @@ const LONGEST_KEY: usize = 120;
 const MOST_LISTED: usize = 200;
 /// Bytes read of a note that is only listed.
 const HEAD: usize = 512;
-/// Bytes of notes that are searched at once.
+/// Bytes of notes that are looked at for a list, and for a search; the least that one of them counts for.
+const MOST_HEADS: usize = 2 << 20;
 const MOST_SEARCHED: usize = 8 << 20;
+const LEAST: usize = 256;
+/// Lines that are ranked.
+const MOST_HITS: usize = 100_000;
 /// Lines that a search gives, and about how many bytes at most.
 const MOST_FOUND: usize = 20;
 const MOST_OUTPUT: usize = 16 << 10;
@@ -51,10 +54,9 @@ pub fn perform(workspace: &Dir, ask: &Remember, now: &str, hung_up: &dyn Fn() ->
     let content = || ask.content.as_deref().ok_or_else(|| Error::failed("\"content\" is missing: what to write"));
     let path = format!("memory/{}.md", key.as_deref().unwrap_or(MEMORY));
     let target = Target { tree: workspace, path: Path::new(&path), asked: Path::new(&path) };
-    let is_link = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
-    // What is done to it would be done to another file.
-    if statat(workspace, path.as_str(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_link) {
-        return Err(Error::failed(format!("{path} is a symbolic link, and no note")));
+    // What is done to a link would be done to another file; nor does the prompt take notes through links.
+    if let Err(e @ Errno::LOOP) = workspace.open_at(target.path, OFlags::PATH, Mode::empty(), Links::Refuse) {
+        return Err(beneath::explain(e, target.asked));
     }
     match ask.action {
         Action::View if key.is_some() => view(target),
@@ -136,7 +138,8 @@ fn is_day(key: &str) -> bool {
 
 /// Adds what the model should know about a note that has grown.
 fn with_remark(mut reply: Reply, target: &Target, key: Option<&str>) -> Reply {
-    let len = statat(target.tree, target.path, AtFlags::empty()).map_or(0, |stat| stat.st_size);
+    let file = target.tree.open_at(target.path, OFlags::PATH, Mode::empty(), Links::Refuse);
+    let len = file.and_then(fstat).map_or(0, |stat| stat.st_size);
     if key.is_none_or(|key| key == MEMORY) && usize::try_from(len).is_ok_and(|len| len > SHOWN_OF_MEMORY) {
         let shown = size(SHOWN_OF_MEMORY as u64);
         let remark =
@@ -148,7 +151,7 @@ fn with_remark(mut reply: Reply, target: &Target, key: Option<&str>) -> Reply {
 
 fn view(target: Target) -> Result<Reply> {
     let name = target.asked.display();
-    let file = target.tree.read(target.path, target.asked, Links::Follow)?;
+    let file = target.tree.read(target.path, target.asked, Links::Refuse)?;
     let note = start(file, MOST + 1)?;
     let first = first_lines(&note, MOST);
     if note.is_empty() {
@@ -183,7 +186,7 @@ fn start(file: fs_err::File, most: usize) -> Result<String> {
 /// of days come newest first.
 fn all(workspace: &Dir, each: usize, most: usize, hung_up: &dyn Fn() -> bool) -> Result<(Vec<Note>, usize)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let dir = match workspace.open_at(Path::new("memory"), flags, Mode::empty(), Links::Follow) {
+    let dir = match workspace.open_at(Path::new("memory"), flags, Mode::empty(), Links::Refuse) {
         Err(Errno::NOENT) => return Ok((Vec::new(), 0)),
         opened => Dir::from(opened.map_err(|e| beneath::explain(e, Path::new("memory")))?),
     };
@@ -199,7 +202,8 @@ fn all(workspace: &Dir, each: usize, most: usize, hung_up: &dyn Fn() -> bool) ->
         let Ok(file) = dir.read(path, path, Links::Refuse) else { continue };
         let meta = file.metadata()?;
         let text = start(file, each)?;
-        bytes += text.len();
+        // A short one takes room, too.
+        bytes += text.len().max(LEAST);
         let key = shown(&String::from_utf8_lossy(key));
         notes.push(Note { key, modified: meta.modified().ok(), len: meta.len(), text });
     }
@@ -207,8 +211,8 @@ fn all(workspace: &Dir, each: usize, most: usize, hung_up: &dyn Fn() -> bool) ->
 }
 
 fn list(workspace: &Dir, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
-    let (mut notes, left) = all(workspace, HEAD, usize::MAX, hung_up)?;
-    notes.sort_by_key(|note| Reverse(note.modified.unwrap_or(UNIX_EPOCH)));
+    let (mut notes, left) = all(workspace, HEAD, MOST_HEADS, hung_up)?;
+    best_first(&mut notes, MOST_LISTED, |a, b| a.modified > b.modified);
     let mut out = String::new();
     for note in notes.iter().take(MOST_LISTED) {
         let first = note.text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -216,7 +220,7 @@ fn list(workspace: &Dir, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     }
     let more = notes.len().saturating_sub(MOST_LISTED) + left;
     if more > 0 {
-        out.push_str(&format!("[{more} older ones; search finds what is in them]\n"));
+        out.push_str(&format!("[{more} more: search for what is in them]\n"));
     }
     Ok(text(if out.is_empty() { "there are no notes yet\n".to_owned() } else { out }))
 }
@@ -287,7 +291,7 @@ fn rank(notes: &[Note], terms: &[String]) -> Vec<Hit> {
                     at = at.min(found.unwrap_or(0));
                 }
             }
-            if mask != 0 {
+            if mask != 0 && hits.len() < MOST_HITS {
                 // Letters that change their length with their case move what is behind them.
                 let at = if lower.len() == line.len() && line.is_char_boundary(at) { at } else { 0 };
                 hits.push(Hit { note: number, line: n, at, score: mask });
@@ -298,9 +302,25 @@ fn rank(notes: &[Note], terms: &[String]) -> Vec<Hit> {
         let words = (0..terms.len()).filter(|term| hit.score & (1 << term) != 0);
         hit.score = words.map(|term| 1 + (lines / having[term]).ilog2()).sum();
     }
-    let newest = |hit: &Hit| Reverse(notes[hit.note].modified.unwrap_or(UNIX_EPOCH));
-    hits.sort_by_key(|hit| (Reverse(hit.score), newest(hit), hit.note, hit.line));
+    // They are found in the order of their notes and lines, and those that are equal stay so.
+    best_first(&mut hits, MOST_FOUND, |a, b| {
+        a.score > b.score || a.score == b.score && notes[a.note].modified > notes[b.note].modified
+    });
     hits
+}
+
+/// Brings the best few to the front, in order; of equal ones the earlier is better. (The standard library's sorting would
+/// take ten kilobytes of program for the two lists that are sorted here.)
+fn best_first<T>(items: &mut [T], few: usize, better: impl Fn(&T, &T) -> bool) {
+    for place in 0..few.min(items.len()) {
+        let mut best = place;
+        for other in place + 1..items.len() {
+            if better(&items[other], &items[best]) {
+                best = other;
+            }
+        }
+        items[place..=best].rotate_right(1);
+    }
 }
 
 /// What to look for: the words in small letters. Scripts that put no space between words are looked for two characters
@@ -350,7 +370,7 @@ fn occurs(term: &str, line: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     /// Notes, the oldest first.
     fn notes(texts: &[(&str, &str)]) -> Vec<Note> {

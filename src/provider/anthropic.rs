@@ -15,7 +15,7 @@ use super::{Learned, Provider, ProviderError, Request};
 use crate::config::Model;
 use crate::config::keys::Key;
 use crate::http::Settings;
-use crate::message::{Image, Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
+use crate::message::{Image, Message, Price, Reply, Stop, ToolCall, ToolResult, Usage, User};
 use crate::secret::Secret;
 
 const VERSION: &str = "2023-06-01";
@@ -73,6 +73,10 @@ impl Anthropic {
 impl Provider for Anthropic {
     fn model(&self) -> &str {
         &self.host.model().name
+    }
+
+    fn price(&self) -> Price {
+        self.host.model().price
     }
 
     fn preview(&self, request: &Request) -> Value {

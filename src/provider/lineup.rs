@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Provider, ProviderError, Request};
-use crate::message::Reply;
+use crate::message::{Price, Reply};
 
 /// How often and how soon to ask again.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,14 @@ pub enum Note {
     Trace(String),
     /// Something to be mended: a key that is refused, a model that does not answer.
     Notice(String),
+}
+
+/// The model that was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Asked<'a> {
+    /// `vendor/model`.
+    pub name: &'a str,
+    pub price: Price,
 }
 
 /// No server is waited for longer than this, however long it asks for.
@@ -85,6 +93,12 @@ impl Lineup {
         self.models.first().and_then(|model| model.keys.first()).map(AsRef::as_ref)
     }
 
+    /// The names of those whose price is not known.
+    pub fn unpriced(&self) -> impl Iterator<Item = &str> {
+        let asked = self.models.iter().map(Model::asked);
+        asked.filter(|asked| asked.price == Price::default()).map(|asked| asked.name)
+    }
+
     /// Asks until one answers, and names it.
     ///
     /// # Errors
@@ -96,7 +110,7 @@ impl Lineup {
         retry: Retry,
         on_delta: &mut dyn FnMut(&str),
         note: &mut dyn FnMut(Note),
-    ) -> Result<(Reply, &str), (ProviderError, &str)> {
+    ) -> Result<(Reply, Asked<'_>), (ProviderError, Asked<'_>)> {
         let mut first = None;
         let order = self.order(Instant::now());
         for (at, model) in order.iter().enumerate() {
@@ -113,23 +127,23 @@ impl Lineup {
             let error = match result {
                 Ok(reply) => {
                     model.lock().down = None;
-                    return Ok((reply, model.name()));
+                    return Ok((reply, model.asked()));
                 }
                 Err(error) => error,
             };
             if begun || matches!(error, ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)) {
-                return Err((error, model.name()));
+                return Err((error, model.asked()));
             }
             model.lock().down = Some(Instant::now() + DOWN);
             if let Some(next) = order.get(at + 1) {
                 note(Note::Notice(format!("{}: {}; asking {}", model.name(), error.text(), next.name())));
             }
-            first.get_or_insert((error, model.name()));
+            first.get_or_insert((error, model.asked()));
             if let Some(why) = request.cancel.why() {
-                return Err((ProviderError::Cancelled(why), model.name()));
+                return Err((ProviderError::Cancelled(why), model.asked()));
             }
         }
-        Err(first.unwrap_or_else(|| (ProviderError::Rejected("there is no model to ask".to_owned()), "")))
+        Err(first.unwrap_or_else(|| (ProviderError::Rejected("there is no model to ask".to_owned()), Asked::default())))
     }
 
     /// The models in the order in which they are asked now: those that have just failed come last.
@@ -142,7 +156,11 @@ impl Lineup {
 
 impl Model {
     fn name(&self) -> &str {
-        self.keys.first().map_or("", |provider| provider.model())
+        self.asked().name
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        self.keys.first().map_or_else(Asked::default, |key| Asked { name: key.model(), price: key.price() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -292,8 +310,8 @@ mod tests {
         let retry = Retry { max, first_wait: Duration::from_millis(1) };
         let mut notes = Vec::new();
         let result = lineup.ask(&request, retry, &mut |_| (), &mut |note| notes.push(note));
-        let result = result.map(|(reply, name)| (reply.text, name.to_owned()));
-        (result.map_err(|(error, name)| (error, name.to_owned())), notes)
+        let result = result.map(|(reply, asked)| (reply.text, asked.name.to_owned()));
+        (result.map_err(|(error, asked)| (error, asked.name.to_owned())), notes)
     }
 
     fn lineup(models: Vec<Vec<Box<dyn Provider>>>) -> Lineup {

@@ -18,7 +18,7 @@ pub use quirks::{Keep, Learned, Quirk};
 
 use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind};
-use crate::message::{Message, Reply};
+use crate::message::{Message, Price, Reply};
 
 /// A tool as the model sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,6 +66,11 @@ pub struct Request<'a> {
 pub trait Provider: Send + Sync {
     /// `vendor/model`, as it is shown.
     fn model(&self) -> &str;
+
+    /// What it costs, as far as that is known.
+    fn price(&self) -> Price {
+        Price::default()
+    }
 
     /// Asks once. `on_delta` gets the answer's text as it arrives; together the pieces are the reply's text.
     ///

@@ -10,7 +10,7 @@ use crate::config::Model;
 use crate::config::keys::Key;
 use crate::config::vendors::Protocol;
 use crate::http::Settings;
-use crate::message::{Image, Message, Reply, ToolCall};
+use crate::message::{Image, Message, Price, Reply, ToolCall};
 
 /// A model behind an OpenAI-compatible address.
 pub struct OpenAi {
@@ -65,6 +65,10 @@ impl OpenAi {
 impl Provider for OpenAi {
     fn model(&self) -> &str {
         &self.host.model().name
+    }
+
+    fn price(&self) -> Price {
+        self.host.model().price
     }
 
     fn preview(&self, request: &Request) -> Value {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
 use crate::hands::Hands;
-use crate::hands::wire::{FileJob, Header, Job, Reply};
+use crate::hands::wire::{FileJob, Header, Job, Remember, Reply};
 use crate::text::{LocalTime, one_line};
 
 pub struct Memory {
@@ -20,32 +20,41 @@ pub struct Memory {
 impl Memory {
     #[must_use]
     pub fn new(hands: Arc<Hands>, local_time: LocalTime) -> Self {
-        let text = |about: &str| json!({"type": "string", "description": about});
         let spec = ToolSpec {
             name: "memory".into(),
             description:
                 "Keep and find notes that outlast the conversation. Each is memory/KEY.md; MEMORY is in every \
                           prompt, and the notes of today and yesterday go with every message."
                     .into(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "action": {
-                        "type": "string",
-                        "enum": ["view", "write", "append", "search", "delete"],
-                        "description": "view without key lists all notes; write replaces a note; append adds a line",
-                    },
-                    "key": text("A plain name; today is the note of the day; default MEMORY"),
-                    "content": text("What to write or append"),
-                    "query": text("Words to search all notes for"),
-                },
-                "required": ["action"],
-            }),
+            schema: offer(),
             risk: Risk::Writes,
             source: "built in".into(),
         };
         Self { spec, hands, local_time }
     }
+}
+
+/// What a call is made of: [`Remember`], as JSON Schema.
+fn offer() -> Value {
+    let text = |about: &str| json!({"type": "string", "description": about});
+    json!({
+        "type": "object",
+        "properties": {
+            "action": {
+                "type": "string",
+                "enum": ["view", "write", "append", "search", "delete"],
+                "description": "view without key lists all notes; write replaces a note; append adds a line",
+            },
+            "key": text("A plain name; today is the note of the day; default MEMORY"),
+            "content": text("What to write or append"),
+            "query": text("Words to search all notes for"),
+        },
+        "required": ["action"],
+    })
+}
+
+fn risk(args: &Value) -> Risk {
+    if matches!(args["action"].as_str(), Some("view" | "search")) { Risk::Safe } else { Risk::Writes }
 }
 
 impl Tool for Memory {
@@ -54,7 +63,7 @@ impl Tool for Memory {
     }
 
     fn risk(&self, args: &Value) -> Risk {
-        if matches!(args["action"].as_str(), Some("view" | "search")) { Risk::Safe } else { self.spec.risk }
+        risk(args)
     }
 
     fn summary(&self, args: &Value) -> String {
@@ -70,11 +79,31 @@ impl Tool for Memory {
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let now = (self.local_time)(SystemTime::now());
-        let job = Job::File(FileJob::Memory { ask: arguments(args)?, now });
+        let job = Job::File(FileJob::Memory { ask: arguments::<Remember>(args)?, now });
         let Reply { header, body } = self.hands.call(&job, turn.cancel)?;
         match header {
             Header::Text => Ok(ToolOutput::text(String::from_utf8_lossy(&body))),
             other => Err(other.refusal()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::schema;
+
+    #[test]
+    fn what_is_offered_is_asked_of_the_notes_and_looking_is_safe() {
+        let actions = offer()["properties"]["action"]["enum"].clone();
+        for action in actions.as_array().unwrap() {
+            let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});
+            assert_eq!(schema::fit(&offer(), args.clone()).unwrap().args, args);
+            let ask: Remember = arguments(&args).unwrap();
+            assert_eq!(serde_json::to_value(ask).unwrap(), args);
+            let safe = matches!(action.as_str(), Some("view" | "search"));
+            assert_eq!(risk(&args) == Risk::Safe, safe, "{action}");
+        }
+        assert!(arguments::<Remember>(&json!({"action": "forget"})).is_err());
     }
 }

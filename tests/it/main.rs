@@ -50,5 +50,6 @@ mod status;
 mod templates;
 mod terminal;
 mod unrestricted;
+mod usage;
 mod waits;
 mod zones;

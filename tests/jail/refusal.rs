@@ -14,12 +14,15 @@ use crate::harness::merged;
 use crate::kernel::{Rule, When};
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
 use crate::model::{Call, Model, Reply, Request, call};
+
+/// Calls in one reply: of more than 64 the rest is not run.
+const AT_ONCE: usize = 50;
 use crate::scene::{Disk, Scene, new_name};
 
 /// As on a kernel before 5.6.
 const NO_OPENAT2: &[Rule] = &[Rule(libc::SYS_openat2, When::Always, libc::ENOSYS)];
 
-/// Asks for these calls in one turn and returns what was told of each, and whether it was told as an error.
+/// Asks for these calls in one turn, and gives what was told of each with its id, in order.
 fn told(
     starter: Starter,
     rules: &'static [&'static [Rule]],
@@ -28,14 +31,18 @@ fn told(
     ask: impl Fn(&Scene, &[String]) -> Vec<Call> + Send + Sync + 'static,
     judge: impl FnOnce(&Scene, Vec<(String, String)>) + Send,
 ) {
-    let ground = starter.ground(rules);
+    let (ground, ask) = (starter.ground(rules), Arc::new(ask));
     arena::enter(ground.owner, "nothing", move |arena| {
         let slot: Arc<Mutex<Option<Arc<Scene>>>> = Arc::default();
         let model = {
-            let slot = Arc::clone(&slot);
+            let (slot, ask) = (Arc::clone(&slot), Arc::clone(&ask));
             Model::answering(move |request, number| {
                 let scene = slot.lock().unwrap().clone().unwrap();
-                if number == 0 { Reply::calls(ask(&scene, &taking_a_path(request))) } else { Reply::text("Done.") }
+                let calls = ask(&scene, &taking_a_path(request));
+                match calls.chunks(AT_ONCE).nth(number) {
+                    Some(some) => Reply::calls(some.to_vec()),
+                    None => Reply::text("Done."),
+                }
             })
         };
         let config = merged(model.config(), config);
@@ -47,12 +54,19 @@ fn told(
         drop(slot);
         let (status, stderr) = ended(&mut child);
         let requests = model.requests();
-        assert_eq!(requests.len(), 2, "{status:?} {stderr}");
-        let results = requests[1].messages().into_iter().filter(|message| message["role"] == "tool").map(|message| {
-            let [id, text] = ["tool_call_id", "content"].map(|key| message[key].as_str().unwrap().to_owned());
-            (id, text)
-        });
-        judge(&scene, results.collect());
+        let asked = requests.first().map_or(0, |first| ask(&scene, &taking_a_path(first)).len());
+        assert!(requests.len() == 1 + asked.div_ceil(AT_ONCE) && asked > 0, "{status:?} {stderr}");
+        let results: Vec<(String, String)> = requests[requests.len() - 1]
+            .messages()
+            .into_iter()
+            .filter(|message| message["role"] == "tool")
+            .map(|message| {
+                let [id, text] = ["tool_call_id", "content"].map(|key| message[key].as_str().unwrap().to_owned());
+                (id, text)
+            })
+            .collect();
+        assert_eq!(results.len(), asked, "each call has been told of");
+        judge(&scene, results);
     });
 }
 
@@ -109,6 +123,12 @@ fn plant_links(scene: &Scene) {
             assert!(path.starts_with("cwd") || workspace.join(path).exists(), "{path} leads nowhere");
         }
     }
+    // The notes have keys in place of paths, but their files can be links.
+    fs::create_dir(workspace.join("memory")).unwrap();
+    fs::write(workspace.join("memory/mine.md"), "mine\n").unwrap();
+    fs::write(outside.join("for-memory.md"), scene.canary("for-memory")).unwrap();
+    link(&outside.join("for-memory.md"), "memory/link.md");
+    link(Path::new("link.md"), "memory/chain.md");
     for path in crate::harness::walk(&outside).into_iter().chain(crate::harness::walk(&workspace)) {
         std::os::unix::fs::lchown(path, Some(scene.uid), Some(scene.uid)).unwrap();
     }
@@ -203,6 +223,15 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
                 }
             }
         }
+        let paths = ways_out(scene, "for-memory").into_iter().filter(|path| path.contains('/'));
+        let keys = paths.chain(["link".to_owned(), "chain.md".to_owned()]);
+        for (n, key) in keys.enumerate() {
+            for action in ["view", "append", "write", "delete"] {
+                let arguments = json!({ "action": action, "key": key, "content": "hacked" });
+                calls.push(call(&format!("memory-{action}-{n}"), "memory", &arguments));
+            }
+        }
+        calls.push(call("memory-mine", "memory", &json!({ "action": "view", "key": "mine" })));
         for (n, path) in ["nul\0byte", &"a/".repeat(3000), &"x".repeat(300), "  "].into_iter().enumerate() {
             calls.push(call(&format!("odd-{n}"), "read_file", &json!({ "path": path })));
         }
@@ -221,6 +250,7 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
                     let canary = scene.canary(&file_of(tool.name));
                     assert!(!text.contains(&canary), "{id} told what is outside: {text}");
                 }
+                None if id == "memory-mine" => assert_eq!(text, "mine\n"),
                 // What bantam obeys may be read.
                 None if id.starts_with("home-read_file-1") || id.starts_with("home-grep-1") => {}
                 None => assert!(text.starts_with("error"), "{id}: {text}"),
@@ -235,11 +265,14 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
             let leaks = results.iter().find(|(_, text)| secret && text.contains(&scene.canary(id)));
             assert!(leaks.is_none(), "{place} was told: {leaks:?}");
         }
+        assert!(results.iter().all(|(_, text)| !text.contains(&scene.canary("for-memory"))), "{results:?}");
         for tool in TOOLS.iter().filter(|tool| tool.name != "list_dir") {
             let file = file_of(tool.name);
             let now = fs::read_to_string(scene.path("outside").join(&file)).unwrap();
             assert_eq!(now, scene.canary(&file), "{} changed a file outside", tool.name);
         }
+        let now = fs::read_to_string(scene.path("outside/for-memory.md")).unwrap();
+        assert_eq!(now, scene.canary("for-memory"), "memory changed a file outside");
     });
 }
 

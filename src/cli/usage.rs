@@ -1,0 +1,93 @@
+//! `bantam usage`: what was spent, by day and model.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::args::{Command, Flag, Given};
+use super::{print, tell};
+use crate::app;
+use crate::config::{self, Env};
+use crate::error::Result;
+use crate::text::{clip, one_line};
+use crate::usage::{self, Report, Sum};
+
+/// Days that are shown unless others are asked for.
+const DAYS: u64 = 30;
+
+pub const COMMAND: Command = Command {
+    name: "usage",
+    words: "",
+    about: "tokens and cost by day and model",
+    flags: &[
+        Flag::new(None, "days", "N", "of the last N days, today included (default: 30)"),
+        Flag::new(None, "json", "", "one JSON object"),
+    ],
+    run,
+};
+
+fn run(given: &Given, env: &Env) -> Result<u8> {
+    let days = given.number("days")?.unwrap_or(DAYS);
+    let home = config::home(env)?;
+    let back = Duration::from_secs((days - 1).saturating_mul(86_400));
+    let since = SystemTime::now().checked_sub(back).unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH);
+    let since = app::local_time(env)(since);
+    let report = usage::report(&home.usage(), clip(&since, 10))?;
+    for (file, lines) in &report.bad {
+        tell(&format!("bantam: left out {lines} lines of usage/{} that cannot be read", one_line(file, 40)));
+    }
+    if given.has("json") {
+        let rows = report.rows.iter().map(|row| {
+            let mut object = object(&row.sum);
+            (object["date"], object["model"]) = (row.date.as_str().into(), row.model.as_str().into());
+            object
+        });
+        let whole = json!({"rows": rows.collect::<Value>(), "total": object(&report.total)});
+        return print(&format!("{whole}\n")).map(|()| 0);
+    }
+    if report.rows.is_empty() {
+        tell(&format!("bantam: no model was asked since {}", clip(&since, 10)));
+        return Ok(0);
+    }
+    print(&table(&report)).map(|()| 0)
+}
+
+fn object(sum: &Sum) -> Value {
+    let mut object = sum.usage.to_json();
+    (object["calls"], object["cost"]) = (sum.calls.into(), sum.cost.into());
+    object
+}
+
+fn table(report: &Report) -> String {
+    let line = |day: &str, model: &str, sum: &Sum| {
+        let numbers = [sum.calls, sum.usage.prompt_tokens, sum.usage.cached_tokens, sum.usage.completion_tokens];
+        let [calls, read, cached, written] = numbers.map(|n| n.to_string());
+        [day.to_owned(), one_line(model, 60), calls, read, cached, written, cost(sum.cost)]
+    };
+    let mut lines = vec![["day", "model", "calls", "read", "cached", "written", "cost"].map(str::to_owned)];
+    lines.extend(report.rows.iter().map(|row| line(&row.date, &row.model, &row.sum)));
+    lines.push(line("total", "", &report.total));
+    let mut widths = [0; 7];
+    for cells in &lines {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut page = String::new();
+    for cells in &lines {
+        for (n, cell) in cells.iter().enumerate() {
+            let space = " ".repeat(widths[n] - cell.chars().count());
+            // Words on the left, numbers on the right.
+            let [first, second] = if n < 2 { [cell.as_str(), &space] } else { [&space, cell.as_str()] };
+            let gap = if n == 0 { "" } else { "  " };
+            page.push_str(&[gap, first, second].concat());
+        }
+        page.push('\n');
+    }
+    page
+}
+
+/// For people. What has no price costs a dash.
+pub fn cost(cost: Option<f64>) -> String {
+    cost.map_or("-".to_owned(), |cost| format!("{cost:.4}"))
+}
