@@ -17,6 +17,7 @@ mod aimock;
 mod anthropic;
 mod attach;
 mod cancel;
+mod compaction;
 mod config;
 mod crash;
 mod demo;
