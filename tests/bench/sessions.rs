@@ -127,7 +127,9 @@ fn main() -> ExitCode {
     println!("One conversation of {most} messages, four to a turn, with a window of 131,072 tokens.");
     println!("Each figure is of one turn in a process of its own: load, ask twice in the process, store.\n");
     print!("{:<26}", "");
-    NAMES.iter().for_each(|name| print!(" {name:>10}"));
+    for name in NAMES {
+        print!(" {name:>10}");
+    }
     println!();
     let (mut messages, mut marks, mut all) = (0, Vec::new(), Vec::new());
     for mark in MARKS.into_iter().filter(|mark| *mark <= most) {
@@ -159,8 +161,8 @@ fn main() -> ExitCode {
         let ((early, before), (late, after)) = (two[0], two[1]);
         let ratio = |at: usize| after[at] / before[at];
         print!("message {late} in terms of message {early}:");
-        for at in 0..4 {
-            print!(" {} x{:.2}", NAMES[at], ratio(at));
+        for (at, name) in NAMES.iter().enumerate().take(4) {
+            print!(" {name} x{:.2}", ratio(at));
         }
         println!();
         // Before that the file has not grown to what it is going to be.
