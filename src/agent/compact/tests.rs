@@ -42,15 +42,24 @@ impl Seen {
 
     /// The texts of the user's messages.
     fn user(&self) -> Vec<&str> {
-        let said = |message| if let &Message::User(ref user) = message { Some(user.content.as_str()) } else { None };
-        self.messages.iter().filter_map(said).collect()
+        let mut said = Vec::new();
+        for message in &self.messages {
+            if let Message::User(user) = message {
+                said.push(user.content.as_str());
+            }
+        }
+        said
     }
 
     /// The contents of the results.
     fn results(&self) -> Vec<&str> {
-        let came =
-            |message| if let &Message::ToolResult(ref result) = message { Some(result.content.as_str()) } else { None };
-        self.messages.iter().filter_map(came).collect()
+        let mut came = Vec::new();
+        for message in &self.messages {
+            if let Message::ToolResult(result) = message {
+                came.push(result.content.as_str());
+            }
+        }
+        came
     }
 }
 
@@ -212,21 +221,21 @@ fn old_results_that_are_room_enough_go_without_asking_anybody() {
 }
 
 /// A model that sums up by saying how often it was asked to, and answers at length.
-fn talkative(seen: &Seen, _: usize) -> Answer {
+fn talkative(seen: &Seen) -> Reply {
     if !seen.is_for_a_summary() {
-        return Ok(says("a".repeat(400)));
+        return says("a".repeat(400));
     }
     let asked = seen.user()[0];
     let so_far: usize = asked
         .split_once("SUMMARY ")
         .map_or(0, |(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap());
     let usage = Usage { prompt_tokens: 100, completion_tokens: 10, ..Usage::default() };
-    Ok(Reply { usage, ..says(format!("SUMMARY {}", so_far + 1)) })
+    Reply { usage, ..says(format!("SUMMARY {}", so_far + 1)) }
 }
 
 #[test]
 fn what_came_before_the_last_turns_is_put_in_short() {
-    let scene = Scene::new(1000, talkative);
+    let scene = Scene::new(1000, |seen, _| Ok(talkative(seen)));
     let mut n = 0;
     let told = loop {
         let (response, notices) = scene.say(format!("turn {n}, {}", "q".repeat(100)));
@@ -268,7 +277,7 @@ fn what_came_before_the_last_turns_is_put_in_short() {
 
 #[test]
 fn what_is_longer_than_the_window_is_summed_up_in_pieces() {
-    let scene = Scene::new(1000, talkative);
+    let scene = Scene::new(1000, |seen, _| Ok(talkative(seen)));
     scene.answers(format!("first words {} last words", "日本 ".repeat(4000)));
     scene.answers("short");
     let seen = scene.seen();
@@ -284,7 +293,7 @@ fn what_is_longer_than_the_window_is_summed_up_in_pieces() {
 
 #[test]
 fn a_summary_that_cannot_be_had_stops_no_turn_and_changes_nothing_that_is_stored() {
-    let scene = Scene::new(1000, |seen, n| if seen.is_for_a_summary() { Ok(says(" \n")) } else { talkative(seen, n) });
+    let scene = Scene::new(1000, |seen, _| if seen.is_for_a_summary() { Ok(says(" \n")) } else { Ok(talkative(seen)) });
     let mut before = Vec::new();
     let notice = loop {
         let notices = scene.answers("q".repeat(200));
@@ -307,7 +316,7 @@ fn a_summary_that_cannot_be_had_stops_no_turn_and_changes_nothing_that_is_stored
 #[test]
 fn a_host_that_finds_it_too_long_is_asked_once_more_with_less() {
     // A window that nobody has told us of.
-    let scene = Scene::new(0, |seen, n| if seen.text().len() > 6000 { too_long() } else { talkative(seen, n) });
+    let scene = Scene::new(0, |seen, _| if seen.text().len() > 6000 { too_long() } else { Ok(talkative(seen)) });
     for n in 0..40 {
         scene.answers(format!("turn {n}, {}", "q".repeat(100)));
     }
@@ -319,12 +328,13 @@ fn a_host_that_finds_it_too_long_is_asked_once_more_with_less() {
 
 #[test]
 fn a_second_refusal_is_an_error_with_a_hint() {
-    let scene = Scene::new(
-        100_000,
-        |seen, n| {
-            if seen.user().last() == Some(&"three") { too_long() } else { talkative(seen, n) }
-        },
-    );
+    let scene =
+        Scene::new(
+            100_000,
+            |seen, _| {
+                if seen.user().last() == Some(&"three") { too_long() } else { Ok(talkative(seen)) }
+            },
+        );
     scene.answers("one");
     scene.answers("two");
     let (response, _) = scene.say("three");
@@ -396,9 +406,9 @@ fn a_conversation_of_many_times_the_window_goes_on() {
 
 #[test]
 fn a_refused_key_after_a_summary_leaves_no_trace_of_the_turn() {
-    let scene = Scene::new(1000, |seen, n| {
+    let scene = Scene::new(1000, |seen, _| {
         let summed_up = seen.changing.contains("SUMMARY") && seen.user().last() == Some(&"refused");
-        if summed_up { Err(ProviderError::Auth("no".into())) } else { talkative(seen, n) }
+        if summed_up { Err(ProviderError::Auth("no".into())) } else { Ok(talkative(seen)) }
     });
     while history::estimate(100, &scene.stored().messages) < 700 {
         scene.answers("q".repeat(100));
@@ -414,12 +424,12 @@ fn a_refused_key_after_a_summary_leaves_no_trace_of_the_turn() {
 fn a_stop_during_a_summary_ends_the_turn_and_changes_nothing() {
     let cancel = Cancel::new(None);
     let stop = cancel.clone();
-    let scene = Scene::new(1000, move |seen, n| {
+    let scene = Scene::new(1000, move |seen, _| {
         if seen.is_for_a_summary() {
             stop.stop();
             return Err(ProviderError::Cancelled(crate::cancel::Why::Stopped));
         }
-        talkative(seen, n)
+        Ok(talkative(seen))
     });
     let mut response = scene.say("q".repeat(100)).0;
     let mut before = Vec::new();
@@ -470,7 +480,7 @@ fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
 
 #[test]
 fn what_a_filter_leaves_out_is_stored_all_the_same() {
-    let mut scene = Scene::new(1000, talkative);
+    let mut scene = Scene::new(1000, |seen, _| Ok(talkative(seen)));
     scene.agent.filter = Some(Box::new(|mut messages: Vec<Message>| messages.split_off(messages.len().min(2) - 1)));
     for _ in 0..10 {
         scene.answers("q".repeat(100));
