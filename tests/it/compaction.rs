@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, Request, call};
-use crate::stored::one_result_per_call;
+use crate::stored::{one_result_per_call, sealed};
 
 /// What stands above the record that a model is to put in short.
 const FOR_A_SUMMARY: &str = "in short, so that the assistant can go on";
@@ -172,20 +172,25 @@ fn a_host_that_refuses_for_length_is_asked_once_more_and_then_it_is_an_error() {
     home.agent(["-m", "on we go"]).exits(0).prints("Yes.\n");
 }
 
+/// A session in which so many turns were had in 2020.
+fn long_ago(home: &Home, turns: usize) {
+    let time = "2020-01-01T00:00:00.000Z";
+    let header = format!("\"seq\":0,\"v\":1,\"session\":\"cli_default\",\"created\":\"{time}\"}}");
+    let said = |(seq, role): (usize, &str)| {
+        sealed(&format!("\"seq\":{seq},\"time\":\"{time}\",\"role\":\"{role}\",\"content\":\"{role} {seq}\"}}"))
+    };
+    let lines = (1..).zip(["user", "assistant"].repeat(turns)).map(said);
+    home.write("sessions/cli_default.jsonl", std::iter::once(sealed(&header)).chain(lines).collect::<String>());
+}
+
 #[test]
-fn the_demo_is_not_troubled_by_any_of_it_and_its_file_stays_short() {
+fn the_demo_is_not_asked_for_summaries_and_its_file_stays_short() {
     let home = Home::with(&json!({ "agents": { "defaults": { "model_name": "demo/demo", "context_window": 1024 } } }));
-    let lines = "time\n".repeat(150);
-    let mut talk = home.bantam().args(["agent", "-q"]).silent_stdin().on_a_terminal().spawn();
-    for _ in lines.lines() {
-        talk.types("time \n");
-    }
-    talk.types("\x04");
-    drop(talk);
-    for _ in 0..3 {
-        home.agent(["-m", "time"]).exits(0);
-    }
-    assert!(home.session("cli_default").lines[0]["summary"].is_null());
+    long_ago(&home, 400);
+    home.agent(["-m", "time"]).exits(0).is_quiet();
+    let session = home.session("cli_default");
+    assert!(session.lines[0]["summary"].is_null() && session.roles().len() < 110, "{}", session.roles().len());
+    assert_eq!(home.session("cli_default.1").roles().len(), 801);
 }
 
 #[test]
@@ -205,14 +210,21 @@ fn a_limit_on_messages_begins_with_the_users() {
 #[test]
 fn a_conversation_that_was_idle_for_long_begins_anew() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
-    let home = Home::with(&merged(model.config(), &json!({ "session": { "ttl_hours": 0.0001 } })));
-    home.agent(["-m", "first"]).exits(0);
-    // The test cannot wait for hours: a third of a second is what the setting says.
-    thread::sleep(std::time::Duration::from_millis(400));
-    home.agent(["-v", "-m", "second"]).exits(0).says("a new conversation begins");
+    let with = |ttl: f64| merged(model.config(), &json!({ "session": { "ttl_hours": ttl } })).to_string();
+    let home = Home::empty();
+    long_ago(&home, 2);
+    home.config(&with(0.0));
+    home.agent(["-m", "for ever"]).exits(0);
+    assert_eq!(model.request(0).texts("user").len(), 3);
+
+    long_ago(&home, 2);
+    home.config(&with(0.5));
+    home.agent(["-v", "-m", "anew"]).exits(0).says("a new conversation begins");
     assert_eq!(model.request(1).texts("user").len(), 1);
-    assert_eq!(home.session("cli_default.1").texts("user"), ["first"]);
-    assert_eq!(home.session("cli_default").texts("user"), ["second"]);
+    assert_eq!(home.session("cli_default.1").texts("user"), ["user 1", "user 3"]);
+    assert_eq!(home.session("cli_default").texts("user"), ["anew"]);
+    home.agent(["-m", "and on"]).exits(0);
+    assert_eq!(model.request(2).texts("user").len(), 2);
 }
 
 #[test]
@@ -312,13 +324,13 @@ fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
         if asked { Reply::calls([look]) } else { Reply::text(&"a".repeat(6000)) }
     });
     let home = home(&model, 6000);
-    let mut whole = None;
-    for _ in 0..4 {
+    let took = |_| {
         let run = home.agent(["-m", "q"]);
         run.exits(0);
-        whole = Some(run.took);
-    }
-    let whole = whole.unwrap();
+        run.took
+    };
+    // The quickest: what is slow may be the machine.
+    let whole = (0..4).map(took).min().unwrap();
     let mut unfinished = 0;
     for n in 0..KILLS {
         let word = format!("word {n} {}", "q".repeat(3000));
@@ -328,7 +340,7 @@ fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
         running.signal(Signal::KILL);
         unfinished += u32::from(running.finish().killed_by.is_some());
     }
-    assert!(unfinished > KILLS / 2, "only {unfinished} of {KILLS} turns were killed in time");
+    assert!(unfinished > KILLS / 4, "only {unfinished} of {KILLS} turns were killed in time");
     for request in model.requests() {
         one_result_per_call(&request.messages());
     }
