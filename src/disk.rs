@@ -150,11 +150,8 @@ impl Lock {
         let mut pause = Duration::from_millis(5);
         loop {
             match flock(lock.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) if lock.is_at(path)? => return Ok(lock),
-                Ok(()) => {
-                    lock.file = open()?;
-                    continue;
-                }
+                Ok(()) if !lock.is_removed(path)? => return Ok(lock),
+                Ok(()) => lock.file = open()?,
                 Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(Error::from(e).doing(format_args!("locking {}", path.display()))),
             }
@@ -168,10 +165,12 @@ impl Lock {
         }
     }
 
-    fn is_at(&self, path: &Path) -> Result<bool> {
+    /// Whether the file is not the one at `path` any more. Neither sign would do alone: there are file systems that count
+    /// no links, and some that number a file anew each time.
+    fn is_removed(&self, path: &Path) -> Result<bool> {
         let held = self.file.metadata()?;
-        let there = fs_err::metadata(path);
-        Ok(there.is_ok_and(|there| (there.dev(), there.ino()) == (held.dev(), held.ino())))
+        let there = |there: std::fs::Metadata| (there.dev(), there.ino()) == (held.dev(), held.ino());
+        Ok(held.nlink() == 0 && !fs_err::metadata(path).is_ok_and(there))
     }
 }
 
@@ -211,7 +210,7 @@ mod tests {
             remove(&path).unwrap();
             drop(first);
             let second = second.join().unwrap();
-            assert!(second.is_at(&path).unwrap());
+            assert!(!second.is_removed(&path).unwrap());
             assert_eq!(Lock::acquire(&path, Duration::ZERO, &cancel).err().unwrap().kind, Kind::Busy);
         });
         remove(&path).unwrap();

@@ -245,11 +245,13 @@ impl Store for Files {
 
     fn peek(&self, name: &str) -> Result<Session> {
         let path = self.home.session(name);
-        let lines = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default().lines;
+        let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
+        let disk::Looked { lines, mut damage, torn } = found;
         if let Some(e) = too_new(&lines, &path) {
             return Err(e.hint("use the newer bantam that wrote it, or another --session"));
         }
-        let mut session = Session { name: name.to_owned(), ..Session::default() };
+        damage.extend(torn);
+        let mut session = Session { name: name.to_owned(), damage, ..Session::default() };
         session.replay(lines, 1);
         pair(&mut session.messages);
         Ok(session)
@@ -447,64 +449,4 @@ fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::message::{Reply, ToolCall};
-
-    fn asks(ids: &[&str]) -> Message {
-        let calls = ids.iter().map(|id| ToolCall { id: (*id).into(), ..ToolCall::default() }).collect();
-        Message::Assistant(Reply { calls, ..Reply::default() })
-    }
-
-    fn answers(id: &str, content: &str) -> Message {
-        Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), ..ToolResult::default() })
-    }
-
-    fn lost(id: &str) -> Message {
-        let content = INTERRUPTED.into();
-        Message::ToolResult(ToolResult { call_id: id.into(), content, is_error: true, images: Vec::new() })
-    }
-
-    #[test]
-    fn every_call_gets_exactly_one_result() {
-        let mut messages = vec![
-            answers("orphan", "x"),
-            asks(&["a", "b"]),
-            answers("b", "2"),
-            answers("b", "again"),
-            Message::user("next"),
-            asks(&["a", "c"]),
-            answers("a", "3"),
-        ];
-        let added = pair(&mut messages);
-        assert_eq!(
-            messages,
-            [
-                asks(&["a", "b"]),
-                lost("a"),
-                answers("b", "2"),
-                Message::user("next"),
-                asks(&["a", "c"]),
-                answers("a", "3"),
-                lost("c"),
-            ]
-        );
-        assert_eq!(added, [lost("c")]);
-        assert!(pair(&mut messages).is_empty());
-    }
-
-    #[test]
-    fn an_undone_turn_is_not_history() {
-        let line = |seq, fields: Value| disk::Line { seq, fields };
-        let mut session = Session::default();
-        let lines = vec![
-            line(0, json!({"v": 1})),
-            line(1, json!({"role": "user", "content": "kept"})),
-            line(2, json!({"role": "user", "content": "refused"})),
-            line(3, json!({"undo": 2})),
-            line(4, json!({"role": "user", "content": "later"})),
-        ];
-        session.replay(lines, 5);
-        assert_eq!(session.messages, [Message::user("kept"), Message::user("later")]);
-    }
-}
+mod tests;

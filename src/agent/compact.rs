@@ -96,15 +96,15 @@ impl<'a> Compaction<'a> {
         if estimate <= bound && why == Why::Measured {
             return false;
         }
-        let room = bound - base;
-        let enough = bound - room / 4;
-        let before = history::weight(&session.messages);
+        // From here on in weights, of which the host may have counted more than they say.
+        let weight = history::weight(&session.messages);
+        let room = scaled(bound - base, base + weight, estimate);
+        let enough = room / 4 * 3;
 
         let mut lighter = session.messages.clone();
         let recent = history::last_turns(&lighter, 2).unwrap_or(0);
         let stubs = history::stub(&mut lighter[..recent], |_| true);
-        let left = history::weight(&lighter);
-        if stubs > 0 && !self.failed && (base + left).max(estimate.saturating_sub(before - left)) <= enough {
+        if stubs > 0 && !self.failed && history::weight(&lighter) <= enough {
             return self.keep(
                 session,
                 session.summary.clone(),
@@ -118,8 +118,8 @@ impl<'a> Compaction<'a> {
         if cut > 0 && (why == Why::Refused || history::weight(&session.messages[..cut]) > room / 8) {
             changed = self.cut(session, lighter, cut, limit);
         }
-        if self.asking.cancel.why().is_none() && base + history::weight(&session.messages) > enough {
-            changed |= self.stub_own(base, session, enough) > 0;
+        if self.asking.cancel.why().is_none() && history::weight(&session.messages) > enough {
+            changed |= self.stub_own(session, enough) > 0;
         }
         changed
     }
@@ -158,10 +158,10 @@ impl<'a> Compaction<'a> {
     }
 
     /// A turn that outgrows the window by itself: its own older results go, the newest stays. That is not stored.
-    fn stub_own(&self, base: u64, session: &mut Session, enough: u64) -> usize {
+    fn stub_own(&self, session: &mut Session, enough: u64) -> usize {
         let is_result = |message: &Message| matches!(message, Message::ToolResult(_));
         let Some(newest) = session.messages.iter().rposition(is_result) else { return 0 };
-        let over = (base + history::weight(&session.messages)).saturating_sub(enough);
+        let over = history::weight(&session.messages).saturating_sub(enough);
         let stubs = history::stub(&mut session.messages[..newest], |saved| saved < over);
         if stubs > 0 {
             history::forget_usage(&mut session.messages);
@@ -177,16 +177,18 @@ impl<'a> Compaction<'a> {
         let transcript = history::transcript(&session.messages[..cut]);
         let mut rest = transcript.as_str();
         let mut summary = session.summary.clone().unwrap_or_default();
-        let bytes = |tokens: u64| usize::try_from(tokens.saturating_mul(TOKEN)).unwrap_or(usize::MAX);
-        // Beside a piece there is the summary so far, and what comes of both.
-        let (mut most, words) = ((bytes(limit) / 3 * 2).max(1024), (limit / 40).clamp(60, 500));
+        let room = usize::try_from(limit.saturating_mul(TOKEN)).unwrap_or(usize::MAX);
+        let (words, mut parts) = ((limit / 40).clamp(60, 500), 1);
         while !rest.is_empty() {
+            // Beside a piece there are the summary so far and what is said about both.
+            let beside = summary.len() + SUMMARISE.len() + room / 10;
+            let most = (room.saturating_sub(beside).max(room / 2) / parts).max(1024);
             let piece = history::piece(rest, most);
             match self.shortened(&summary, piece, words) {
                 Ok(text) => summary = clip(&text, usize::try_from(words * 12).unwrap_or(usize::MAX)).to_owned(),
                 // The window is smaller than it was said to be.
                 Err(ProviderError::ContextTooLong(_)) if most > 2048 => {
-                    most /= 2;
+                    parts *= 2;
                     continue;
                 }
                 Err(e) => {
@@ -235,6 +237,15 @@ impl<'a> Compaction<'a> {
     }
 }
 
+/// `room` in weights, where a host has counted `told` tokens for the weight `all`.
+fn scaled(room: u64, all: u64, told: u64) -> u64 {
+    if told <= all {
+        room
+    } else {
+        u64::try_from(u128::from(room) * u128::from(all) / u128::from(told)).unwrap_or(room)
+    }
+}
+
 impl Agent {
     /// Begins anew a conversation that was idle for too long, before its next message comes in.
     ///
@@ -263,3 +274,6 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use crate::text::clip;
 /// Bytes of one token.
 pub const TOKEN: u64 = 3;
 /// Where a host counts fewer tokens than one for so many bytes, it counts something else.
-const MOST_PER_TOKEN: u64 = 8;
+const MOST_PER_TOKEN: u64 = 6;
 /// Tokens of an image. Hosts count from a few hundred to about this for the sizes that they take.
 const IMAGE: u64 = 1600;
 /// Tokens of what stands around a message.

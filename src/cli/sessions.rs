@@ -109,8 +109,7 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
     let wanted = |entry: &Entry| after.is_none_or(|after| entry.seq > after);
     if given.has("json") {
         story.entries.retain(wanted);
-        let lines: String = story.entries.iter().map(|entry| format!("{}\n", object(entry))).collect();
-        return print(&lines).map(|()| 0);
+        return print(&lines(story.entries.iter().map(|entry| object(entry).to_string()))).map(|()| 0);
     }
     print(&page(&story, &zone(env), wanted))?;
     if state == shelf::State::Unfinished {
@@ -225,9 +224,11 @@ fn prune(given: &Given, env: &Env) -> Result<u8> {
     if removed.is_empty() {
         tell(&format!("bantam: nothing that was put aside is older than {days} days"));
     }
-    let lines: String =
-        removed.iter().map(|path| format!("removed {}\n", printable(&path.to_string_lossy()))).collect();
-    print(&lines).map(|()| 0)
+    print(&lines(removed.iter().map(|path| format!("removed {}", printable(&path.to_string_lossy()))))).map(|()| 0)
+}
+
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    lines.flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
 fn erase(given: &Given, env: &Env) -> Result<u8> {

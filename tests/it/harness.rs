@@ -717,6 +717,13 @@ impl Run {
         self
     }
 
+    /// stdout as JSON Lines.
+    #[track_caller]
+    pub fn json_lines(&self) -> Vec<Value> {
+        let line = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("no JSON ({error}): {line:?}"));
+        self.stdout.lines().map(line).collect()
+    }
+
     /// stdout as one JSON object on one line.
     #[track_caller]
     pub fn json(&self) -> Value {

@@ -18,6 +18,7 @@ mod aimock;
 mod anthropic;
 mod attach;
 mod cancel;
+mod compaction;
 mod config;
 mod contract;
 mod crash;

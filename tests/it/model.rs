@@ -108,11 +108,13 @@ pub struct Reply {
     body: Body,
     hold_after: Option<usize>,
     cut_after: Option<usize>,
+    /// Tokens of the prompt and of the reply.
+    usage: (u64, u64),
 }
 
 impl Reply {
     fn of(status: u16, body: Body) -> Self {
-        Self { status, headers: Vec::new(), body, hold_after: None, cut_after: None }
+        Self { status, headers: Vec::new(), body, hold_after: None, cut_after: None, usage: (USAGE.0, USAGE.1) }
     }
 
     /// A plain answer.
@@ -171,6 +173,12 @@ impl Reply {
         self
     }
 
+    /// Counts so many tokens for the prompt, and for the reply.
+    pub fn counted(mut self, prompt: u64, reply: u64) -> Self {
+        self.usage = (prompt, reply);
+        self
+    }
+
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -201,10 +209,10 @@ impl Reply {
                 ("text/event-stream", events.iter().map(|event| event.clone().into_bytes()).collect())
             }
             Body::Message { text, calls, finish } if request.is_streamed() => {
-                ("text/event-stream", streamed(request, text, calls, finish))
+                ("text/event-stream", streamed(request, text, calls, finish, self.usage))
             }
             Body::Message { text, calls, finish } => {
-                ("application/json", halves(plain(request, text, calls, finish).to_string().as_bytes()))
+                ("application/json", halves(plain(request, text, calls, finish, self.usage).to_string().as_bytes()))
             }
         }
     }
@@ -215,15 +223,15 @@ fn halves(bytes: &[u8]) -> Vec<Vec<u8>> {
     vec![first.to_vec(), second.to_vec()]
 }
 
-fn usage() -> Value {
-    let (prompt_tokens, completion_tokens, total_tokens) = USAGE;
+fn usage((prompt_tokens, completion_tokens): (u64, u64)) -> Value {
+    let total_tokens = prompt_tokens + completion_tokens;
     json!({
         "prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "total_tokens": total_tokens,
         "prompt_tokens_details": { "cached_tokens": 3 }
     })
 }
 
-fn plain(request: &Request, text: &str, calls: &[Call], finish: &str) -> Value {
+fn plain(request: &Request, text: &str, calls: &[Call], finish: &str, counted: (u64, u64)) -> Value {
     let content = if text.is_empty() { Value::Null } else { text.into() };
     let mut message = json!({ "role": "assistant", "content": content });
     if !calls.is_empty() {
@@ -237,13 +245,13 @@ fn plain(request: &Request, text: &str, calls: &[Call], finish: &str) -> Value {
     }
     json!({
         "id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": request.body["model"],
-        "choices": [ { "index": 0, "message": message, "finish_reason": finish } ], "usage": usage()
+        "choices": [ { "index": 0, "message": message, "finish_reason": finish } ], "usage": usage(counted)
     })
 }
 
 /// The same as the real API streams it: a role, the text in small pieces, each call's name and then its arguments in
 /// two pieces, the reason it finished, and the usage if the request asked for it.
-fn streamed(request: &Request, text: &str, calls: &[Call], finish: &str) -> Vec<Vec<u8>> {
+fn streamed(request: &Request, text: &str, calls: &[Call], finish: &str, counted: (u64, u64)) -> Vec<Vec<u8>> {
     let head = |choices: Value| {
         json!({
             "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1,
@@ -271,7 +279,7 @@ fn streamed(request: &Request, text: &str, calls: &[Call], finish: &str) -> Vec<
     events.push(delta(json!({}), finish.into()));
     if request.body["stream_options"]["include_usage"] == true {
         let mut last = head(json!([]));
-        last["usage"] = usage();
+        last["usage"] = usage(counted);
         events.push(last);
     }
     let mut lines: Vec<Vec<u8>> = events.iter().map(|event| format!("data: {event}\n\n").into_bytes()).collect();

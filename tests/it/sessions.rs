@@ -114,21 +114,19 @@ fn a_conversation_is_shown_with_its_calls_and_cannot_steer_a_terminal() {
         assert!(run.stdout.contains("shopping.txt"), "{}", run.stdout);
         assert!(!run.stdout.contains('\u{1b}'), "{}", run.stdout);
     }
-    let object = sessions(&home, ["show", "default", "--json"]).json();
-    let entries = object["entries"].as_array().unwrap();
+    let entries = sessions(&home, ["show", "default", "--json"]).json_lines();
     let kinds: Vec<&str> = entries.iter().filter_map(|e| e["role"].as_str().or(e["turn"].as_str())).collect();
     assert_eq!(kinds, ["user", "assistant", "tool", "assistant", "done", "user", "assistant", "done"]);
-    assert_eq!(
-        (&object["key"], &object["state"], &object["damage"]),
-        (&json!("cli_default"), &json!("done"), &json!([]))
-    );
+    assert_eq!(entries.iter().map(|e| e["seq"].as_u64().unwrap()).collect::<Vec<_>>(), (1..9).collect::<Vec<_>>());
 
     let after = entries[4]["seq"].to_string();
     let run = sessions(&home, ["show", "default", "--after", &after]);
     run.exits(0);
     assert!(run.stdout.contains("and now?") && !run.stdout.contains("what is there?"), "{}", run.stdout);
-    let object = sessions(&home, ["show", "default", "--after", &after, "--json"]).json();
-    assert_eq!(object["entries"].as_array().unwrap().len(), 3);
+    let rest = sessions(&home, ["show", "default", "--after", &after, "--json"]).json_lines();
+    assert_eq!(rest, entries[5..]);
+    let last = entries[7]["seq"].to_string();
+    sessions(&home, ["show", "default", "--after", &last, "--json"]).exits(0).prints("").is_quiet();
     sessions(&home, ["show", "default", "--after", "x"]).exits(2).prints("").fails_with_a_hint();
     assert_eq!(fs::read(home.path("sessions/cli_default.jsonl")).unwrap(), before);
 }
@@ -146,8 +144,9 @@ fn damage_and_a_torn_tail_are_told_by_line_and_left_as_they_are() {
     let run = sessions(&home, ["show", "default"]);
     run.exits(0).says("cli_default.jsonl:2: ").says(&format!("cli_default.jsonl:{torn}: "));
     assert!(run.stdout.contains("assistant"), "{}", run.stdout);
-    let object = sessions(&home, ["show", "default", "--json"]).json();
-    assert_eq!(object["damage"].as_array().unwrap().len(), 2);
+    let run = sessions(&home, ["show", "default", "--json"]);
+    run.says("cli_default.jsonl:2: ").says(&format!("cli_default.jsonl:{torn}: "));
+    assert_eq!(run.json_lines()[0]["role"], "assistant");
     assert!(sessions(&home, ["list"]).stdout.contains("damage: bantam sessions show cli_default"));
     assert_eq!(fs::read_to_string(&path).unwrap(), damaged, "and nothing is mended");
     assert_eq!(home.files().iter().filter(|file| file.contains("torn")).count(), 0);
@@ -220,6 +219,7 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
         left,
         ["sessions/cli_a%2E1.jsonl", "sessions/cli_a.notes", "sessions/cli_a_b.jsonl", "sessions/cli_ab.jsonl"]
     );
+    assert!(!home.path("state/locks/cli_a.lock").exists() && home.path("state/locks/cli_ab.lock").exists());
     sessions(&home, ["erase", "a", "--yes"]).exits(1).fails_with_a_hint();
     sessions(&home, ["erase", "a.1", "-y"]).exits(0).prints("cli_a%2E1 is erased (1 file)\n");
 }
@@ -235,6 +235,64 @@ fn on_a_terminal_erasing_is_asked_for() {
     assert!(home.path("sessions/cli_default.jsonl").exists());
     erase("y\n").exits(0);
     assert!(!home.path("sessions/cli_default.jsonl").exists());
+}
+
+/// Makes a file look as if it was last written so many days ago.
+fn age(home: &Home, file: &str, days: u64) {
+    let file = fs::File::options().write(true).open(home.path(file)).unwrap();
+    file.set_modified(SystemTime::now() - std::time::Duration::from_secs(days * 86_400)).unwrap();
+}
+
+#[test]
+fn pruning_takes_segments_that_are_old_and_never_what_a_conversation_goes_on_with() {
+    let home = Home::empty();
+    for name in ["old", "gap"] {
+        for _ in 0..2 {
+            speak(&home, name);
+            sessions(&home, ["reset", name]).exits(0);
+        }
+        speak(&home, name);
+    }
+    sessions(&home, ["prune"]).exits(0).prints("").says("older than 30 days");
+    for file in ["cli_old.jsonl", "cli_old.1.jsonl", "cli_gap.1.jsonl", "cli_gap.2.jsonl"] {
+        age(&home, &format!("sessions/{file}"), 40);
+    }
+    age(&home, "sessions/cli_old.2.jsonl", 20);
+    // A crash came between two segments: one of them is what counts.
+    fs::remove_file(home.path("sessions/cli_gap.jsonl")).unwrap();
+    let run = sessions(&home, ["prune"]);
+    run.exits(0).is_quiet().prints(&format!("removed {}\n", home.path("sessions/cli_old.1.jsonl").display()));
+    for file in ["cli_old.jsonl", "cli_old.2.jsonl", "cli_gap.1.jsonl", "cli_gap.2.jsonl"] {
+        assert!(home.path(&format!("sessions/{file}")).exists(), "{file}");
+    }
+    sessions(&home, ["prune", "--days", "10"]).exits(0);
+    assert!(!home.path("sessions/cli_old.2.jsonl").exists() && home.path("sessions/cli_old.jsonl").exists());
+    sessions(&home, ["prune", "--days", "soon"]).exits(2).prints("").fails_with_a_hint();
+}
+
+#[test]
+fn a_watcher_gets_every_line_once_over_all_segments() {
+    let home = Home::empty();
+    let (mut seen, mut after): (Vec<u64>, u64) = (Vec::new(), 0);
+    let mut look = |seen: &mut Vec<u64>| {
+        for line in sessions(&home, ["show", "default", "--json", "--after", &after.to_string()]).json_lines() {
+            after = line["seq"].as_u64().unwrap();
+            seen.push(after);
+        }
+    };
+    for turn in 0..6 {
+        speak(&home, "default");
+        // It looks now and then, once with two segments behind it.
+        if turn != 3 {
+            look(&mut seen);
+        }
+        if turn % 2 == 1 {
+            sessions(&home, ["reset", "default"]).exits(0);
+        }
+    }
+    look(&mut seen);
+    assert_eq!(seen.len(), 6 * 3, "{seen:?}");
+    assert!(seen.windows(2).all(|two| two[0] < two[1]), "{seen:?}");
 }
 
 #[test]

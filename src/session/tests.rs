@@ -1,0 +1,262 @@
+//! Sessions as files and in memory: what is replayed, what a renewal keeps, and what no crash and no flipped bit can do.
+
+use std::path::PathBuf;
+
+use super::*;
+use crate::message::{Image, Reply, ToolCall, Usage};
+
+fn asks(ids: &[&str]) -> Message {
+    let calls = ids.iter().map(|id| ToolCall { id: (*id).into(), ..ToolCall::default() }).collect();
+    Message::Assistant(Reply { calls, ..Reply::default() })
+}
+
+fn answers(id: &str, content: &str) -> Message {
+    Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), ..ToolResult::default() })
+}
+
+fn lost(id: &str) -> Message {
+    let content = INTERRUPTED.into();
+    Message::ToolResult(ToolResult { call_id: id.into(), content, is_error: true, images: Vec::new() })
+}
+
+#[test]
+fn every_call_gets_exactly_one_result() {
+    let mut messages = vec![
+        answers("orphan", "x"),
+        asks(&["a", "b"]),
+        answers("b", "2"),
+        answers("b", "again"),
+        Message::user("next"),
+        asks(&["a", "c"]),
+        answers("a", "3"),
+    ];
+    let added = pair(&mut messages);
+    assert_eq!(
+        messages,
+        [
+            asks(&["a", "b"]),
+            lost("a"),
+            answers("b", "2"),
+            Message::user("next"),
+            asks(&["a", "c"]),
+            answers("a", "3"),
+            lost("c"),
+        ]
+    );
+    assert_eq!(added, [lost("c")]);
+    assert!(pair(&mut messages).is_empty());
+}
+
+#[test]
+fn an_undone_turn_is_not_history() {
+    let line = |seq, fields: Value| disk::Line { seq, fields };
+    let mut session = Session::default();
+    let lines = vec![
+        line(0, json!({"v": 1})),
+        line(1, json!({"role": "user", "content": "kept"})),
+        line(2, json!({"role": "user", "content": "refused"})),
+        line(3, json!({"undo": 2})),
+        line(4, json!({"role": "user", "content": "later"})),
+    ];
+    session.replay(lines, 5);
+    assert_eq!(session.messages, [Message::user("kept"), Message::user("later")]);
+}
+
+/// A home of its own for a test, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("bantam-session-{name}-{}", std::process::id()));
+        drop(fs_err::remove_dir_all(&dir));
+        Self(dir)
+    }
+
+    fn home(&self) -> Home {
+        Home::new(self.0.clone())
+    }
+
+    fn files(&self) -> Files {
+        Files::new(self.home())
+    }
+
+    fn live(&self) -> PathBuf {
+        self.home().session("s")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        drop(fs_err::remove_dir_all(&self.0));
+    }
+}
+
+fn load(store: &impl Store) -> Session {
+    store.load("s", &Cancel::new(None)).unwrap()
+}
+
+fn at(second: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + second)
+}
+
+/// Says these things, one a second.
+fn say(store: &impl Store, session: &mut Session, messages: &[Message]) {
+    for (second, message) in (0..).zip(messages) {
+        let mut message = message.clone();
+        if let Message::User(user) = &mut message {
+            user.time = rfc3339(at(second));
+        }
+        store.append(session, &[Entry::Message(&message)], Durability::Now, at(second)).unwrap();
+        session.messages.push(message);
+    }
+}
+
+fn some() -> Vec<Message> {
+    let image = Image { mime: "image/png".into(), base64: "iVBORw==".into() };
+    let user = User { content: "what is 日本?".into(), images: vec![image], ..User::default() };
+    let usage = Usage { prompt_tokens: 7, completion_tokens: 2, cached_tokens: 1 };
+    let reply = Message::Assistant(Reply { text: "A \"country\".".into(), usage, ..Reply::default() });
+    vec![
+        Message::user("hi"),
+        reply.clone(),
+        Message::User(user),
+        asks(&["a", "b"]),
+        answers("a", "1"),
+        answers("b", "2"),
+        reply,
+    ]
+}
+
+/// A renewal keeps the summary, the messages with their times and the state, and no line has a number twice.
+fn renewal_keeps(store: &impl Store) {
+    let mut session = load(store);
+    say(store, &mut session, &some());
+    store
+        .append(&mut session, &[Entry::State("model", "a/b"), Entry::State("model", "x/y")], Durability::Now, at(9))
+        .unwrap();
+    let place = session.place();
+    let kept = session.messages[2..].to_vec();
+    store.renew(&mut session, Some("said hi".into()), kept.clone(), at(10)).unwrap();
+    assert_eq!((session.place(), &session.messages), (place, &kept));
+    for again in [store.peek("s").unwrap(), {
+        drop(session);
+        load(store)
+    }] {
+        assert_eq!((again.summary.as_deref(), &again.messages), (Some("said hi"), &kept));
+        assert_eq!(again.state, State::from([("model".to_owned(), "x/y".to_owned())]));
+    }
+    let mut session = load(store);
+    assert_eq!(session.place(), place);
+    say(store, &mut session, &[Message::user("more")]);
+    assert_eq!(session.place(), place + 1);
+    store.append(&mut session, &[Entry::State("model", "z")], Durability::Now, at(11)).unwrap();
+    // Without a summary and without messages: a new conversation, with the state of the old one.
+    store.renew(&mut session, None, Vec::new(), at(12)).unwrap();
+    drop(session);
+    let session = load(store);
+    assert_eq!((session.summary.as_ref(), session.messages.len(), session.state["model"].as_str()), (None, 0, "z"));
+    assert!(session.place() > place);
+}
+
+#[test]
+fn a_renewal_keeps_what_it_is_given_and_the_state() {
+    let scratch = Scratch::new("renewal");
+    renewal_keeps(&scratch.files());
+    assert_eq!(stored_state(&scratch.home(), "s").unwrap()["model"], "z");
+    assert!(stored_state(&scratch.home(), "other").unwrap().is_empty());
+    renewal_keeps(&Memory::default());
+}
+
+#[test]
+fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() {
+    let scratch = Scratch::new("segment");
+    let store = scratch.files();
+    let mut session = load(&store);
+    say(&store, &mut session, &some());
+    let before = fs_err::read(scratch.live()).unwrap();
+    let kept = session.messages[2..].to_vec();
+    let old = store.renew(&mut session, Some("said hi".into()), kept, at(10)).unwrap().unwrap();
+    assert!(old.ends_with("s.1.jsonl"));
+    assert_eq!(fs_err::read(old).unwrap(), before);
+    let lines = disk::read_journal(&scratch.live()).unwrap().unwrap().lines;
+    assert_eq!((lines.len(), &lines[0].fields["lines"], &lines[0].fields["base"]), (6, &json!(6), &json!(2)));
+    // Every message has a time; the user's is the one it was said at.
+    let times: Vec<&str> = lines[1..].iter().map(|line| line.fields["time"].as_str().unwrap()).collect();
+    assert_eq!(times, vec![rfc3339(at(2)); 5]);
+}
+
+#[test]
+fn nothing_is_renewed_before_something_was_said() {
+    let scratch = Scratch::new("nothing");
+    let store = scratch.files();
+    let mut session = load(&store);
+    assert_eq!(store.renew(&mut session, None, Vec::new(), at(0)).unwrap(), None);
+    say(&store, &mut session, &some());
+    drop(session);
+    assert_eq!(load(&store).messages.len(), some().len());
+}
+
+/// A session that has been renewed, with all kinds of lines, as bytes.
+fn real(scratch: &Scratch) -> Vec<u8> {
+    let store = scratch.files();
+    let mut session = load(&store);
+    say(&store, &mut session, &some());
+    let kept = session.messages[2..].to_vec();
+    store.renew(&mut session, Some("said hi".into()), kept, at(10)).unwrap();
+    let undone = session.next();
+    say(&store, &mut session, &[Message::user("refused")]);
+    let entries = [Entry::Undo(undone), Entry::TurnEnd(TurnEnd::Failed), Entry::State("model", "x/y")];
+    store.append(&mut session, &entries, Durability::Now, at(11)).unwrap();
+    say(&store, &mut session, &[Message::user("then"), asks(&["c"])]);
+    drop(session);
+    fs_err::read(scratch.live()).unwrap()
+}
+
+#[test]
+fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
+    let scratch = Scratch::new("cut");
+    let (bytes, store) = (real(&scratch), scratch.files());
+    let segment = fs_err::read(scratch.live().with_extension("1.jsonl")).unwrap();
+    for cut in 0..=bytes.len() {
+        fs_err::write(scratch.live(), &bytes[..cut]).unwrap();
+        fs_err::write(scratch.live().with_extension("1.jsonl"), &segment).unwrap();
+        let looked = store.peek("s").unwrap().messages;
+        let mut session = load(&store);
+        assert_eq!(session.messages, looked, "cut at {cut}");
+        let before = session.messages.len();
+        say(&store, &mut session, &[Message::user("and now?")]);
+        drop(session);
+        let again = load(&store);
+        assert_eq!(again.messages.len(), before + 1, "cut at {cut}");
+        assert!(matches!(again.messages.last(), Some(Message::User(user)) if user.content == "and now?"));
+        assert!(again.damage.is_empty());
+        for torn in fs_err::read_dir(scratch.home().sessions()).unwrap().flatten() {
+            if torn.file_name().to_string_lossy().contains("torn") {
+                fs_err::remove_file(torn.path()).unwrap();
+            }
+        }
+        let header_is_whole = bytes[..cut].contains(&b'\n');
+        assert_eq!(again.summary.is_some(), header_is_whole, "cut at {cut}");
+    }
+}
+
+#[test]
+fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
+    let scratch = Scratch::new("flip");
+    let (bytes, store) = (real(&scratch), scratch.files());
+    let good = store.peek("s").unwrap();
+    assert!(good.damage.is_empty());
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        fs_err::write(scratch.live(), &flipped).unwrap();
+        let session = store.peek("s").unwrap();
+        assert!(!session.damage.is_empty(), "bit {bit} went unnoticed");
+        // One line is lost, or two where it was the end of one; nothing is said that was not.
+        let made_up = session.messages.iter().find(|message| !good.messages.contains(message));
+        let refused = User { content: "refused".into(), time: rfc3339(at(0)), ..User::default() };
+        let known = [lost("c"), lost("a"), lost("b"), Message::User(refused)];
+        assert!(made_up.is_none_or(|message| known.contains(message)), "bit {bit} was believed: {made_up:?}");
+        assert!(session.summary.is_none_or(|summary| summary == "said hi"), "bit {bit} was believed");
+    }
+}

@@ -1,0 +1,190 @@
+//! Measures what `tests/bench/sessions` prints: a turn at several places of one long conversation, each in a process of its
+//! own that loads the session, asks a model in that process, and stores what came of it.
+
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use bantam::agent::{Agent, Request};
+use bantam::cancel::Cancel;
+use bantam::message::{Message, Reply, ToolCall, Usage};
+use bantam::paths::Home;
+use bantam::provider::{self, Provider, ProviderError};
+use bantam::session::{Files, Store};
+use bantam::tool::think::Think;
+
+/// Where turns are measured, in messages. A turn has four of them.
+const MARKS: [usize; 4] = [20, 200, 2_000, 20_000];
+/// A conversation that is compacted now and then costs less just after that and more just before: it is measured at so
+/// many places, so many turns apart, which together are about as long as it takes from one time to the next.
+const PLACES: usize = 8;
+const APART: usize = 24;
+/// Of each place.
+const ROUNDS: usize = 5;
+/// What a late turn may cost, in terms of an earlier one.
+const BUDGET: f64 = 1.5;
+
+/// Calls a tool once in each turn, then answers, and counts as most hosts do: about four bytes to a token.
+struct Model;
+
+impl Provider for Model {
+    fn model(&self) -> &'static str {
+        "bench/x"
+    }
+
+    fn chat(&self, request: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        // What a provider does with all of it: the body is made.
+        let prompt = self.preview(request).to_string().len() as u64 / 4;
+        let usage = Usage { prompt_tokens: prompt, completion_tokens: 200, cached_tokens: 0 };
+        let reply = match request.messages.last() {
+            Some(Message::User(_)) if !request.tools.is_empty() => {
+                let arguments = format!("{{\"thought\":\"{}\"}}", "I look at it from all sides. ".repeat(60));
+                let call = ToolCall { id: "c".into(), name: "think".into(), arguments, ..ToolCall::default() };
+                Reply { calls: vec![call], ..Reply::default() }
+            }
+            _ => Reply { text: "This is what there is to say about it. ".repeat(20), ..Reply::default() },
+        };
+        Ok(Reply { usage, ..reply })
+    }
+}
+
+fn turn(home: &Path) {
+    let agent = Agent::builder().provider(Model).tool(Think::new()).store(Files::new(Home::new(home.to_owned())));
+    let question = "And what about the other thing that we talked about, what is there to know? ".repeat(2);
+    let response = agent.build().unwrap().run(&Request::new(question, "s"), &|_| ());
+    assert!(response.error.is_none(), "{:?}", response.error);
+}
+
+fn field(file: &str, name: &str) -> f64 {
+    let text = fs::read_to_string(file).unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Milliseconds of the processor's time so far, of the only thread.
+fn processor() -> f64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e6
+}
+
+/// One turn in this process, and what it took.
+fn measured(home: &Path) {
+    let (started, written, before) = (Instant::now(), field("/proc/self/io", "wchar:"), processor());
+    turn(home);
+    let (after, took) = (processor(), started.elapsed().as_secs_f64() * 1000.0);
+    let written = (field("/proc/self/io", "wchar:") - written) / 1000.0;
+    let (peak, again) = (field("/proc/self/status", "VmHWM:") / 1000.0, processor());
+    let session = Files::new(Home::new(home.to_owned())).load("s", &Cancel::new(None)).unwrap();
+    let load = processor() - again;
+    drop(session);
+    println!("{took} {} {written} {peak} {load}", after - before);
+}
+
+/// Milliseconds, milliseconds of the processor, kilobytes written, megabytes of memory at most, milliseconds of the
+/// processor that the loading alone takes, kilobytes of the live file.
+type Cost = [f64; 6];
+const NAMES: [&str; 6] = ["ms", "cpu ms", "KB written", "peak MB", "cpu of load", "KB live"];
+/// What the budget is for: how long a turn takes depends on what else the machine does.
+const JUDGED: [usize; 3] = [1, 2, 3];
+
+/// The median of several such turns, each with the conversation as it is in `home`.
+fn cost(home: &Path) -> Cost {
+    let copy = home.with_extension("copy");
+    let mut rounds: Vec<Vec<f64>> = Vec::new();
+    for _ in 0..ROUNDS {
+        drop(fs::remove_dir_all(&copy));
+        fs::create_dir_all(copy.join("sessions")).unwrap();
+        fs::copy(home.join("sessions/s.jsonl"), copy.join("sessions/s.jsonl")).unwrap();
+        let ran = Command::new(std::env::current_exe().unwrap()).arg("--turn").arg(&copy).output().unwrap();
+        let out = String::from_utf8(ran.stdout).unwrap();
+        rounds.push(out.split_whitespace().map(|number| number.parse().unwrap()).collect());
+    }
+    let median = |at: usize| {
+        let mut values: Vec<f64> = rounds.iter().map(|round| round[at]).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let live = fs::metadata(home.join("sessions/s.jsonl")).unwrap().len() as f64 / 1000.0;
+    fs::remove_dir_all(copy).unwrap();
+    [median(0), median(1), median(2), median(3), median(4), live]
+}
+
+fn line(name: &str, cost: Cost) {
+    print!("{name:<26}");
+    for value in cost {
+        print!(" {value:>11.2}");
+    }
+    println!();
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    if let [flag, home] = args.as_slice() {
+        assert_eq!(flag, "--turn");
+        measured(Path::new(home));
+        return ExitCode::SUCCESS;
+    }
+    let most = args.first().map_or(MARKS[3], |most| most.parse().unwrap());
+    let home: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-sessions");
+    drop(fs::remove_dir_all(&home));
+    fs::create_dir_all(&home).unwrap();
+
+    println!("One conversation of {most} messages, four to a turn, with a window of 131,072 tokens.");
+    println!("Each figure is of one turn in a process of its own: load, ask twice in the process, store.\n");
+    print!("{:<26}", "");
+    for name in NAMES {
+        print!(" {name:>11}");
+    }
+    println!();
+    let (mut messages, mut marks, mut all, mut written) = (0, Vec::new(), Vec::new(), 0.0);
+    for mark in MARKS.into_iter().filter(|mark| *mark <= most) {
+        // The later ones are measured over the whole way from one compaction to the next.
+        let places = if mark < 1000 { 1 } else { PLACES };
+        let mut costs: Vec<Cost> = Vec::new();
+        for place in 0..places {
+            let before = field("/proc/self/io", "wchar:");
+            while messages < mark + place * APART * 4 {
+                turn(&home);
+                messages += 4;
+            }
+            written += field("/proc/self/io", "wchar:") - before;
+            costs.push(cost(&home));
+        }
+        all.extend(costs.iter().copied());
+        let mean = |at: usize| costs.iter().map(|cost| cost[at]).sum::<f64>() / costs.len() as f64;
+        let mean = [mean(0), mean(1), mean(2), mean(3), mean(4), mean(5)];
+        line(&format!("at message {mark}"), mean);
+        marks.push((mark, mean));
+    }
+    println!("\nby the size of the live file");
+    all.sort_by(|a, b| a[5].total_cmp(&b[5]));
+    for cost in all {
+        line("", cost);
+    }
+    let segments = fs::read_dir(home.join("sessions")).unwrap().count() - 1;
+    let written = written / 1000.0 / (messages / 4) as f64;
+    println!("\n{segments} segments were put aside. With what they took, a turn wrote {written:.2} KB on average.\n");
+    let mut good = true;
+    for two in marks.windows(2) {
+        let ((early, before), (late, after)) = (two[0], two[1]);
+        let ratio = |at: usize| after[at] / before[at];
+        print!("message {late} in terms of message {early}:");
+        for (at, name) in NAMES.iter().enumerate().take(4) {
+            print!(" {name} x{:.2}", ratio(at));
+        }
+        println!();
+        // Before that the file has not grown to what it is going to be.
+        if early >= 1000 {
+            good &= JUDGED.into_iter().all(|at| ratio(at) < BUDGET);
+        }
+    }
+    fs::remove_dir_all(home).unwrap();
+    println!(
+        "\nbudget: under {BUDGET} times, once the live file is as long as it gets: {}",
+        if good { "kept" } else { "NOT KEPT" }
+    );
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
