@@ -17,6 +17,7 @@
 //! | 1 | [`http`] | the one maker of HTTP requests |
 //! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
 //! | 1 | [`session`] | conversations on disk; all of them from outside of a turn (`shelf`) |
+//! | 1 | [`cron`] | scheduled jobs: when (`schedule`), the file that holds them (`job`, `jobs`), what became of them (`runs`), the `heartbeat` |
 //! | 1 | [`template`] | the files a new home starts with |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
@@ -41,6 +42,7 @@ pub mod cancel;
 pub mod child;
 pub mod cli;
 pub mod config;
+pub mod cron;
 pub mod disk;
 pub mod doctor;
 pub mod error;
