@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::agent::context::Prompt;
 use crate::agent::{Agent, Limits};
 use crate::config::{Config, Env};
+use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::Guard;
 use crate::hands::wire::Setup;
@@ -19,6 +20,7 @@ use crate::secret::Redactor;
 use crate::session::{Files, Memory};
 use crate::template;
 use crate::tool::Tool;
+use crate::tool::cron::Cron;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
 use crate::tool::think::Think;
@@ -43,6 +45,8 @@ pub struct Parts<'a> {
     pub stream: bool,
     /// The names of the tools to offer; `None`: all there are.
     pub tools: Option<Vec<String>>,
+    /// The jobs that the model may schedule; none inside a job's own turn.
+    pub jobs: Option<Jobs>,
     /// For one turn.
     pub budget_tokens: Option<u64>,
 }
@@ -79,7 +83,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let mut builder = Agent::builder()
         .lineup(lineup)
         .prompt(Prompt::from_files(home.agent(), hands.workspace().to_owned()))
-        .tools(tools(&hands, config, env))
+        .tools(tools(&hands, config, env, parts.jobs.clone()))
         .redactor(redactor)
         .stream(parts.stream)
         .limits(Limits {
@@ -127,14 +131,18 @@ pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
 }
 
-/// Every tool that the configuration allows. Needs no model and no key, and makes no files.
+/// Every tool that the configuration allows, with one for `jobs` where there are such. Needs no model and no key, and makes
+/// no files.
 #[must_use]
-pub fn tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
+pub fn tools(hands: &Arc<Hands>, config: &Config, env: &Env, jobs: Option<Jobs>) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
     tools.push(Box::new(Think::new()));
     let exec = &config.tools.exec;
     if exec.enabled {
         tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
+    }
+    if let Some(jobs) = jobs.filter(|_| config.cron.enabled) {
+        tools.push(Box::new(Cron::new(jobs)));
     }
     tools
 }

@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod attach;
+mod cron;
 mod doctor;
 mod help;
 mod import;
@@ -38,6 +39,13 @@ const COMMANDS: &[&Command] = &[
     &sessions::SHOW,
     &sessions::RESET,
     &sessions::ERASE,
+    &cron::ADD,
+    &cron::LIST,
+    &cron::REMOVE,
+    &cron::ENABLE,
+    &cron::DISABLE,
+    &cron::RUN,
+    &cron::HISTORY,
     &help::COMMAND,
 ];
 

@@ -34,6 +34,8 @@ pub struct Config {
     pub model_list: Vec<ModelEntry>,
     pub channels: Channels,
     pub tools: Tools,
+    pub cron: Cron,
+    pub heartbeat: Heartbeat,
 }
 
 #[derive(Clone, Deserialize)]
@@ -118,6 +120,17 @@ pub struct Fetch {
 #[derive(Clone, Deserialize)]
 pub struct Search {
     pub api_key: Secret,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Cron {
+    pub enabled: bool,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Heartbeat {
+    pub enabled: bool,
+    pub interval_minutes: u64,
 }
 
 /// What [`Config::load`] found.

@@ -1,6 +1,6 @@
 //! One job, as the file has it: a JSON object whose other fields are somebody else's, and kept.
 //!
-//! The names are those that picoclaw, nanobot and OpenClaw share (`nextRunAtMs`). Their other spelling (`next_run_at_ms`)
+//! The names are those that other agents of this kind share (`nextRunAtMs`). Their other spelling (`next_run_at_ms`)
 //! is read as well; `null` and an empty text count as missing.
 
 use serde_json::{Map, Value, json};
@@ -31,6 +31,12 @@ pub enum Due {
 const CLOCK_SET_BACK: Millis = 3 * 3600 * 1000;
 
 impl Job {
+    /// As the file has it.
+    #[must_use]
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.fields
+    }
+
     #[must_use]
     pub fn id(&self) -> &str {
         text(&self.fields, "id").unwrap_or_default()
@@ -236,7 +242,7 @@ mod tests {
     }
 
     /// Every day at 8.
-    fn daily(next: Value) -> Job {
+    fn daily(next: &Value) -> Job {
         job(
             json!({"id": "a", "enabled": true, "schedule": {"kind": "cron", "expr": "0 8 * * *"}, "state": {"nextRunAtMs": next}}),
         )
@@ -249,7 +255,7 @@ mod tests {
     #[test]
     fn a_run_that_was_missed_is_made_up_for_once_or_recorded() {
         let eight = 100 * DAY + 8 * HOUR;
-        let job = daily(json!(eight));
+        let job = daily(&json!(eight));
         assert_eq!(due(&job, eight - 1, None), Due::Later(Some(eight)));
         assert_eq!(due(&job, eight, None), Due::Now);
         assert_eq!(due(&job, eight + HOUR, None), Due::Now);
@@ -264,14 +270,14 @@ mod tests {
     fn a_clock_that_jumps_runs_a_job_at_most_once() {
         let eight = 100 * DAY + 8 * HOUR;
         // Ran at eight; then the clock went back by two hours.
-        let job = daily(json!(eight + DAY));
+        let job = daily(&json!(eight + DAY));
         assert_eq!(due(&job, eight - HOUR, Some(eight)), Due::Later(Some(eight + DAY)));
         assert_eq!(due(&job, eight + MINUTE, Some(eight)), Due::Later(Some(eight + DAY)));
         // The clock was a year ahead, and has been corrected.
-        let job = daily(json!(eight + 365 * DAY));
+        let job = daily(&json!(eight + 365 * DAY));
         assert_eq!(due(&job, eight - HOUR, Some(eight + 364 * DAY)), Due::Later(Some(eight)));
         // A crash came between the record of the run and the file.
-        assert_eq!(due(&daily(json!(eight)), eight + MINUTE, Some(eight + 5)), Due::Later(Some(eight + DAY)));
+        assert_eq!(due(&daily(&json!(eight)), eight + MINUTE, Some(eight + 5)), Due::Later(Some(eight + DAY)));
     }
 
     #[test]
@@ -280,7 +286,7 @@ mod tests {
         for stored in
             [json!(null), json!(""), json!("soon"), json!(eight - 3 * HOUR), json!(eight + 1), json!(i64::MIN)]
         {
-            assert_eq!(due(&daily(stored), eight - HOUR, None), Due::Later(Some(eight)));
+            assert_eq!(due(&daily(&stored), eight - HOUR, None), Due::Later(Some(eight)));
         }
     }
 

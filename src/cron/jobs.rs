@@ -17,6 +17,7 @@ use crate::text::{nearest, one_line};
 use crate::zone::Zone;
 
 /// The jobs of a home.
+#[derive(Clone)]
 pub struct Jobs {
     home: Home,
     /// What of the environment says which zone is meant.
@@ -109,6 +110,17 @@ impl Jobs {
     /// [`Kind::Config`]: there is no such zone.
     pub fn zone(&self, name: Option<&str>) -> Result<Zone> {
         name.map_or_else(|| Zone::local(&self.env), |name| Zone::named(name, &self.env))
+    }
+
+    /// The next times of a job, in the zone that it is meant in.
+    ///
+    /// # Errors
+    /// [`Kind::Config`]: its schedule or its zone cannot be used.
+    pub fn upcoming(&self, job: &Job, now: Millis, count: usize) -> Result<(Zone, Vec<Millis>)> {
+        let (zone, schedule) = (self.zone(job.tz())?, job.schedule()?);
+        let times =
+            std::iter::successors(schedule.next(now, &zone), |at| schedule.next(*at, &zone)).take(count).collect();
+        Ok((zone, times))
     }
 
     /// All jobs, as they are now. Needs no lock: the file is replaced as a whole.
@@ -269,11 +281,11 @@ impl Jobs {
         let mut looked = Looked::default();
         let mut changed = false;
         for job in &mut book.jobs {
-            let judged =
-                self.zone(job.tz()).and_then(|zone| Ok((job.due(now, grace, served(&runs, job.id()), &zone)?, zone)));
+            let zone = self.zone(job.tz()).doing(format_args!("the job {}", one_line(job.id(), 40)));
+            let judged = zone.and_then(|zone| Ok((job.due(now, grace, served(&runs, job.id()), &zone)?, zone)));
             let next = match judged {
                 Err(e) => {
-                    looked.broken.push(format!("{}: {e}", one_line(job.id(), 40)));
+                    looked.broken.push(e.message);
                     continue;
                 }
                 Ok((Due::Now, _)) => {
@@ -328,6 +340,9 @@ impl Jobs {
         let at = book.find(id)?;
         let job = &mut book.jobs[at];
         let name = session_name("cron", job.id())?;
+        let path = self.home.cron_runs();
+        // Before this run's own lock is held, which would look like that of an earlier one.
+        let runs = self.settle(runs::read(&path)?, now)?;
         let run = Lock::acquire(&self.home.run_lock(&name), Duration::ZERO, &Cancel::new(None)).map_err(|e| match e
             .kind
         {
@@ -335,8 +350,6 @@ impl Jobs {
                 .hint("wait for its end; bantam cron history shows when it began"),
             _ => e,
         })?;
-        let path = self.home.cron_runs();
-        let runs = self.settle(runs::read(&path)?, now)?;
         let zone = self.zone(job.tz())?;
         let grace = if let Trigger::Due(grace) = trigger { grace } else { 0 };
         let due = job.due(now, grace, served(&runs, job.id()), &zone)?;
@@ -369,10 +382,11 @@ impl Jobs {
             Ok(()) => (Status::Ok, ""),
             Err(e) => (Status::Error, e.as_str()),
         };
-        let Claim { job, at, .. } = &claim;
-        let run = Run { job: job.id().to_owned(), at: *at, ended: Some(now), status, error: one_line(error, 300) };
+        let Claim { job, at, _lock: running } = claim;
+        let run = Run { job: job.id().to_owned(), at, ended: Some(now), status, error: one_line(error, 300) };
         runs::record(&self.home.cron_runs(), &run)?;
         let mut book = self.read()?;
+        drop(running);
         // It may have been removed meanwhile.
         let Some(place) = book.jobs.iter().position(|other| other.id() == job.id()) else { return Ok(()) };
         let job = &mut book.jobs[place];
@@ -380,7 +394,7 @@ impl Jobs {
         if is_single && job.is_deleted_after_run() && !job.is_enabled() && outcome.is_ok() {
             book.jobs.remove(place);
         } else {
-            job.set_state("lastRunAtMs", (*at).into());
+            job.set_state("lastRunAtMs", at.into());
             job.set_state("lastStatus", status.name().into());
             job.set_state("lastError", if run.error.is_empty() { Value::Null } else { run.error.into() });
         }

@@ -252,7 +252,7 @@ fn span_millis(text: &str) -> Option<Millis> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
 
     fn zone(name: &str) -> Zone {
         Zone::named(name, &BTreeMap::new()).unwrap()

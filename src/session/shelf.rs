@@ -233,6 +233,21 @@ pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result
     Ok(Some(old))
 }
 
+/// Removes earlier segments of a conversation but the newest `keep`.
+///
+/// # Errors
+/// Somebody holds it, or what the file system says.
+pub fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
+    let mut segments = kept(home)?.remove(key).map(|kept| kept.segments).unwrap_or_default();
+    if segments.len() <= keep {
+        return Ok(());
+    }
+    let _lock = lock(home, key, cancel)?;
+    let surplus = segments.len() - keep;
+    let files: Vec<PathBuf> = std::iter::from_fn(|| segments.pop_first()).take(surplus).map(|(_, path)| path).collect();
+    disk::remove_files(&files)
+}
+
 fn segment(live: &Path, number: u64) -> PathBuf {
     live.with_extension(format!("{number}.jsonl"))
 }

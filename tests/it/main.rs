@@ -19,6 +19,7 @@ mod attach;
 mod cancel;
 mod config;
 mod crash;
+mod cron;
 mod demo;
 mod discipline;
 mod doctor;
