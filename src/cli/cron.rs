@@ -11,7 +11,7 @@ use super::{print, report, tell, zone};
 use crate::app::{self, Keep};
 use crate::bus::{Inbound, Kind, Origin, Response};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env};
+use crate::config::{self, Config, Env, Loaded};
 use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbeat};
 use crate::error::{Error, Result};
 use crate::paths::{Home, session_name};
@@ -160,17 +160,29 @@ fn list(given: &Given, env: &Env) -> Result<u8> {
         let status = if job.last_status().is_empty() { "-" } else { job.last_status() };
         row(job.id(), &next, status, &job.when(&zone), &format!("{}{to}", job.name()));
     }
-    let file = config::read(&home)?;
-    let name = home.config().display().to_string();
-    let settings = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?.config.heartbeat;
-    if settings.enabled {
-        let minutes = settings.interval_minutes;
+    let settings = heartbeat_of(&home, env);
+    if let Ok(Some(minutes)) = settings {
         let next = heartbeat::schedule(minutes).next(now, &zone).map_or(String::new(), |at| zone.stamp(at / 1000));
         row(heartbeat::ID, &next, "-", &format!("every {minutes} min"), "built in: agent/HEARTBEAT.md");
     } else if list.is_empty() {
         tell("bantam: there are no jobs yet");
     }
-    print(&page).map(|()| 0)
+    print(&page)?;
+    settings.map(|_| 0)
+}
+
+/// Minutes between two of its beats; `None` when it is switched off.
+fn heartbeat_of(home: &Home, env: &Env) -> Result<Option<u64>> {
+    let heartbeat = load(home, env)?.1.config.heartbeat;
+    Ok(heartbeat.enabled.then_some(heartbeat.interval_minutes))
+}
+
+/// The configuration, and whether there is a file of it.
+fn load(home: &Home, env: &Env) -> Result<(bool, Loaded)> {
+    let file = config::read(home)?;
+    let name = home.config().display().to_string();
+    let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
+    Ok((file.is_some(), loaded))
 }
 
 fn remove(given: &Given, env: &Env) -> Result<u8> {
@@ -227,14 +239,12 @@ fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,
     };
-    let file = config::read(home)?;
-    let name = home.config().display().to_string();
-    let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
+    let (configured, loaded) = load(home, env)?;
     let ready = app::build(&app::Parts {
         home,
         config: &loaded.config,
         env,
-        configured: file.is_some(),
+        configured,
         keep: Keep::OnDisk,
         stream: true,
         tools: None,

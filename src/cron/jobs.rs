@@ -361,8 +361,10 @@ impl Jobs {
         }
         let job = job.clone();
         // Two runs of a job never begin in the same millisecond: this is a run's name.
-        let begun = runs.iter().filter(|run| run.job == job.id() && run.at >= now).map(|run| run.at + 1).max();
-        let at = begun.unwrap_or(now);
+        let mut at = now;
+        while runs.iter().any(|run| run.job == job.id() && run.at == at) {
+            at += 1;
+        }
         let run_begins =
             Run { job: job.id().to_owned(), at, ended: None, status: Status::Running, error: String::new() };
         // On a full disk this fails first, and nothing has happened.

@@ -93,10 +93,7 @@ pub fn record(path: &Path, run: &Run) -> Result<()> {
         line.insert("error".to_owned(), crate::text::clip(&run.error, MOST_ERROR).into());
     }
     let header = Fields::from_iter([("v".to_owned(), json!(1))]);
-    let Some(mut opened) = Journal::open(path)? else {
-        disk::remove(path)?;
-        return Journal::create(path, &[header, line]).map(drop);
-    };
+    let Some(mut opened) = Journal::open(path)? else { return Journal::create(path, &[header, line]).map(drop) };
     if opened.lines.len() < MOST_LINES {
         return opened.journal.append(&[line], Durability::Now);
     }

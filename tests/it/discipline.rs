@@ -104,6 +104,8 @@ fn each_call_is_told_to_a_person_in_one_line() {
         ("exec", json!({ "command": "cat a.txt\n# \u{1b}[31mred", "working_dir": "." }), "exec cat a.txt # [31mred"),
         ("exec", json!({ "command": "pwd", "working_dir": "memory" }), "exec pwd (in memory)"),
         ("think", json!({ "thought": "so\nfar" }), "think so far"),
+        ("cron", json!({ "action": "add", "message": "look\nhere", "at": "+1h" }), "cron add look here"),
+        ("cron", json!({ "action": "disable", "job_id": "x1" }), "cron disable x1"),
         ("read_more", json!({ "result_id": "r3", "page": 2 }), "read_more r3 page 2"),
         (
             "exce",
