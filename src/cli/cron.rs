@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use super::args::{Command, Flag, Given};
 use super::screen::Screen;
@@ -118,12 +118,21 @@ fn add(given: &Given, env: &Env) -> Result<u8> {
     };
     let (_, jobs) = jobs(env)?;
     let job = jobs.add(&draft, Author::User, now())?;
-    let (zone, times) = jobs.upcoming(&job, now(), 3)?;
-    let times: Vec<String> = times.iter().map(|at| zone.stamp(at / 1000)).collect();
     let (id, name) = (job.id(), printable(job.name()));
-    print(&format!("{id} is added: {name}\nnext: {} ({})\n", times.join(", "), zone.name()))?;
+    print(&format!("{id} is added: {name}\n{}", upcoming(&jobs, &job, 3)?))?;
     tell(&format!("bantam: nothing runs jobs by itself yet; bantam cron run {id} runs this one"));
     Ok(0)
+}
+
+/// `next: 2026-11-23 07:30:00, ... (Europe/Berlin)`
+fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
+    let (zone, times) = jobs.upcoming(job, now(), count)?;
+    let mut line = String::from("next: ");
+    for (n, at) in times.iter().enumerate() {
+        line.push_str(if n > 0 { ", " } else { "" });
+        line.push_str(&zone.stamp(at / 1000));
+    }
+    Ok(format!("{line} ({})\n", zone.name()))
 }
 
 fn list(given: &Given, env: &Env) -> Result<u8> {
@@ -131,8 +140,8 @@ fn list(given: &Given, env: &Env) -> Result<u8> {
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
-        let rows: Value = list.iter().map(|job| Value::Object(job.fields().clone())).collect();
-        return print(&format!("{}\n", json!({"jobs": rows}))).map(|()| 0);
+        let rows = list.iter().map(|job| Value::Object(job.fields().clone())).collect();
+        return objects("jobs", rows);
     }
     let zone = zone(env);
     let mut page = String::new();
@@ -193,9 +202,7 @@ fn remove(given: &Given, env: &Env) -> Result<u8> {
 fn enable(given: &Given, env: &Env) -> Result<u8> {
     let (_, jobs) = jobs(env)?;
     let job = jobs.enable(&given.words[0], now())?;
-    let (zone, times) = jobs.upcoming(&job, now(), 1)?;
-    let next = times.first().map(|at| zone.stamp(at / 1000)).unwrap_or_default();
-    print(&format!("{} is enabled\nnext: {next} ({})\n", printable(job.id()), zone.name())).map(|()| 0)
+    print(&format!("{} is enabled\n{}", printable(job.id()), upcoming(&jobs, &job, 1)?)).map(|()| 0)
 }
 
 fn disable(given: &Given, env: &Env) -> Result<u8> {
@@ -279,6 +286,12 @@ fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
     terminal::ask(ready.agent, inbound, View::new(Show::Text, verbosity, screen), signals)
 }
 
+/// Prints one object with a list in it.
+fn objects(name: &str, list: Vec<Value>) -> Result<u8> {
+    let object = Map::from_iter([(name.to_owned(), Value::Array(list))]);
+    print(&format!("{}\n", Value::Object(object))).map(|()| 0)
+}
+
 fn history(given: &Given, env: &Env) -> Result<u8> {
     let (_, jobs) = jobs(env)?;
     let list = jobs.list()?;
@@ -292,11 +305,7 @@ fn history(given: &Given, env: &Env) -> Result<u8> {
         }
     }
     if given.has("json") {
-        let rows = runs.iter().map(|run| {
-            let error = Some(&run.error).filter(|error| !error.is_empty());
-            json!({"job": run.job, "atMs": run.at, "endedAtMs": run.ended, "status": run.status.name(), "error": error})
-        });
-        return print(&format!("{}\n", json!({"runs": rows.collect::<Value>()}))).map(|()| 0);
+        return objects("runs", runs.iter().map(|run| Value::Object(run.fields())).collect());
     }
     if runs.is_empty() {
         tell("bantam: nothing has run yet");

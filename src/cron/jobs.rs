@@ -148,8 +148,8 @@ impl Jobs {
     /// # Errors
     /// The draft cannot be a job, or will never run ([`Kind::Usage`]); the file is broken or cannot be written.
     pub fn add(&self, draft: &Draft, author: Author, now: Millis) -> Result<Job> {
-        let mut fields = self.drafted(draft, author, now)?;
-        self.edit(|book| {
+        let fields = self.drafted(draft, author, now)?;
+        self.edit(&mut |book| {
             let most = if author == Author::Model { MOST_FOR_MODELS } else { MOST_JOBS };
             if book.jobs.len() >= most {
                 return Err(Error::new(Kind::Limit, format!("there are {} jobs already", book.jobs.len()))
@@ -162,8 +162,8 @@ impl Jobs {
             while book.jobs.iter().any(|job| job.id() == text(id)) {
                 id = id.wrapping_add(1);
             }
-            fields.insert("id".to_owned(), text(id).into());
-            let job = Job { fields };
+            let mut job = Job { fields: fields.clone() };
+            job.fields.insert("id".to_owned(), text(id).into());
             book.jobs.push(job.clone());
             Ok(job)
         })
@@ -177,11 +177,12 @@ impl Jobs {
         }
         let tz = Some(draft.tz.trim()).filter(|tz| !tz.is_empty());
         let zone = self.zone(tz).map_err(|e| Error { kind: Kind::Usage, ..e })?;
-        let (schedule, written) = match &draft.when {
+        let tz_written = tz.map_or(Value::Null, Value::from);
+        let (schedule, written): (_, Vec<(&str, Value)>) = match &draft.when {
             None => return Err(Error::usage("the job has no time").hint("-e SECONDS, -c EXPRESSION or --at TIME")),
             Some(When::At(text)) => {
                 let at = schedule::at(text, now, &zone)?;
-                (Schedule::At(at), json!({"kind": "at", "atMs": at, "tz": tz}))
+                (Schedule::At(at), vec![("kind", "at".into()), ("atMs", at.into()), ("tz", tz_written)])
             }
             Some(When::Every(seconds)) => {
                 let shortest = if author == Author::Model { SHORTEST_FOR_MODELS } else { 1 };
@@ -189,10 +190,14 @@ impl Jobs {
                 let Some(interval) = interval.filter(|_| *seconds >= shortest) else {
                     return Err(Error::usage(format!("{seconds} s is no interval: {shortest} s is the shortest")));
                 };
-                (Schedule::Every { interval, anchor: now }, json!({"kind": "every", "everyMs": interval}))
+                (
+                    Schedule::Every { interval, anchor: now },
+                    vec![("kind", "every".into()), ("everyMs", interval.into())],
+                )
             }
             Some(When::Cron(expr)) => {
-                (Schedule::Cron(Cron::parse(expr)?), json!({"kind": "cron", "expr": expr.trim(), "tz": tz}))
+                let written = vec![("kind", "cron".into()), ("expr", expr.trim().into()), ("tz", tz_written)];
+                (Schedule::Cron(Cron::parse(expr)?), written)
             }
         };
         let Some(next) = schedule.next(now, &zone) else {
@@ -202,36 +207,38 @@ impl Jobs {
                 _ => Error::usage("the job would never run: there is no such day").hint("choose another day or month"),
             });
         };
-        let mut payload = json!({"kind": "agent_turn", "message": message, "deliver": !draft.to.is_empty()});
+        let deliver = Value::Bool(!draft.to.is_empty());
+        let mut payload = vec![("kind", "agent_turn".into()), ("message", message.into()), ("deliver", deliver)];
         if !draft.to.is_empty() {
             let to = draft.to.split_once(':').filter(|(channel, chat)| *channel == "telegram" && !chat.is_empty());
             let (channel, chat) = to.ok_or_else(|| {
                 Error::usage(format!("\"{}\" is no place to deliver to", one_line(&draft.to, 40))).hint("telegram:CHAT")
             })?;
-            payload["channel"] = channel.into();
-            payload["to"] = chat.into();
+            payload.push(("channel", channel.into()));
+            payload.push(("to", chat.into()));
         }
         if !draft.session.is_empty() {
             session_name("cli", &draft.session)?;
-            payload["session"] = draft.session.as_str().into();
+            payload.push(("session", draft.session.as_str().into()));
         }
         let is_single = matches!(schedule, Schedule::At(_));
         let name = one_line(if draft.name.trim().is_empty() { message } else { &draft.name }, 60);
-        let fields = json!({
-            "name": name, "enabled": true, "schedule": written, "payload": payload,
-            "state": {"nextRunAtMs": next, "lastRunAtMs": null, "lastStatus": null, "lastError": null},
-            "createdAtMs": now, "updatedAtMs": now, "deleteAfterRun": is_single,
-        });
-        match fields {
-            Value::Object(fields) => Ok(fields),
-            _ => Ok(Map::new()),
-        }
+        Ok(object(vec![
+            ("name", name.into()),
+            ("enabled", true.into()),
+            ("schedule", Value::Object(object(written))),
+            ("payload", Value::Object(object(payload))),
+            ("state", Value::Object(object(vec![("nextRunAtMs", next.into())]))),
+            ("createdAtMs", now.into()),
+            ("updatedAtMs", now.into()),
+            ("deleteAfterRun", is_single.into()),
+        ]))
     }
 
     /// # Errors
     /// There is no such job; the file is broken or cannot be written.
     pub fn remove(&self, id: &str) -> Result<Job> {
-        self.edit(|book| {
+        self.edit(&mut |book| {
             let at = book.find(id)?;
             Ok(book.jobs.remove(at))
         })
@@ -242,7 +249,7 @@ impl Jobs {
     /// # Errors
     /// There is no such job, its schedule cannot be used, or its time has passed; the file is broken or cannot be written.
     pub fn enable(&self, id: &str, now: Millis) -> Result<Job> {
-        self.edit(|book| {
+        self.edit(&mut |book| {
             let at = book.find(id)?;
             let job = &mut book.jobs[at];
             let next = job.schedule()?.next(now, &self.zone(job.tz())?);
@@ -259,7 +266,7 @@ impl Jobs {
     /// # Errors
     /// There is no such job; the file is broken or cannot be written.
     pub fn disable(&self, id: &str, now: Millis) -> Result<Job> {
-        self.edit(|book| {
+        self.edit(&mut |book| {
             let at = book.find(id)?;
             let job = &mut book.jobs[at];
             job.fields.insert("enabled".to_owned(), false.into());
@@ -425,7 +432,7 @@ impl Jobs {
     }
 
     /// Reads, changes and writes the file under the lock. When `change` fails, nothing is written.
-    fn edit<T>(&self, change: impl FnOnce(&mut Book) -> Result<T>) -> Result<T> {
+    fn edit(&self, change: &mut dyn FnMut(&mut Book) -> Result<Job>) -> Result<Job> {
         let _lock = self.lock()?;
         let mut book = self.read()?;
         let result = change(&mut book)?;
@@ -500,6 +507,11 @@ impl Book {
             Error::failed(format!("there is no job \"{}\"", one_line(id, 40))).hint(near)
         })
     }
+}
+
+/// An object of these fields.
+fn object(fields: Vec<(&str, Value)>) -> Map<String, Value> {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// When the last recorded run of a job began, or was noticed to be missed.

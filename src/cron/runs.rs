@@ -49,6 +49,24 @@ pub struct Run {
     pub error: String,
 }
 
+impl Run {
+    /// Its line in the record.
+    #[must_use]
+    pub fn fields(&self) -> Fields {
+        let mut line = Fields::new();
+        line.insert("job".to_owned(), self.job.as_str().into());
+        line.insert("atMs".to_owned(), self.at.into());
+        line.insert("status".to_owned(), self.status.name().into());
+        if let Some(ended) = self.ended {
+            line.insert("endedAtMs".to_owned(), ended.into());
+        }
+        if !self.error.is_empty() {
+            line.insert("error".to_owned(), crate::text::clip(&self.error, MOST_ERROR).into());
+        }
+        line
+    }
+}
+
 /// Above this many lines the record is written anew, with its end alone.
 const MOST_LINES: usize = 1000;
 const KEPT_LINES: usize = 300;
@@ -82,31 +100,22 @@ pub fn read(path: &Path) -> Result<Vec<Run>> {
 /// # Errors
 /// What the file system says; then nothing was recorded.
 pub fn record(path: &Path, run: &Run) -> Result<()> {
-    let mut line = Fields::new();
-    line.insert("job".to_owned(), run.job.as_str().into());
-    line.insert("atMs".to_owned(), run.at.into());
-    line.insert("status".to_owned(), run.status.name().into());
-    if let Some(ended) = run.ended {
-        line.insert("endedAtMs".to_owned(), ended.into());
-    }
-    if !run.error.is_empty() {
-        line.insert("error".to_owned(), crate::text::clip(&run.error, MOST_ERROR).into());
-    }
+    let line = run.fields();
     let header = Fields::from_iter([("v".to_owned(), json!(1))]);
     let Some(mut opened) = Journal::open(path)? else { return Journal::create(path, &[header, line]).map(drop) };
     if opened.lines.len() < MOST_LINES {
         return opened.journal.append(&[line], Durability::Now);
     }
     let old = path.with_extension("1.jsonl");
-    let kept = opened.lines.drain(opened.lines.len() - KEPT_LINES..).filter_map(|line| match line.fields {
-        Value::Object(mut fields) => {
+    let mut lines = vec![header];
+    for kept in opened.lines.drain(opened.lines.len() - KEPT_LINES..) {
+        if let Value::Object(mut fields) = kept.fields {
             fields.remove("crc");
             fields.remove("seq");
-            Some(fields)
+            lines.push(fields);
         }
-        _ => None,
-    });
-    let lines: Vec<Fields> = std::iter::once(header).chain(kept).chain([line]).collect();
+    }
+    lines.push(line);
     Journal::renew(path, &old, &lines)?;
     disk::remove(&old)
 }
