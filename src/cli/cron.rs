@@ -288,7 +288,8 @@ fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
 
 /// Prints one object with a list in it.
 fn objects(name: &str, list: Vec<Value>) -> Result<u8> {
-    let object = Map::from_iter([(name.to_owned(), Value::Array(list))]);
+    let mut object = Map::new();
+    object.insert(name.to_owned(), Value::Array(list));
     print(&format!("{}\n", Value::Object(object))).map(|()| 0)
 }
 

@@ -100,8 +100,13 @@ impl Jobs {
     /// `env` is the environment; only what names a zone is kept.
     #[must_use]
     pub fn new(home: Home, env: &BTreeMap<String, String>) -> Self {
-        let kept = ["TZ", "TZDIR"].iter().filter_map(|name| env.get_key_value(*name));
-        Self { home, env: kept.map(|(name, value)| (name.clone(), value.clone())).collect() }
+        let mut kept = BTreeMap::new();
+        for name in ["TZ", "TZDIR"] {
+            if let Some(value) = env.get(name) {
+                kept.insert(name.to_owned(), value.clone());
+            }
+        }
+        Self { home, env: kept }
     }
 
     /// The zone of that name, else the one of this machine.
@@ -511,7 +516,12 @@ impl Book {
 
 /// An object of these fields.
 fn object(fields: Vec<(&str, Value)>) -> Map<String, Value> {
-    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    // Not collected: that would bring a sort of its own.
+    let mut object = Map::new();
+    for (name, value) in fields {
+        object.insert(name.to_owned(), value);
+    }
+    object
 }
 
 /// When the last recorded run of a job began, or was noticed to be missed.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::schedule::Millis;
 use crate::disk::{self, Durability, Fields, Journal, Line};
@@ -101,7 +101,8 @@ pub fn read(path: &Path) -> Result<Vec<Run>> {
 /// What the file system says; then nothing was recorded.
 pub fn record(path: &Path, run: &Run) -> Result<()> {
     let line = run.fields();
-    let header = Fields::from_iter([("v".to_owned(), json!(1))]);
+    let mut header = Fields::new();
+    header.insert("v".to_owned(), 1.into());
     let Some(mut opened) = Journal::open(path)? else { return Journal::create(path, &[header, line]).map(drop) };
     if opened.lines.len() < MOST_LINES {
         return opened.journal.append(&[line], Durability::Now);

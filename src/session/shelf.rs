@@ -238,13 +238,12 @@ pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result
 /// # Errors
 /// Somebody holds it, or what the file system says.
 pub fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
-    let mut segments = kept(home)?.remove(key).map(|kept| kept.segments).unwrap_or_default();
-    if segments.len() <= keep {
+    let kept = kept(home)?;
+    let Some(segments) = kept.get(key).map(|kept| &kept.segments).filter(|segments| segments.len() > keep) else {
         return Ok(());
-    }
+    };
     let _lock = lock(home, key, cancel)?;
-    let surplus = segments.len() - keep;
-    let files: Vec<PathBuf> = std::iter::from_fn(|| segments.pop_first()).take(surplus).map(|(_, path)| path).collect();
+    let files: Vec<PathBuf> = segments.values().take(segments.len() - keep).cloned().collect();
     disk::remove_files(&files)
 }
 
