@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::agent::context::Prompt;
 use crate::agent::{Agent, History, Limits};
 use crate::config::{Config, Env};
+use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::Guard;
 use crate::hands::wire::Setup;
@@ -22,6 +23,7 @@ use crate::skills::Skills;
 use crate::template;
 use crate::text::LocalTime;
 use crate::tool::Tool;
+use crate::tool::cron::Cron;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
 use crate::tool::memory::Memory;
@@ -51,6 +53,8 @@ pub struct Parts<'a> {
     pub stream: bool,
     /// The names of the tools to offer; `None`: all there are.
     pub tools: Option<Vec<String>>,
+    /// The jobs that the model may schedule; none inside a job's own turn.
+    pub jobs: Option<Jobs>,
     /// For one turn.
     pub budget_tokens: Option<u64>,
 }
@@ -99,7 +103,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
                 .unrestricted(!defaults.restrict_to_workspace)
                 .skills(skills(home, config)),
         )
-        .tools(tools(&hands, home, config, env))
+        .tools(tools(&hands, home, config, env, parts.jobs.clone()))
         .redactor(redactor)
         .ledger(usage::Files::new(home.usage(), budget, local_time(env)))
         .stream(parts.stream)
@@ -169,9 +173,10 @@ pub fn skills(home: &Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())
 }
 
-/// Every tool that the configuration allows. Needs no model and no key, and makes no files.
+/// Every tool that the configuration allows, with one for `jobs` where there are such. Needs no model and no key, and makes
+/// no files.
 #[must_use]
-pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
+pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env, jobs: Option<Jobs>) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
     tools.push(Box::new(Think::new()));
     tools.push(Box::new(ReadSkill::new(skills(home, config))));
@@ -181,6 +186,9 @@ pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env) -> Vec
     let exec = &config.tools.exec;
     if exec.enabled {
         tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
+    }
+    if let Some(jobs) = jobs.filter(|_| config.cron.enabled) {
+        tools.push(Box::new(Cron::new(jobs)));
     }
     tools
 }

@@ -95,6 +95,50 @@ pub fn append_line(path: &Path, line: &str) -> Result<()> {
     Ok(())
 }
 
+/// A whole file that is written and synced, and about to take the place of what stands at its path. Unless it is
+/// committed, nothing has happened. The caller holds the lock that guards the file.
+#[derive(Debug)]
+pub struct Replacement {
+    path: PathBuf,
+    new: PathBuf,
+}
+
+impl Replacement {
+    /// Writes `content` beside `path`, readable by the owner alone, with the directories above it.
+    ///
+    /// # Errors
+    /// What the file system says: that it is full, say.
+    pub fn prepare(path: &Path, content: &[u8]) -> Result<Self> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        make_dir(dir)?;
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let this = Self { path: path.to_owned(), new: new.into() };
+        // One that was never renamed, or a trap.
+        remove_files(std::slice::from_ref(&this.new))?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&this.new)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        Ok(this)
+    }
+
+    /// Puts it there, on disk before this returns.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn commit(self) -> Result<()> {
+        fs_err::rename(&self.new, &self.path)?;
+        sync_dir(self.path.parent().unwrap_or(Path::new(".")))
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        // There only when it was not committed; the next one would remove it as well.
+        drop(fs_err::remove_file(&self.new));
+    }
+}
+
 /// Removes a file, or a directory with all that is in it. What is not there is removed already.
 ///
 /// # Errors

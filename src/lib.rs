@@ -21,6 +21,7 @@
 //! | 1 | [`outbox`] | what is to be said in chats, kept until it has been said |
 //! | 1 | [`skills`] | what is written for an agent in the Agent Skills format: reading it (`front`), putting it on the shelf (`shelf`) |
 //! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |
+//! | 1 | [`cron`] | scheduled jobs: when (`schedule`), the file that holds them (`job`, `jobs`), what became of them (`runs`), the `heartbeat` |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`template`] | the files a new home starts with |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
@@ -45,6 +46,7 @@ pub mod cancel;
 pub mod child;
 pub mod cli;
 pub mod config;
+pub mod cron;
 pub mod disk;
 pub mod doctor;
 pub mod error;

@@ -66,6 +66,30 @@ impl Home {
     pub fn session_lock(&self, name: &str) -> PathBuf {
         self.state().join("locks").join(format!("{name}.lock"))
     }
+
+    /// The scheduled jobs.
+    #[must_use]
+    pub fn cron_jobs(&self) -> PathBuf {
+        self.root.join("cron").join("jobs.json")
+    }
+
+    /// What became of them.
+    #[must_use]
+    pub fn cron_runs(&self) -> PathBuf {
+        self.root.join("cron").join("runs.jsonl")
+    }
+
+    /// The lock for both. No conversation has a name like this.
+    #[must_use]
+    pub fn cron_lock(&self) -> PathBuf {
+        self.session_lock("cron")
+    }
+
+    /// The lock that a run of a job holds, by the name of the job's conversation.
+    #[must_use]
+    pub fn run_lock(&self, name: &str) -> PathBuf {
+        self.session_lock(&format!("{name}.run"))
+    }
 }
 
 /// The longest file name that still leaves room for a segment number and a suffix below the usual 255 bytes.

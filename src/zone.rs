@@ -132,7 +132,8 @@ impl Zone {
     }
 
     /// The next instant from which another offset may hold.
-    fn change_after(&self, unix: i64) -> Option<i64> {
+    #[must_use]
+    pub fn change_after(&self, unix: i64) -> Option<i64> {
         let passed = self.changes.partition_point(|(at, _)| *at <= unix);
         let listed = self.changes.get(passed).map(|(at, _)| *at);
         listed.or_else(|| self.rule.as_ref()?.change_after(unix))

@@ -11,13 +11,14 @@ use super::args::{Command, Flag, Given};
 use super::question::{Message, Question};
 use super::repl::{self, End, Repl, Talk, fresh_chat};
 use super::screen::Screen;
-use super::terminal::{self, Show, Signals, Terminal, Verbosity, View};
+use super::terminal::{self, Show, Signals, Verbosity, View};
 use super::{report, say, tell};
 use crate::agent::{Agent, Request};
 use crate::app::{self, Keep, Ready};
 use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Origin as From, Override};
+use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::{Context, Error, Result};
 use crate::gateway::{self, One};
@@ -140,7 +141,6 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
         let talk = Talk::new(screen, verbosity, signals, origin.chat, models);
         return converse(&start, talk, ready.agent);
     };
-    let (result, finished) = channel();
     let show = match (given.has("json"), given.has("events")) {
         (true, _) => Show::Json,
         (_, true) => Show::Events,
@@ -148,8 +148,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     };
     let inbound = Inbound { attachments, ..Inbound::message(origin, session, text) };
     let view = View::new(show, verbosity, screen);
-    gateway::serve(Arc::new(One(Arc::new(ready.agent))), 1, Terminal { inbound, view, signals, result })?;
-    let response = finished.recv().map_err(|_| Error::failed("the turn ended without a word"))?;
+    let response = terminal::ask(ready.agent, inbound, view, signals)?;
     Ok(response.error.as_ref().map_or(0, report))
 }
 
@@ -242,6 +241,7 @@ impl Start<'_> {
             keep: if given.has("no-session") { Keep::InMemory(memory.clone()) } else { Keep::OnDisk },
             stream: !given.has("no-stream"),
             tools: tools(given)?,
+            jobs: Some(Jobs::new(home.clone(), env)),
             budget_tokens: given.number("budget-tokens")?,
         })?;
         if !given.has("dry-run") {

@@ -125,6 +125,7 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
         keep: Keep::InMemory(Arc::default()),
         stream: true,
         tools: None,
+        jobs: None,
         budget_tokens: None,
     };
     match app::lineup(&parts, &redactor, &mut Vec::new()) {

@@ -16,6 +16,7 @@ use crate::bus::Kind;
 use crate::cancel::Cancel;
 use crate::config::proxy::proxy;
 use crate::config::{self, Config, Env, Loaded};
+use crate::cron::Jobs;
 use crate::disk::{Durability, Lock};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::{self, Staff};
@@ -224,6 +225,7 @@ impl Crew {
             keep: app::Keep::OnDisk,
             stream: true,
             tools: None,
+            jobs: Some(Jobs::new(self.home.clone(), &self.env)),
             budget_tokens: None,
         })?;
         let agent = Arc::new(ready.agent);

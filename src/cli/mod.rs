@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod attach;
+mod cron;
 mod doctor;
 mod echo;
 mod gateway;
@@ -49,6 +50,13 @@ const COMMANDS: &[&Command] = &[
     &skills::INSTALL,
     &skills::REMOVE,
     &usage::COMMAND,
+    &cron::ADD,
+    &cron::LIST,
+    &cron::REMOVE,
+    &cron::ENABLE,
+    &cron::DISABLE,
+    &cron::RUN,
+    &cron::HISTORY,
     &help::COMMAND,
 ];
 

@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 use super::is_interrupt;
 use super::markdown::Markdown;
 use super::screen::Screen;
+use crate::agent::Agent;
 use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response};
-use crate::error::{Error, Kind as ErrorKind};
+use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::gateway::{self, One};
 use crate::sys;
 use crate::text::printable;
 
@@ -33,12 +35,22 @@ pub enum Verbosity {
     Verbose,
 }
 
+/// Asks one question, shows what happens, and tells how it ended.
+///
+/// # Errors
+/// There was no turn.
+pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
+    let (result, finished) = channel();
+    gateway::serve(Arc::new(One(Arc::new(agent))), 1, Terminal { inbound, view, signals, result })?;
+    finished.recv().map_err(|_| Error::failed("the turn ended without a word"))
+}
+
 /// One question, and where its answer is reported.
-pub struct Terminal {
-    pub inbound: Inbound,
-    pub view: View,
-    pub signals: Signals,
-    pub result: Sender<Response>,
+struct Terminal {
+    inbound: Inbound,
+    view: View,
+    signals: Signals,
+    result: Sender<Response>,
 }
 
 impl Channel for Terminal {

@@ -6,6 +6,7 @@ use super::args::{Command, Given};
 use super::{print, tell};
 use crate::app;
 use crate::config::{self, Config, Env};
+use crate::cron::Jobs;
 use crate::error::Result;
 use crate::secret::Redactor;
 use crate::text::one_line;
@@ -28,7 +29,13 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         tell(&format!("bantam: {line}"));
     }
     let tools = Registry::new(
-        app::tools(&Arc::new(app::hands(&home, &loaded.config, env)?), &home, &loaded.config, env),
+        app::tools(
+            &Arc::new(app::hands(&home, &loaded.config, env)?),
+            &home,
+            &loaded.config,
+            env,
+            Some(Jobs::new(home.clone(), env)),
+        ),
         Redactor::default(),
     )?;
     let mut page = String::new();

@@ -38,6 +38,8 @@ pub struct Config {
     pub gateway: Gateway,
     pub session: Session,
     pub budget: Budget,
+    pub cron: Cron,
+    pub heartbeat: Heartbeat,
 }
 
 /// Of a day; 0 is no limit.
@@ -159,6 +161,17 @@ pub struct Session {
     pub ttl_hours: f64,
     /// Messages; 0: all.
     pub history_limit: usize,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Cron {
+    pub enabled: bool,
+}
+
+#[derive(Clone, Deserialize)]
+pub struct Heartbeat {
+    pub enabled: bool,
+    pub interval_minutes: u64,
 }
 
 /// What [`Config::load`] found.

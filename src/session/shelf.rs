@@ -276,6 +276,20 @@ pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result
     journal.renew(vec![header]).map(Some)
 }
 
+/// Removes earlier segments of a conversation but the newest `keep`.
+///
+/// # Errors
+/// Somebody holds it, or what the file system says.
+pub fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
+    let kept = kept(home)?;
+    let Some(segments) = kept.get(key).map(|kept| &kept.segments).filter(|segments| segments.len() > keep) else {
+        return Ok(());
+    };
+    let _lock = lock(home, key, cancel)?;
+    let files: Vec<PathBuf> = segments.values().take(segments.len() - keep).cloned().collect();
+    disk::remove_files(&files)
+}
+
 /// Removes every file of the conversation and its lock, and returns how many files there were. The live file goes last:
 /// should it stop half way, the conversation is still listed and can be erased again.
 ///

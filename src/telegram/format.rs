@@ -1,3 +1,4 @@
+//! Stands in until the formatter comes.
 pub struct Piece {
     pub html: String,
     pub plain: String,

@@ -1,5 +1,6 @@
 //! Tools: the seam, the registry, and the one place where a call is dispatched and its outcome becomes text.
 
+pub mod cron;
 pub mod exec;
 pub mod files;
 pub mod memory;

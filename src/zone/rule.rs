@@ -70,13 +70,17 @@ impl Rule {
     fn changes(&self, unix: i64) -> Vec<(i64, i32)> {
         let Some(summer) = &self.summer else { return Vec::new() };
         let year = Civil::of(unix).year;
-        let mut changes = Vec::new();
+        let mut changes: Vec<(i64, i32)> = Vec::with_capacity(6);
         for year in year - 1..=year + 1 {
-            changes.push((summer.end.in_year(year) - i64::from(summer.offset), false));
-            changes.push((summer.start.in_year(year) - i64::from(self.standard), true));
+            let end = (summer.end.in_year(year) - i64::from(summer.offset), self.standard);
+            let start = (summer.start.in_year(year) - i64::from(self.standard), summer.offset);
+            // Six are sorted by inserting them. A start comes after an end at the same instant, and so wins.
+            let before = changes.partition_point(|(at, _)| *at < end.0);
+            changes.insert(before, end);
+            let before = changes.partition_point(|(at, _)| *at <= start.0);
+            changes.insert(before, start);
         }
-        changes.sort_unstable();
-        changes.into_iter().map(|(at, on)| (at, if on { summer.offset } else { self.standard })).collect()
+        changes
     }
 }
 

@@ -105,6 +105,8 @@ fn each_call_is_told_to_a_person_in_one_line() {
         ("exec", json!({ "command": "pwd", "working_dir": "memory" }), "exec pwd (in memory)"),
         ("think", json!({ "thought": "so\nfar" }), "think so far"),
         ("memory", json!({ "action": "search", "query": "who\nis it" }), "memory search who is it"),
+        ("cron", json!({ "action": "add", "message": "look\nhere", "at": "+1h" }), "cron add look here"),
+        ("cron", json!({ "action": "disable", "job_id": "x1" }), "cron disable x1"),
         ("read_more", json!({ "result_id": "r3", "page": 2 }), "read_more r3 page 2"),
         ("skill", json!({ "name": "no\nsuch" }), "skill no such"),
         ("run_skill", json!({ "name": "none", "task": "go" }), "run_skill none: go"),

@@ -22,6 +22,7 @@ mod compaction;
 mod config;
 mod contract;
 mod crash;
+mod cron;
 mod demo;
 mod discipline;
 mod doctor;

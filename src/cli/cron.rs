@@ -1,0 +1,326 @@
+//! `bantam cron`: jobs to be run at their time, and what became of them.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value};
+
+use super::args::{Command, Flag, Given};
+use super::screen::Screen;
+use super::terminal::{self, Show, Signals, Verbosity, View};
+use super::{print, report, tell, zone};
+use crate::app::{self, Keep};
+use crate::bus::{Inbound, Origin, Response};
+use crate::cancel::Cancel;
+use crate::config::{self, Config, Env, Loaded};
+use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbeat};
+use crate::error::{Error, Result};
+use crate::paths::{Home, session_name};
+use crate::session::shelf;
+use crate::text::{one_line, printable};
+use crate::zone::Zone;
+
+pub const ADD: Command = Command {
+    name: "cron add",
+    words: "",
+    about: "schedule a message to the agent; nothing but bantam cron run runs it yet",
+    flags: &[
+        Flag::new(Some('m'), "message", "TEXT", "what to do then"),
+        Flag::new(Some('e'), "every", "SECONDS", "again and again"),
+        Flag::new(
+            Some('c'),
+            "cron",
+            "EXPR",
+            "minute hour day month weekday: \"30 7 * * mon-fri\"; or @daily and the like",
+        ),
+        Flag::new(None, "at", "TIME", "once: 2026-03-29T02:30, with an offset as RFC 3339 has it, or +20m, +2h, +1d"),
+        Flag::new(None, "tz", "ZONE", "what times of day are meant in (default: the zone of this machine)"),
+        Flag::new(Some('n'), "name", "NAME", "what you call it"),
+        Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: each run begins anew)"),
+        Flag::new(None, "to", "telegram:CHAT", "where to deliver the answer"),
+    ],
+    run: add,
+};
+
+pub const LIST: Command = Command {
+    name: "cron list",
+    words: "",
+    about: "every job: when it runs next, how it went last, its schedule and name",
+    flags: &[Flag::new(None, "json", "", "one JSON object, with the jobs as cron/jobs.json has them")],
+    run: list,
+};
+
+pub const REMOVE: Command = Command {
+    name: "cron remove",
+    words: "ID",
+    about: "remove a job; its runs stay recorded",
+    flags: &[],
+    run: remove,
+};
+
+pub const ENABLE: Command =
+    Command { name: "cron enable", words: "ID", about: "let a job run again", flags: &[], run: enable };
+
+pub const DISABLE: Command =
+    Command { name: "cron disable", words: "ID", about: "keep a job, and do not run it", flags: &[], run: disable };
+
+pub const RUN: Command = Command {
+    name: "cron run",
+    words: "ID",
+    about: "run a job now and print its answer; its exit code is that of bantam agent",
+    flags: &[
+        Flag::new(Some('q'), "quiet", "", "nothing but the answer and errors"),
+        Flag::new(Some('v'), "verbose", "", "tool calls, retries and timings on standard error"),
+    ],
+    run: run_now,
+};
+
+pub const HISTORY: Command = Command {
+    name: "cron history",
+    words: "[ID]",
+    about: "what has run, the newest last: when, how it went, how long it took",
+    flags: &[Flag::new(None, "json", "", "one JSON object")],
+    run: history,
+};
+
+/// What a conversation of a job's keeps of its earlier runs.
+const KEPT_RUNS: usize = 10;
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or_default()
+}
+
+fn jobs(env: &Env) -> Result<(Home, Jobs)> {
+    let home = config::home(env)?;
+    Ok((home.clone(), Jobs::new(home, env)))
+}
+
+fn add(given: &Given, env: &Env) -> Result<u8> {
+    let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
+    let hint = "give one of -e SECONDS, -c EXPR and --at TIME";
+    let when = match (given.number("every")?, given.value("cron"), given.value("at")) {
+        (Some(seconds), None, None) if !given.has("tz") => When::Every(seconds),
+        (Some(_), None, None) => {
+            return Err(Error::usage("--tz without a time of day").hint("an interval is the same in every zone"));
+        }
+        (None, Some(expr), None) => When::Cron(expr.to_owned()),
+        (None, None, Some(at)) => When::At(at.to_owned()),
+        (None, None, None) => return Err(Error::usage("the job has no time").hint(hint)),
+        _ => return Err(Error::usage("the job has more than one time").hint(hint)),
+    };
+    let draft = Draft {
+        name: text("name"),
+        message: text("message"),
+        when: Some(when),
+        tz: text("tz"),
+        to: text("to"),
+        session: text("session"),
+    };
+    let (_, jobs) = jobs(env)?;
+    let job = jobs.add(&draft, Author::User, now())?;
+    let (id, name) = (job.id(), printable(job.name()));
+    print(&format!("{id} is added: {name}\n{}", upcoming(&jobs, &job, 3)?))?;
+    tell(&format!("bantam: nothing runs jobs by itself yet; bantam cron run {id} runs this one"));
+    Ok(0)
+}
+
+/// `next: 2026-11-23 07:30:00, ... (Europe/Berlin)`
+fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
+    let (zone, times) = jobs.upcoming(job, now(), count)?;
+    let mut line = String::from("next: ");
+    for (n, at) in times.iter().enumerate() {
+        line.push_str(if n > 0 { ", " } else { "" });
+        line.push_str(&zone.stamp(at / 1000));
+    }
+    Ok(format!("{line} ({})\n", zone.name()))
+}
+
+fn list(given: &Given, env: &Env) -> Result<u8> {
+    let (home, jobs) = jobs(env)?;
+    let list = jobs.list()?;
+    let now = now();
+    if given.has("json") {
+        let rows = list.iter().map(|job| Value::Object(job.fields().clone())).collect();
+        return objects("jobs", rows);
+    }
+    let zone = zone(env);
+    let mut page = String::new();
+    let width = list.iter().map(|job| job.id().chars().count()).max().unwrap_or_default();
+    let mut row = |id: &str, next: &str, status: &str, when: &str, name: &str| {
+        page.push_str(&format!(
+            "{:<width$}  {next:<19}  {:<7}  {:<16}  {}\n",
+            printable(id),
+            one_line(status, 20),
+            one_line(when, 60),
+            one_line(name, 60)
+        ));
+    };
+    for job in &list {
+        let next = match jobs.zone(job.tz()).and_then(|meant| job.due(now, 0, None, &meant)) {
+            Err(e) => {
+                tell(&format!("bantam: {}", one_line(&e.message, 300)));
+                "cannot run".to_owned()
+            }
+            Ok(_) if !job.is_enabled() => "disabled".to_owned(),
+            Ok(Due::Later(next)) => next.map_or("never".to_owned(), |at| zone.stamp(at / 1000)),
+            Ok(Due::Now | Due::Missed(_)) => "overdue".to_owned(),
+        };
+        let to = job.to().map(|(channel, chat)| format!(" -> {channel}:{chat}")).unwrap_or_default();
+        let status = if job.last_status().is_empty() { "-" } else { job.last_status() };
+        row(job.id(), &next, status, &job.when(&zone), &format!("{}{to}", job.name()));
+    }
+    let settings = heartbeat_of(&home, env);
+    if let Ok(Some(minutes)) = settings {
+        let next = heartbeat::schedule(minutes).next(now, &zone).map_or(String::new(), |at| zone.stamp(at / 1000));
+        row(heartbeat::ID, &next, "-", &format!("every {minutes} min"), "built in: agent/HEARTBEAT.md");
+    } else if list.is_empty() {
+        tell("bantam: there are no jobs yet");
+    }
+    print(&page)?;
+    settings.map(|_| 0)
+}
+
+/// Minutes between two of its beats; `None` when it is switched off.
+fn heartbeat_of(home: &Home, env: &Env) -> Result<Option<u64>> {
+    let heartbeat = load(home, env)?.1.config.heartbeat;
+    Ok(heartbeat.enabled.then_some(heartbeat.interval_minutes))
+}
+
+/// The configuration, and whether there is a file of it.
+fn load(home: &Home, env: &Env) -> Result<(bool, Loaded)> {
+    let file = config::read(home)?;
+    let name = home.config().display().to_string();
+    let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
+    Ok((file.is_some(), loaded))
+}
+
+fn remove(given: &Given, env: &Env) -> Result<u8> {
+    let job = jobs(env)?.1.remove(&given.words[0])?;
+    print(&format!("{} is removed\n", printable(job.id()))).map(|()| 0)
+}
+
+fn enable(given: &Given, env: &Env) -> Result<u8> {
+    let (_, jobs) = jobs(env)?;
+    let job = jobs.enable(&given.words[0], now())?;
+    print(&format!("{} is enabled\n{}", printable(job.id()), upcoming(&jobs, &job, 1)?)).map(|()| 0)
+}
+
+fn disable(given: &Given, env: &Env) -> Result<u8> {
+    let job = jobs(env)?.1.disable(&given.words[0], now())?;
+    print(&format!("{} is disabled\n", printable(job.id()))).map(|()| 0)
+}
+
+fn run_now(given: &Given, env: &Env) -> Result<u8> {
+    let (home, jobs) = jobs(env)?;
+    // Some job is claimed whenever it is asked for.
+    let Some(claim) = jobs.claim(&given.words[0], Trigger::Asked, now())? else { return Ok(0) };
+    if let Some((channel, chat)) = claim.job.to() {
+        let to = one_line(&format!("{channel}:{chat}"), 60);
+        tell(&format!("bantam: delivery is not there yet: the answer is printed here, and not sent to {to}"));
+    }
+    let answered = turn(&claim.job, &home, given, env);
+    let error = match &answered {
+        Ok(response) => response.error.as_ref(),
+        Err(e) => Some(e),
+    };
+    let outcome = error.map_or(Ok(()), |e| Err(e.message.clone()));
+    let recorded = jobs.finish(claim, &outcome, now());
+    let code = answered?.error.as_ref().map_or(0, report);
+    // The answer was given, whatever becomes of its record.
+    if let Err(e) = recorded {
+        let recorded = report(&e.doing("recording the run"));
+        return Ok(if code == 0 { recorded } else { code });
+    }
+    Ok(code)
+}
+
+/// Asks what the job says, the way `bantam agent` would.
+fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
+    if job.message().trim().is_empty() {
+        return Err(
+            Error::config("the job has no message").hint("its payload.message in cron/jobs.json says what to do")
+        );
+    }
+    let verbosity = match (given.has("quiet"), given.has("verbose")) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    };
+    let (configured, loaded) = load(home, env)?;
+    let ready = app::build(&app::Parts {
+        home,
+        config: &loaded.config,
+        env,
+        configured,
+        keep: Keep::OnDisk,
+        stream: true,
+        tools: None,
+        // A job that makes jobs could go on for ever.
+        jobs: None,
+        budget_tokens: None,
+    })?;
+    app::make_workspace(home, &loaded.config, env)?;
+    if verbosity != Verbosity::Quiet {
+        for line in loaded.warnings.iter().chain(&ready.notices) {
+            tell(&format!("bantam: {line}"));
+        }
+    }
+    let session = match job.session() {
+        Some(key) => shelf::find(home, key).or_else(|_| session_name("cli", key))?,
+        None => {
+            let key = session_name("cron", job.id())?;
+            let cancel = Cancel::new(None);
+            shelf::reset(home, &key, &cancel, SystemTime::now())?;
+            shelf::thin(home, &key, KEPT_RUNS, &cancel)?;
+            key
+        }
+    };
+    let screen = Screen::new(env);
+    let signals = Signals::watch(screen.clone(), None);
+    if verbosity != Verbosity::Quiet {
+        screen.spin();
+    }
+    let origin = Origin { channel: "cron".to_owned(), chat: job.id().to_owned() };
+    let text = job.message().to_owned();
+    let inbound = Inbound::message(origin, session, text);
+    terminal::ask(ready.agent, inbound, View::new(Show::Text, verbosity, screen), signals)
+}
+
+/// Prints one object with a list in it.
+fn objects(name: &str, list: Vec<Value>) -> Result<u8> {
+    let mut object = Map::new();
+    object.insert(name.to_owned(), Value::Array(list));
+    print(&format!("{}\n", Value::Object(object))).map(|()| 0)
+}
+
+fn history(given: &Given, env: &Env) -> Result<u8> {
+    let (_, jobs) = jobs(env)?;
+    let list = jobs.list()?;
+    let mut runs = jobs.history(now())?;
+    if let Some(wanted) = given.words.first() {
+        let named = list.iter().find(|job| job.name() == wanted).map_or(wanted.as_str(), Job::id);
+        runs.retain(|run| run.job == *wanted || run.job == named);
+        if runs.is_empty() && !list.iter().any(|job| job.id() == named) {
+            return Err(Error::failed(format!("there is no job \"{}\", and none was", one_line(wanted, 40)))
+                .hint("bantam cron list shows the jobs, bantam cron history every run"));
+        }
+    }
+    if given.has("json") {
+        return objects("runs", runs.iter().map(|run| Value::Object(run.fields())).collect());
+    }
+    if runs.is_empty() {
+        tell("bantam: nothing has run yet");
+    }
+    let zone: Zone = zone(env);
+    let mut page = String::new();
+    for run in &runs {
+        let took = run.ended.filter(|_| run.status != Status::Unknown).map(|ended| (ended - run.at) / 1000);
+        let took = took.map(|seconds| format!("{seconds} s")).unwrap_or_default();
+        let (at, id, status) = (zone.stamp(run.at / 1000), printable(&run.job), run.status.name());
+        let name = list.iter().find(|job| job.id() == run.job).map(Job::name).unwrap_or_default();
+        let what = if run.error.is_empty() { name } else { &run.error };
+        page.push_str(format!("{at}  {id}  {status:<7}  {took:>7}  {}", one_line(what, 100)).trim_end());
+        page.push('\n');
+    }
+    print(&page).map(|()| 0)
+}

@@ -1,0 +1,71 @@
+//! The heartbeat: a built-in job that lets the agent look at `agent/HEARTBEAT.md` now and then.
+
+use super::schedule::Schedule;
+
+/// The name under which its runs are recorded.
+pub const ID: &str = "heartbeat";
+
+/// What the agent answers when there is nothing to tell.
+pub const QUIET: &str = "HEARTBEAT_OK";
+
+/// Every `minutes` since 1970, so that neither a restart nor another gateway moves it.
+#[must_use]
+pub fn schedule(minutes: u64) -> Schedule {
+    Schedule::Every { interval: i64::try_from(minutes).unwrap_or(i64::MAX).saturating_mul(60_000), anchor: 0 }
+}
+
+/// What to ask, given the file; `None` when nothing is in it but comments (`<!-- -->`), headings and empty lines.
+#[must_use]
+pub fn question(file: &str) -> Option<String> {
+    let mut tasks = String::new();
+    let mut left = file;
+    while let Some((before, comment)) = left.split_once("<!--") {
+        tasks.push_str(before);
+        // One that is never closed goes on to the end.
+        left = comment.split_once("-->").map_or("", |(_, after)| after);
+    }
+    tasks.push_str(left);
+    let says_nothing = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    if tasks.lines().all(says_nothing) {
+        return None;
+    }
+    Some(format!(
+        "This is your heartbeat: nobody has asked. Look at what your user wants you to see to by yourself, and do what is \
+         due now. If there is nothing to tell, answer {QUIET} and nothing else.\n\n{}",
+        tasks.trim()
+    ))
+}
+
+/// Whether an answer says that there is nothing to tell.
+#[must_use]
+pub fn is_quiet(answer: &str) -> bool {
+    answer.trim_matches(|c: char| c.is_whitespace() || "*_`.\"".contains(c)) == QUIET
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zone::Zone;
+
+    #[test]
+    fn a_file_without_a_task_asks_nothing() {
+        let template = include_str!("../../workspace-template/agent/HEARTBEAT.md");
+        for empty in ["", " \n\n", template, "# Heartbeat\n<!-- a\n- b\n-->\n", "<!-- never closed\n- task"] {
+            assert_eq!(question(empty), None, "{empty}");
+        }
+        let asked = question("# Tasks\n<!-- old -->- water the plants\n").unwrap();
+        assert!(asked.contains("- water the plants") && !asked.contains("old"), "{asked}");
+    }
+
+    #[test]
+    fn quiet_is_quiet_in_any_dress() {
+        assert!(is_quiet("HEARTBEAT_OK") && is_quiet(" **HEARTBEAT_OK**.\n"));
+        assert!(!is_quiet("HEARTBEAT_OK, but the plants are dry") && !is_quiet(""));
+    }
+
+    #[test]
+    fn it_beats_on_the_hour_and_the_half() {
+        let next = |after| schedule(30).next(after, &Zone::utc()).unwrap();
+        assert_eq!((next(0), next(1_799_999), next(1_800_000)), (1_800_000, 1_800_000, 3_600_000));
+    }
+}

@@ -1,0 +1,417 @@
+//! Scheduled jobs: what the commands and the tool make of `cron/jobs.json`, and what becomes of a run whatever happens.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+
+use bantam::cron::{Author, Draft, Jobs, Status, Trigger, When};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Run, merged};
+use crate::model::{Model, Reply, call};
+
+#[track_caller]
+fn cron<const N: usize>(home: &Home, args: [&str; N]) -> Run {
+    home.bantam().arg("cron").args(args).run()
+}
+
+/// Adds a job and returns its id.
+#[track_caller]
+fn added<const N: usize>(home: &Home, args: [&str; N]) -> String {
+    let run = home.bantam().args(["cron", "add"]).args(args).run();
+    run.exits(0);
+    run.stdout.split(' ').next().unwrap().to_owned()
+}
+
+fn stored(home: &Home) -> Value {
+    serde_json::from_str(&fs::read_to_string(home.path("cron/jobs.json")).unwrap()).unwrap()
+}
+
+fn jobs(home: &Home) -> Jobs {
+    let env = BTreeMap::from([("TZ".to_owned(), "UTC0".to_owned())]);
+    Jobs::new(bantam::paths::Home::new(home.path("")), &env)
+}
+
+fn drafted(when: When) -> Draft {
+    Draft { message: "look".into(), when: Some(when), ..Draft::default() }
+}
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+
+#[test]
+fn a_job_is_added_listed_switched_and_removed() {
+    let home = Home::empty();
+    cron(&home, ["list"]).exits(0).prints("").says("no jobs");
+    assert_eq!(cron(&home, ["list", "--json"]).json(), json!({ "jobs": [] }));
+    assert!(!home.path("").exists(), "looking makes nothing");
+
+    let args = ["cron", "add", "-m", "the news", "-c", "30 7 * * mon-fri", "--tz", "Asia/Kolkata", "-n", "news"];
+    let run = home.bantam().args(args).args(["--to", "telegram:42"]).run();
+    run.exits(0).says("bantam cron run");
+    assert!(run.stdout.contains("07:30:00") && run.stdout.contains("(Asia/Kolkata)"), "{}", run.stdout);
+    let id = run.stdout.split(' ').next().unwrap().to_owned();
+    let job = &stored(&home)["jobs"][0];
+    assert_eq!(stored(&home)["version"], 1);
+    assert_eq!((&job["id"], &job["name"], &job["enabled"]), (&json!(id), &json!("news"), &json!(true)));
+    assert_eq!(job["schedule"], json!({"kind": "cron", "expr": "30 7 * * mon-fri", "tz": "Asia/Kolkata"}));
+    let payload =
+        json!({"kind": "agent_turn", "message": "the news", "deliver": true, "channel": "telegram", "to": "42"});
+    assert_eq!(job["payload"], payload);
+    let next = job["state"]["nextRunAtMs"].as_i64().unwrap();
+    assert_eq!(next % (24 * HOUR), 2 * HOUR, "07:30 in Kolkata is 02:00 UTC");
+
+    let run = cron(&home, ["list"]);
+    run.exits(0).is_quiet();
+    assert!(run.stdout.contains(&id) && run.stdout.contains(" 02:00:00 "), "{}", run.stdout);
+    assert!(run.stdout.contains("news -> telegram:42"), "{}", run.stdout);
+    cron(&home, ["disable", "news"]).exits(0);
+    assert!(cron(&home, ["list"]).stdout.contains("disabled"));
+    assert_eq!(stored(&home)["jobs"][0]["state"]["nextRunAtMs"], Value::Null);
+    cron(&home, ["enable", &id]).exits(0);
+    assert_eq!(stored(&home)["jobs"][0]["state"]["nextRunAtMs"].as_i64(), Some(next));
+    cron(&home, ["remove", "nws"]).exits(1).fails_with_a_hint().says("there is no job \"nws\"");
+    cron(&home, ["remove", &id]).exits(0);
+    assert_eq!(stored(&home)["jobs"], json!([]));
+    cron(&home, ["history"]).exits(0).prints("").says("nothing has run yet");
+    cron(&home, ["history", "news"]).exits(1).fails_with_a_hint();
+}
+
+#[test]
+fn intervals_and_single_times_are_stored_as_others_read_them() {
+    let home = Home::empty();
+    added(&home, ["-m", "a", "--every", "90"]);
+    added(&home, ["-m", "b", "--at", "2999-03-29T02:30", "--session", "notes"]);
+    let jobs = stored(&home)["jobs"].clone();
+    let (every, at) = (&jobs[0], &jobs[1]);
+    assert_eq!(every["schedule"], json!({"kind": "every", "everyMs": 90_000}));
+    let created = every["createdAtMs"].as_i64().unwrap();
+    assert_eq!(every["state"]["nextRunAtMs"].as_i64(), Some(created + 90_000));
+    assert_eq!((&at["schedule"]["kind"], &at["deleteAfterRun"]), (&json!("at"), &json!(true)));
+    assert_eq!(at["schedule"]["atMs"], 32_479_669_800_000_i64);
+    assert_eq!(at["payload"]["session"], "notes");
+}
+
+#[test]
+fn what_can_be_no_job_is_refused_in_a_sentence() {
+    let home = Home::empty();
+    for (args, says) in [
+        (&["-e", "60"][..], "no message"),
+        (&["-m", "x"], "no time"),
+        (&["-m", "x", "-e", "60", "-c", "@daily"], "more than one time"),
+        (&["-m", "x", "-e", "0"], "--every 0"),
+        (&["-m", "x", "-e", "60", "--tz", "UTC"], "--tz without a time of day"),
+        (&["-m", "x", "-c", "30 2 31 2 *"], "never run"),
+        (&["-m", "x", "-c", "61 * * * *"], "\"61\""),
+        (&["-m", "x", "-c", "@reboot"], "@reboot"),
+        (&["-m", "x", "-c", "@daily", "--tz", "Europe/Nowhere"], "Europe/Nowhere"),
+        (&["-m", "x", "-c", "@daily", "--tz", "/etc/passwd"], "no time zone"),
+        (&["-m", "x", "--at", "2001-01-01T00:00"], "2001-01-01 00:00:00 has passed"),
+        (&["-m", "x", "--at", "soon"], "\"soon\" is no time"),
+        (&["-m", "x", "-e", "60", "--to", "pigeon:1"], "no place to deliver to"),
+    ] {
+        home.bantam().args(["cron", "add"]).args(args).run().exits(2).prints("").fails_with_a_hint().says(says);
+    }
+    assert!(!home.path("cron/jobs.json").exists());
+}
+
+#[test]
+fn a_file_of_another_program_is_changed_and_nothing_in_it_is_lost() {
+    let home = Home::empty();
+    let file = json!({
+        "version": 1, "extra": {"kept": true},
+        "jobs": [
+            {"id": "abc", "name": "theirs", "enabled": true, "color": "red",
+             "schedule": {"kind": "every", "every_ms": 60000, "at_ms": null, "mystery": 1},
+             "payload": {"kind": "agent_turn", "message": "hi", "deliver": false, "channel": null, "to": null},
+             "state": {"next_run_at_ms": 5, "runHistory": [{"runAtMs": 1, "status": "ok"}]},
+             "created_at_ms": 7, "delete_after_run": false},
+            {"id": "def", "name": "odd", "enabled": true, "schedule": {"kind": "moon"}},
+        ],
+    });
+    home.write("cron/jobs.json", file.to_string());
+    added(&home, ["-m", "ours", "-e", "60"]);
+    let mut after = stored(&home);
+    assert_eq!(after["jobs"].as_array_mut().unwrap().pop().unwrap()["payload"]["message"], "ours");
+    assert_eq!(after, file);
+    let run = cron(&home, ["list"]);
+    run.exits(0).says("the job def: its schedule is of the kind \"moon\"");
+    assert!(run.stdout.contains("every 60 s") && run.stdout.contains("cannot run"), "{}", run.stdout);
+    cron(&home, ["disable", "abc"]).exits(0);
+    let job = stored(&home)["jobs"][0].clone();
+    assert_eq!((&job["color"], &job["schedule"]["mystery"]), (&json!("red"), &json!(1)));
+    assert_eq!((&job["enabled"], &job["state"]["runHistory"][0]["status"]), (&json!(false), &json!("ok")));
+    assert_eq!(job["state"].get("next_run_at_ms"), None, "one spelling is enough");
+}
+
+#[test]
+fn a_broken_file_is_reported_by_line_and_left_as_it_is() {
+    let home = Home::empty();
+    for (text, says) in [
+        ("{\n \"jobs\": [\n  {\"id\": \"a\",}\n ]\n}\n", "line 3"),
+        ("", "line 1"),
+        ("[]", "no object"),
+        ("{\"jobs\": {}}", "\"jobs\" is no list"),
+        ("{\"jobs\": [{\"id\": \"a\"}, {\"name\": \"b\"}]}", "job 2"),
+        ("{\"version\": 2, \"jobs\": []}", "newer"),
+    ] {
+        home.write("cron/jobs.json", text);
+        for args in [&["add", "-m", "x", "-e", "60"][..], &["list"], &["remove", "a"], &["run", "a"]] {
+            let run = home.bantam().arg("cron").args(args).run();
+            run.exits(3).prints("").fails_with_a_hint().says(says).says("jobs.json");
+        }
+        assert_eq!(fs::read_to_string(home.path("cron/jobs.json")).unwrap(), text);
+    }
+}
+
+#[test]
+fn many_processes_change_the_jobs_at_once_and_none_undoes_anothers_work() {
+    let home = Home::empty();
+    let gone: Vec<String> = (0..4).map(|n| added(&home, ["-m", &format!("gone {n}"), "-e", "60"])).collect();
+    let adding = (0..8).map(|n| home.bantam().args(["cron", "add", "-e", "60", "-m"]).arg(format!("new {n}")).spawn());
+    let removing = gone.iter().map(|id| home.bantam().args(["cron", "remove", id]).spawn());
+    let all: Vec<_> = adding.chain(removing).collect();
+    for running in all {
+        running.finish().exits(0);
+    }
+    let jobs = stored(&home)["jobs"].clone();
+    let mut messages: Vec<&str> =
+        jobs.as_array().unwrap().iter().map(|job| job["payload"]["message"].as_str().unwrap()).collect();
+    messages.sort_unstable();
+    assert_eq!(messages, ["new 0", "new 1", "new 2", "new 3", "new 4", "new 5", "new 6", "new 7"]);
+}
+
+#[test]
+fn a_full_disk_leaves_the_jobs_as_they_were() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    let id = added(&home, ["-m", "x", "-e", "60"]);
+    let before = fs::read(home.path("cron/jobs.json")).unwrap();
+    for args in [&["add", "-m", "y", "-e", "60"][..], &["disable", &id], &["run", &id]] {
+        let run = home.bantam().arg("cron").args(args).after("trap '' XFSZ\nulimit -f 0").run();
+        run.exits(1).prints("").fails_with_a_hint().says("saving the jobs");
+        assert_eq!(fs::read(home.path("cron/jobs.json")).unwrap(), before);
+    }
+    let left: Vec<_> = fs::read_dir(home.path("cron")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["jobs.json"]);
+}
+
+#[test]
+fn a_job_is_run_now_with_nothing_in_the_environment() {
+    let model = Model::scripted([Reply::text("All is well."), Reply::text("Still well.")]);
+    let home = Home::with(&model.config());
+    let id = added(&home, ["-m", "is all well?", "-e", "3600", "-n", "check"]);
+    let run = home.bantam().args(["cron", "run", &id]).without("PATH").closed_stdin().run();
+    run.exits(0).prints("All is well.\n").is_quiet();
+    let job = stored(&home)["jobs"][0].clone();
+    assert_eq!((&job["state"]["lastStatus"], &job["state"]["lastError"]), (&json!("ok"), &Value::Null));
+    assert!(job["state"]["lastRunAtMs"].is_i64());
+    home.session(&format!("cron_{id}")).has_one_result_per_call();
+    assert!(!model.request(0).tools().contains(&"cron"), "a job must not make jobs: {:?}", model.request(0).tools());
+
+    // The next run begins anew.
+    cron(&home, ["run", "check"]).exits(0).prints("Still well.\n");
+    assert_eq!(model.request(1).texts("user").len(), 1);
+    let run = cron(&home, ["history", "check"]);
+    assert_eq!(run.exits(0).stdout.lines().filter(|line| line.contains(" ok ")).count(), 2, "{}", run.stdout);
+    let object = cron(&home, ["history", "--json"]).json();
+    assert_eq!((&object["runs"][1]["job"], &object["runs"][1]["status"]), (&json!(id), &json!("ok")));
+    cron(&home, ["run", "nobody"]).exits(1).fails_with_a_hint();
+}
+
+#[test]
+fn a_named_conversation_is_continued_and_delivery_is_plainly_absent() {
+    let model = Model::scripted([Reply::text("Noted."), Reply::text("You said: plants.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-s", "notes", "-m", "remember the plants"]).exits(0);
+    let id = added(&home, ["-m", "what did I say?", "--at", "+1h", "-s", "notes", "--to", "telegram:7"]);
+    let run = cron(&home, ["run", &id]);
+    run.exits(0).prints("You said: plants.\n").says("not sent to telegram:7");
+    assert_eq!(model.request(1).texts("user").len(), 2);
+    assert_eq!(stored(&home)["jobs"].as_array().unwrap().len(), 1, "its own time is still to come");
+}
+
+#[test]
+fn a_run_that_fails_is_recorded_and_exits_as_a_question_would() {
+    let model = Model::scripted([Reply::error(401, "no such key")]);
+    let home = Home::with(&model.config());
+    let id = added(&home, ["-m", "x", "-c", "@daily"]);
+    cron(&home, ["run", &id]).exits(4).prints("").fails_with_a_hint();
+    let state = stored(&home)["jobs"][0]["state"].clone();
+    assert_eq!(state["lastStatus"], "error");
+    assert!(cron(&home, ["history"]).stdout.contains(state["lastError"].as_str().unwrap().get(..40).unwrap()));
+    home.config("{ \"agents\": 5 }");
+    cron(&home, ["run", &id]).exits(3).prints("").fails_with_a_hint();
+    let runs = cron(&home, ["history", "--json"]).json();
+    assert_eq!((runs["runs"].as_array().unwrap().len(), &runs["runs"][1]["status"]), (2, &json!("error")));
+}
+
+#[test]
+fn a_killed_run_is_recorded_as_unknown_and_one_under_way_is_not_started_again() {
+    let model = Model::scripted([Reply::text("never").held(), Reply::text("Well.")]);
+    let home = Home::with(&model.config());
+    let id = added(&home, ["-m", "x", "-e", "3600"]);
+    let running = home.bantam().args(["cron", "run", &id]).spawn();
+    model.wait_for_requests(1);
+    assert!(cron(&home, ["history"]).stdout.contains("running"));
+    cron(&home, ["run", &id]).exits(7).prints("").fails_with_a_hint().says("running already");
+    running.signal(Signal::KILL);
+    running.finish();
+    let run = cron(&home, ["history"]);
+    assert!(run.stdout.contains("unknown") && run.stdout.contains("ended before the run did"), "{}", run.stdout);
+    model.release();
+    cron(&home, ["run", &id]).exits(0).prints("Well.\n");
+    let statuses: Vec<Status> = jobs(&home).history(0).unwrap().iter().map(|run| run.status).collect();
+    assert_eq!(statuses, [Status::Unknown, Status::Ok]);
+}
+
+#[test]
+fn kills_at_any_moment_leave_files_that_can_be_read_and_no_run_in_doubt() {
+    const KILLS: u32 = 30;
+    let model = Model::answering(|_, _| Reply::text("Done."));
+    let home = Home::with(&model.config());
+    let id = added(&home, ["-m", "x", "-e", "60"]);
+    let whole = cron(&home, ["run", &id]);
+    whole.exits(0);
+    let mut killed = 0;
+    for n in 0..KILLS {
+        let running = home.bantam().args(["cron", "run", &id]).spawn();
+        // The moment of the kill is what is varied, over the life of a run.
+        thread::sleep(whole.took * n / KILLS);
+        running.signal(Signal::KILL);
+        killed += u32::from(running.finish().killed_by.is_some());
+        assert_eq!(stored(&home)["jobs"][0]["id"], json!(id));
+    }
+    assert!(killed > KILLS / 2, "only {killed} of {KILLS} runs were killed in time");
+    cron(&home, ["run", &id]).exits(0).prints("Done.\n");
+    let runs = jobs(&home).history(0).unwrap();
+    assert!(runs.iter().all(|run| matches!(run.status, Status::Ok | Status::Unknown)), "{runs:?}");
+    let begun = model.requests().len();
+    assert!(runs.len() >= begun, "{begun} requests of {} runs", runs.len());
+}
+
+#[test]
+fn a_due_run_is_claimed_once_whatever_the_crash() {
+    let home = Home::empty();
+    let jobs = jobs(&home);
+    let start = 1_800_000_000_000;
+    let id = jobs.add(&drafted(When::Every(600)), Author::User, start).unwrap().id().to_owned();
+    let first = start + 10 * MINUTE;
+    assert_eq!(jobs.look(first - 1, HOUR).unwrap().next, Some(first));
+    let before = fs::read(home.path("cron/jobs.json")).unwrap();
+    assert_eq!(jobs.look(first, HOUR).unwrap().due, [id.as_str()]);
+    assert_eq!(fs::read(home.path("cron/jobs.json")).unwrap(), before, "looking writes nothing");
+
+    // A crash before the run is recorded: nothing has happened.
+    home.write("cron/jobs.json.new", "{ half");
+    let claim = jobs.claim(&id, Trigger::Due(HOUR), first).unwrap().unwrap();
+    assert!(jobs.claim(&id, Trigger::Due(HOUR), first + 1).is_err_and(|e| e.kind == bantam::error::Kind::Busy));
+    assert!(jobs.look(first + 1, HOUR).unwrap().due.is_empty());
+    // A crash after it is recorded, and before the file has the next time.
+    drop(claim);
+    home.write("cron/jobs.json", &before);
+    let looked = jobs.look(first + 2, HOUR).unwrap();
+    assert_eq!((looked.due.len(), looked.next), (0, Some(first + 10 * MINUTE)));
+    assert_eq!(jobs.history(0).unwrap()[0].status, Status::Unknown);
+    assert!(jobs.claim(&id, Trigger::Due(HOUR), first + 3).unwrap().is_none());
+
+    // Many slots were missed: one run. A clock set back repeats none.
+    let later = first + 55 * MINUTE;
+    assert_eq!(jobs.look(later, HOUR).unwrap().due, [id.as_str()]);
+    let claim = jobs.claim(&id, Trigger::Due(HOUR), later).unwrap().unwrap();
+    jobs.finish(claim, &Ok(()), later + 5).unwrap();
+    for back in [0, 4 * MINUTE, 50 * MINUTE] {
+        assert!(jobs.look(later + 6 - back, HOUR).unwrap().due.is_empty(), "{back}");
+    }
+    assert_eq!(jobs.look(first + 60 * MINUTE, HOUR).unwrap().due, [id]);
+}
+
+#[test]
+fn what_was_missed_for_too_long_is_recorded_once() {
+    let home = Home::empty();
+    let jobs = jobs(&home);
+    let start = 1_800_000_000_000; // 2027-01-15 08:00 UTC
+    let daily = jobs.add(&drafted(When::Cron("0 9 * * *".into())), Author::User, start).unwrap();
+    let single = jobs.add(&drafted(When::At("2027-01-15T08:30".into())), Author::User, start).unwrap();
+    let noon = start + 4 * HOUR;
+    let looked = jobs.look(noon, HOUR).unwrap();
+    assert!(looked.due.is_empty());
+    let missed: Vec<(&str, i64)> = looked.missed.iter().map(|(job, at)| (job.id(), *at)).collect();
+    assert_eq!(missed, [(daily.id(), start + HOUR), (single.id(), start + 30 * MINUTE)]);
+    assert_eq!(looked.next, Some(start + 25 * HOUR));
+    assert!(jobs.look(noon + 1, HOUR).unwrap().missed.is_empty());
+    let statuses: Vec<Status> = jobs.history(noon).unwrap().iter().map(|run| run.status).collect();
+    assert_eq!(statuses, [Status::Missed, Status::Missed]);
+    let list = jobs.list().unwrap();
+    assert_eq!((list[0].last_status(), list[1].is_enabled()), ("missed", false));
+    assert!(jobs.enable(single.id(), noon).is_err());
+}
+
+#[test]
+fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
+    let home = Home::empty();
+    let jobs = jobs(&home);
+    let start = 1_800_000_000_000;
+    let at = || jobs.add(&drafted(When::At("+5m".into())), Author::User, start).unwrap().id().to_owned();
+    let (good, bad) = (at(), at());
+    let now = start + 6 * MINUTE;
+    assert_eq!(jobs.look(now, HOUR).unwrap().due, [good.clone(), bad.clone()]);
+    let claim = |id: &str| jobs.claim(id, Trigger::Due(HOUR), now).unwrap().unwrap();
+    jobs.finish(claim(&good), &Ok(()), now).unwrap();
+    jobs.finish(claim(&bad), &Err("no answer".into()), now).unwrap();
+    let list = jobs.list().unwrap();
+    assert_eq!(list.len(), 1);
+    assert_eq!((list[0].id(), list[0].is_enabled(), list[0].last_error()), (bad.as_str(), false, "no answer"));
+    let looked = jobs.look(now + 1, HOUR).unwrap();
+    assert_eq!((looked.due.len(), looked.missed.len(), looked.next), (0, 0, None));
+}
+
+#[test]
+fn a_model_schedules_within_bounds() {
+    let add =
+        |extra: Value| call("c", "cron", &merged(json!({"action": "add", "message": "water the plants"}), &extra));
+    let model = Model::scripted([
+        Reply::calls([add(json!({"every_seconds": 10}))]),
+        Reply::calls([add(json!({}))]),
+        Reply::calls([add(json!({"cron_expr": "0 8 * * *", "tz": "Asia/Kolkata"}))]),
+        Reply::calls([call("c", "cron", &json!({"action": "list"}))]),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "remind me to water the plants"]).exits(0).prints("Done.\n");
+    let results = model.request(4).texts("tool");
+    assert!(results[0].contains("every_seconds"), "{}", results[0]);
+    assert!(results[1].contains("exactly one of"), "{}", results[1]);
+    assert!(results[2].contains("T08:00:00+05:30") && results[2].contains("bantam cron run"), "{}", results[2]);
+    assert!(results[3].contains("0 8 * * * (Asia/Kolkata)"), "{}", results[3]);
+    let jobs = stored(&home)["jobs"].clone();
+    assert_eq!((jobs.as_array().unwrap().len(), &jobs[0]["payload"]["deliver"]), (1, &json!(false)));
+
+    let id = jobs[0]["id"].as_str().unwrap().to_owned();
+    let many: Vec<Value> = (0..99).map(|n| merged(jobs[0].clone(), &json!({ "id": format!("x{n}") }))).collect();
+    let many = [many, vec![jobs[0].clone()]].concat();
+    home.write("cron/jobs.json", json!({ "jobs": many }).to_string());
+    let model = Model::scripted([
+        Reply::calls([add(json!({"at": "+1h"}))]),
+        Reply::calls([call("c", "cron", &json!({"action": "remove", "job_id": id}))]),
+        Reply::calls([add(json!({"at": "+1h"}))]),
+        Reply::text("Done."),
+    ]);
+    home.config(&model.config().to_string());
+    home.agent(["--new", "-m", "and again"]).exits(0);
+    let results = model.request(3).texts("tool");
+    assert!(results[0].contains("100 jobs already") && results[2].contains("added the job"), "{results:?}");
+
+    home.config(&merged(model.config(), &json!({ "cron": { "enabled": false } })).to_string());
+    assert!(!home.bantam().arg("tools").run().stdout.contains("cron"));
+}
+
+#[test]
+fn the_heartbeat_is_listed_when_it_beats() {
+    let home = Home::empty();
+    home.config(&json!({ "heartbeat": { "enabled": true, "interval_minutes": 15 } }).to_string());
+    let run = cron(&home, ["list"]);
+    run.exits(0).is_quiet();
+    assert!(run.stdout.starts_with("heartbeat") && run.stdout.contains("every 15 min"), "{}", run.stdout);
+}
