@@ -267,7 +267,7 @@ enum Stdout {
     Terminal,
 }
 
-/// One command line being put together. Its environment has `PATH` and `BANTAM_HOME` and what the test adds.
+/// One command line being put together. Its environment has `PATH`, `TZ` (UTC), `BANTAM_HOME` and what the test adds.
 pub struct Bantam<'h> {
     home: &'h Home,
     args: Vec<OsString>,
