@@ -214,9 +214,13 @@ fn what_wants_a_question_does_not_begin_a_conversation() {
 
 #[test]
 fn hints_name_what_can_be_typed_at_the_prompt() {
+    let too_long = Reply::error(400, "This model's maximum context length is 8192 tokens");
     let model = Model::scripted([
         Reply::error(402, "insufficient credit"),
-        Reply::error(400, "This model's maximum context length is 8192 tokens"),
+        too_long.clone(),
+        // What was said before is put in short, and it is asked once more.
+        Reply::text("Somebody said hi."),
+        too_long,
     ]);
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
