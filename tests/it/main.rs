@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod botapi;
 mod desk;
+mod entities;
 mod harness;
 mod lacking;
 mod marker;
@@ -16,6 +18,8 @@ mod agent;
 mod aimock;
 mod anthropic;
 mod attach;
+mod botrules;
+mod botschema;
 mod cancel;
 mod config;
 mod crash;
