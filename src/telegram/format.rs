@@ -2,8 +2,9 @@
 //!
 //! A message may have 4096 characters "after entities parsing" (Bot API, `sendMessage`), and a character is a UTF-16 code
 //! unit, as in offsets of entities: what counts is the text that people see, not the tags around it. The server has two more
-//! limits that are not in the documentation: it refuses a very long source ("text is too long", over 32 KiB), and it
-//! ignores all but the first hundred entities of a message. Within these a piece is as long as a good place to cut allows.
+//! limits that are not in the documentation and were found by trying, so they may be others today: it refuses a very long
+//! source ("text is too long", which is not the error for a long message; 32 KiB), and it ignores all but the first hundred
+//! entities of a message. Within these a piece is as long as a good place to cut allows.
 //!
 //! By "Formatting options" of the Bot API tags must be nested properly, code has no other styles in it, links and quotes have
 //! none of their own kind in them. Tags are written from a stack here, and the styles that may not meet are sorted out before,
