@@ -1,12 +1,21 @@
 //! Telegram, by long polling: what users write comes in and is kept until it has been answered; answers go out.
 //!
-//! Three threads: one polls ([`poll`]), one sends ([`send`]), and the workers of the gateway do the turns between.
+//! Three threads: one polls ([`poll`]), one sends ([`send`]), and the workers of the gateway do the turns between. What a
+//! model writes becomes messages that Telegram takes in [`format`]: Markdown as text with styles (`rich`), line by line
+//! (`blocks`, `table`) and within them (`inline`), and from there pieces of HTML.
 
 pub mod api;
-mod format;
+mod blocks;
+mod characters;
+pub mod format;
 pub mod inbox;
+mod inline;
 mod poll;
+mod rich;
 mod send;
+mod table;
+#[cfg(test)]
+mod tests;
 mod update;
 
 use std::sync::mpsc::{Sender, channel};

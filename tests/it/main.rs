@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod botapi;
 mod desk;
+mod entities;
 mod harness;
 mod lacking;
 mod marker;
@@ -17,6 +19,8 @@ mod agent;
 mod aimock;
 mod anthropic;
 mod attach;
+mod botrules;
+mod botschema;
 mod cancel;
 mod compaction;
 mod config;

@@ -1,0 +1,527 @@
+//! Whatever the Markdown is, Telegram must take what comes of it, and nothing of it may be lost or doubled.
+
+use std::fs;
+
+use super::blocks;
+use super::characters::is_invisible;
+use super::format::{LIMIT, Piece, pieces};
+
+#[path = "../../tests/it/entities.rs"]
+mod entities;
+
+/// The HTML of a text that fits into one message.
+#[track_caller]
+fn html(markdown: &str) -> String {
+    let mut pieces = checked(markdown);
+    assert!(pieces.len() < 2, "{markdown:?} became {} pieces", pieces.len());
+    pieces.pop().map_or(String::new(), |piece| piece.html)
+}
+
+/// The pieces, after all that can be said of any pieces was checked.
+#[track_caller]
+fn checked(markdown: &str) -> Vec<Piece> {
+    let pieces = pieces(markdown);
+    let shown = || markdown.chars().take(3000).collect::<String>();
+    let mut joined = String::new();
+    for (n, Piece { html, plain }) in pieces.iter().enumerate() {
+        match entities::strict(html) {
+            Ok(parsed) => assert_eq!(&parsed.text, plain, "piece {n} of {:?}", shown()),
+            Err(error) => panic!("piece {n}: {error}\n{html}\n== of ==\n{:?}", shown()),
+        }
+        joined.push_str(plain);
+    }
+    let solid = |text: &str| text.chars().filter(|c| !is_invisible(*c)).collect::<String>();
+    let (is, should) = (solid(&joined), solid(&blocks::read(markdown).text));
+    assert!(is == should, "text lost or doubled in {:?}\n{is}\n{should}", shown());
+    pieces
+}
+
+#[test]
+fn markdown_becomes_html() {
+    for (markdown, wanted) in [
+        ("plain", "plain"),
+        ("a **bold** word", "a <b>bold</b> word"),
+        ("an *old* and _new_ one", "an <i>old</i> and <i>new</i> one"),
+        ("__strong__ of __Several words__", "__strong__ of <b>Several words</b>"),
+        ("***both*** of them", "<b><i>both</i></b> of them"),
+        ("**bold *and italic***", "<b>bold <i>and italic</i></b>"),
+        ("*italic **and bold***", "<i>italic <b>and bold</b></i>"),
+        ("~~gone~~ and ||hidden||", "<s>gone</s> and <tg-spoiler>hidden</tg-spoiler>"),
+        ("这是**粗体：**文字", "这是<b>粗体：</b>文字"),
+        ("这是||秘密||文字", "这是<tg-spoiler>秘密</tg-spoiler>文字"),
+        ("run `ls **` now", "run <code>ls **</code> now"),
+        ("`` a`b ``!", "<code>a`b</code>!"),
+        ("**use `x` now**", "<b>use </b><code>x</code><b> now</b>"),
+        ("# A *b* `c` #\ntext", "<b>A <i>b</i> </b><code>c</code>\ntext"),
+        ("###### Six\n####### seven", "<b>Six</b>\n####### seven"),
+        ("> one\n> two\n\nout", "<blockquote>one\ntwo</blockquote>\n\nout"),
+        ("> a\n\n> b", "<blockquote>a</blockquote>\n\n<blockquote>b</blockquote>"),
+        ("> a\n> > b", "<blockquote>a\n&gt; b</blockquote>"),
+        ("> - a\n>\n> `b`", "<blockquote>• a\n\n<code>b</code></blockquote>"),
+        ("> ```rs\n> x\n> ```", "<blockquote><pre><code class=\"language-rs\">x</code></pre></blockquote>"),
+        ("- one\n  * **two**\n+ three", "• one\n  • <b>two</b>\n• three"),
+        ("1. one\n   more\n10) ten", "1. one\n   more\n10) ten"),
+        ("- [ ] open\n- [x] *done*\n- [link](http://h)", "☐ open\n☑ <i>done</i>\n• <a href=\"http://h\">link</a>"),
+        ("a\n\n\n\nb  \nc", "a\n\nb\nc"),
+        ("a\n\n---\nb", "a\n\n──────────\nb"),
+        ("```\na < b\n  c\n```", "<pre>a &lt; b\n  c</pre>"),
+        (
+            "x\n```python title\nif a:\n    b\n```\ny",
+            "x\n<pre><code class=\"language-python\">if a:\n    b</code></pre>\ny",
+        ),
+        ("~~~~\n```\n~~~\n~~~~", "<pre>```\n~~~</pre>"),
+        ("- ```sh\n  ls\n  ```\n- b", "•\n<pre><code class=\"language-sh\">ls</code></pre>\n• b"),
+        ("```\"><b>\nx\n```", "<pre>x</pre>"),
+        ("```never\nclosed", "<pre><code class=\"language-never\">closed</code></pre>"),
+        ("[t](https://h/a_b_c?d=1&e=\"2\")", "<a href=\"https://h/a_b_c?d=1&amp;e=&quot;2&quot;\">t</a>"),
+        ("[t](<http://h/a b> 'title')", "t (http://h/a b)"),
+        ("[t](http://h/(x) \"a title\").", "<a href=\"http://h/(x)\">t</a>."),
+        ("[**t** `c`](http://h)", "<a href=\"http://h\"><b>t</b> c</a>"),
+        ("**[t](http://h)**", "<a href=\"http://h\"><b>t</b></a>"),
+        ("[a [b](http://b) c](http://c)", "[a <a href=\"http://b\">b</a> c](http://c)"),
+        ("[![alt](http://i)](http://l)", "<a href=\"http://l\">alt</a>"),
+        ("![alt](http://i) ![](http://j)", "<a href=\"http://i\">alt</a> <a href=\"http://j\">http://j</a>"),
+        ("[x](javascript:alert(1))", "x (javascript:alert(1))"),
+        ("[x](/etc/passwd) [y] (z) [w][1]", "x (/etc/passwd) [y] (z) [w][1]"),
+        (
+            "[me](tg://user?id=1) <mailto:a@b.c>",
+            "<a href=\"tg://user?id=1\">me</a> <a href=\"mailto:a@b.c\">mailto:a@b.c</a>",
+        ),
+        ("<b>bold</b> &amp; <script>", "&lt;b&gt;bold&lt;/b&gt; &amp;amp; &lt;script&gt;"),
+        ("\\*not\\* \\_this\\_ \\`or\\` \\[t](http://h) \\<", "*not* _this_ `or` [t](http://h) &lt;"),
+        ("C:\\dir a\\d", "C:\\dir a\\d"),
+        ("**open\n\nclose**", "**open\n\nclose**"),
+        ("see https://h/_x_/y_z_* and **https://h**", "see https://h/_x_/y_z_* and <b>https://h</b>"),
+        ("a\0b\r\n\x1b[1mc", "ab\n[1mc"),
+    ] {
+        assert_eq!(html(markdown), wanted, "{markdown:?}");
+    }
+}
+
+#[test]
+fn what_is_no_markdown_is_text() {
+    for text in [
+        "snake_case_name and __init__ and _private_name",
+        "2*3*4 = 24, 2 * 3 * 4, 2**3, 2**3**4",
+        "*.rs and *.toml, src/**/*.rs and tests/**/*.py",
+        "f(*args, **kwargs)",
+        "an open **bold and `code and *so on and ~~this and ||that",
+        "a || b || c, x||y||z, a ~ b, ~5 and ~6",
+        "#hashtag",
+        "-5 degrees\n--flag\n+1",
+        "** ** * * __ __ **** ____ ~~~~~ |||||",
+        "``inline``` here",
+        "]( [ ]( [](",
+        "[text]( [text](http://h",
+        "1986.A year\n3.14",
+        "a | b\nc | d",
+        "path_/_to_x /usr/_x_/y",
+        "!",
+        "[",
+        "*",
+        "\\",
+    ] {
+        assert_eq!(checked(text)[0].plain, text);
+        assert!(!html(text).contains('<'), "{text:?}");
+    }
+}
+
+#[test]
+fn white_space_and_what_nobody_sees_give_no_message() {
+    for text in [
+        "",
+        " ",
+        "\n\n\t \n",
+        "\u{200b}\u{2060}",
+        "```\n\n```",
+        "\0",
+        "> \n>\n",
+        "\u{a0}\u{3000}",
+        "****\u{0}\n".trim_matches('*'),
+    ] {
+        let pieces = pieces(text);
+        assert!(pieces.is_empty(), "{text:?} gave {pieces:?}");
+    }
+}
+
+#[test]
+fn tables_stand_in_columns() {
+    let table =
+        "| 名前 | n | **link** |\n|---|--:|:-:|\n| 日本語 | 5 | [h](http://h) |\n| a\\|b | 1000 | `x` | more |\nafter";
+    let wanted = "<pre>\
+        名前   │    n │ link\n\
+        ───────┼──────┼──────────────┼─────\n\
+        日本語 │    5 │ h (http://h)\n\
+        a|b    │ 1000 │ x            │ more</pre>\nafter";
+    assert_eq!(html(table).replace(['─', '┼'], ""), wanted.replace(['─', '┼'], ""));
+    assert!(html(table).contains("───────┼──────┼"));
+    assert_eq!(html("|a|\n|-|\n|👍🏽|"), "<pre>a\n──\n👍🏽</pre>");
+    // A column is not wider than a page for the sake of one cell, nor is any cell cut.
+    let wide = format!("a|b\n-|-\n{}|1\nc|2", "x".repeat(90));
+    assert!(html(&wide).contains(&format!("{} │ 1\nc{} │ 2", "x".repeat(90), " ".repeat(39))));
+}
+
+#[test]
+fn a_piece_is_as_long_as_a_message_may_be() {
+    for (text, count) in [("x", 1), ("語", 1), ("👍", 2), ("<", 1), ("&", 1), ("\"", 1), ("é", 1)] {
+        let most = LIMIT / count;
+        assert_eq!(checked(&text.repeat(most)).len(), 1, "{text}");
+        let over = checked(&text.repeat(most + 1));
+        assert_eq!(over.len(), 2, "{text}");
+        assert_eq!(over[0].plain, text.repeat(most));
+    }
+    // Tags do not count, white space at the end neither.
+    assert_eq!(checked(&format!("**{}**  \n\n", "y".repeat(LIMIT))).len(), 1);
+}
+
+#[test]
+fn cuts_are_where_a_reader_would_make_them() {
+    let words = "word ".repeat(200);
+    let paragraph = words.trim();
+    let ends = |text: &str| checked(text).iter().map(|piece| piece.plain.clone()).collect::<Vec<_>>();
+    let whole = |piece: &String, part: &str| piece.split(part).all(|rest| rest.trim().is_empty());
+    for (separator, part) in [("\n\n", paragraph), ("\n", paragraph)] {
+        let pieces = ends(&[paragraph; 9].join(separator));
+        assert!(pieces.len() == 3 && pieces.iter().all(|piece| whole(piece, part)), "{pieces:?}");
+    }
+    let sentences = "This is a sentence of some length. ".repeat(300);
+    assert!(ends(&sentences).iter().all(|piece| piece.starts_with("This") && piece.ends_with("length.")));
+    assert!(ends(&"これは文です。".repeat(2000)).iter().all(|piece| piece.ends_with('。')));
+    assert!(ends(&"lorem ".repeat(2000)).iter().all(|piece| whole(piece, "lorem")));
+    // Not a tiny piece for the sake of a paragraph.
+    assert!(ends(&format!("Hi.\n\n{}", "語".repeat(6000)))[0].len() > 10_000);
+}
+
+#[test]
+fn code_is_closed_and_opened_again_with_its_language() {
+    let line = "    let x = vec![1, 2, 3]; // <&>\n";
+    let code = format!("Here:\n```rust\n{}```\n**done**", line.repeat(600));
+    let pieces = checked(&code);
+    assert!(pieces.len() > 4);
+    for (n, piece) in pieces.iter().enumerate() {
+        let inside = piece.html.strip_prefix(if n == 0 { "Here:\n" } else { "" }).unwrap();
+        assert!(inside.starts_with("<pre><code class=\"language-rust\">    let"), "{}", &inside[..60]);
+        assert!(inside.contains("// &lt;&amp;&gt;</code></pre>"));
+    }
+    assert!(pieces.last().unwrap().html.ends_with("</code></pre>\n<b>done</b>"));
+}
+
+#[test]
+fn every_open_style_goes_on_in_the_next_piece() {
+    let text = format!("> ***||{}||***", "many words ".repeat(800).trim());
+    let pieces = checked(&text);
+    assert_eq!(pieces.len(), 3);
+    for piece in pieces {
+        assert!(piece.html.starts_with("<blockquote><tg-spoiler><b><i>"), "{}", piece.html);
+        assert!(piece.html.ends_with("</i></b></tg-spoiler></blockquote>"), "{}", piece.html);
+    }
+}
+
+#[test]
+fn what_fits_is_not_cut() {
+    let filler = "語".repeat(4000);
+    for whole in [
+        format!("[{}](http://h)", "l".repeat(200)),
+        format!("[{}](http://h)", "many words ".repeat(50).trim()),
+        format!("`{}`", "a b ".repeat(60).trim()),
+        format!("https://h/{}", "x".repeat(300)),
+        "🏳️‍🌈👨‍👩‍👧‍👦🇺🇳👍🏽".to_owned(),
+    ] {
+        let pieces = checked(&format!("{filler}{whole}"));
+        let shown = checked(&whole)[0].html.clone();
+        assert!(pieces.iter().any(|piece| piece.html.contains(&shown)) || whole.starts_with('🏳'), "{whole}");
+    }
+    let row = format!("| {} | {} |\n", "cell ".repeat(30).trim(), "x".repeat(40));
+    let table = format!("|a|b|\n|-|-|\n{}", row.repeat(60));
+    for piece in checked(&table) {
+        assert!(piece.plain.lines().all(|line| !line.starts_with("cell") || line.ends_with('x')), "{}", piece.plain);
+    }
+}
+
+#[test]
+fn characters_stay_whole_wherever_a_piece_ends() {
+    let clusters = [
+        "👨‍👩‍👧‍👦",
+        "🇺🇳",
+        "👍🏽",
+        "e\u{301}\u{327}",
+        "🏳️‍🌈",
+        "क्षि",
+        "한",
+        "\u{1112}\u{1161}\u{11ab}",
+        "1\u{fe0f}\u{20e3}",
+        "שָׁ",
+        "ก็",
+    ];
+    for cluster in clusters {
+        let length = cluster.encode_utf16().count();
+        for shift in 0..length {
+            let text = format!("{}{}", "x".repeat(shift), cluster.repeat(LIMIT / length + 3));
+            for piece in checked(&text) {
+                let rest = piece.plain.trim_start_matches('x').len();
+                assert_eq!(rest % cluster.len(), 0, "{cluster} was cut");
+            }
+        }
+    }
+    // One that is too long for any message is cut, but never inside a surrogate pair.
+    assert_eq!(checked(&format!("a{}", "\u{301}".repeat(5000))).len(), 2);
+    assert_eq!(checked(&"😀\u{200d}".repeat(3000)).len(), 3);
+}
+
+#[test]
+fn more_styles_or_longer_addresses_than_a_message_holds_go_into_the_next() {
+    assert!(checked(&"**a** b ".repeat(150)).len() == 2);
+    assert!(checked(&format!("[x](http://h/{}) ", "&".repeat(2000)).repeat(30)).len() > 5);
+    assert!(html(&format!("[x](http://h/{})", "y".repeat(3000))).starts_with("[x](http://h/"));
+}
+
+/// Things that are hard by themselves, and harder inside of each other.
+const NASTY: &[&str] = &[
+    "**",
+    "*",
+    "_",
+    "__",
+    "~~",
+    "||",
+    "`",
+    "```",
+    "[",
+    "](",
+    "](http://h)",
+    "![",
+    "<",
+    ">",
+    "&",
+    "&amp;",
+    "&#0;",
+    "<b>",
+    "</b>",
+    "</code></pre>",
+    "\"",
+    "'",
+    "\\",
+    "\\\\",
+    "a_b_c",
+    "2*3*4",
+    "**b**",
+    "*i*",
+    "***bi***",
+    "~~s~~",
+    "||sp||",
+    "`c`",
+    "`` ` ``",
+    "[l](http://h)",
+    "[l](http://h/\"><b>)",
+    "[l](x)",
+    "[](http://h)",
+    "[ ](http://h)",
+    "![](http://h)",
+    "<https://h/?a&b>",
+    "https://h/a_b(c)_d",
+    "日本語",
+    "**太字**です",
+    "👨‍👩‍👧‍👦",
+    "🇺🇳🇺",
+    "e\u{301}",
+    "שלום **עולם**",
+    "مرحبا",
+    "\u{202e}abc",
+    "\0",
+    "\u{feff}",
+    "\u{200b}",
+    "\t",
+    "* * *",
+    "---",
+    "# h",
+    "- l",
+    "1. l",
+    "- [ ] t",
+    "> q",
+    ">>> q",
+    "a|b",
+    "|||",
+    "~~~",
+    "\u{a0}",
+    "𝒳",
+    "**a*b_c~~d||e`f",
+    "*a **b* c**",
+    "_a __b_ c__",
+    "[a](http://b)[c](http://d)",
+    "**[l](http://h)`c`**",
+    "||a **b|| c**",
+];
+
+#[test]
+fn nasty_things_inside_of_nasty_things_are_taken() {
+    let around = [
+        "{}",
+        "a{}b",
+        " {} ",
+        "**{}**",
+        "*{}*",
+        "~~{}~~",
+        "||{}||",
+        "`{}`",
+        "[{}](http://h)",
+        "![{}](http://h)",
+        "# {}",
+        "> {}",
+        "- {}",
+        "1. {}\n   {}",
+        "```\n{}\n```",
+        "```{}\nx\n```",
+        "|{}|b|\n|-|-|\n|{}|{}|",
+        "{}\n\n{}",
+        "{}\n{}",
+        "{}{}",
+        "> > {}\n> {}",
+        "\\{}",
+    ];
+    let mut count = 0;
+    for (n, nasty) in NASTY.iter().enumerate() {
+        for form in around {
+            checked(&form.replace("{}", nasty));
+            // And where the piece ends.
+            checked(&format!("{}{}", "x ".repeat(LIMIT / 2 - 1 - n % 4), form.replace("{}", nasty)));
+            count += 2;
+        }
+    }
+    assert!(count > 2000, "{count}");
+}
+
+/// A generator of numbers that are the same in every run (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap() % most
+    }
+}
+
+/// Something that looks like an answer, of up to `parts` parts.
+fn composition(dice: &mut Dice, parts: usize) -> String {
+    let mut text = String::new();
+    for _ in 0..=dice.below(parts) {
+        match dice.below(12) {
+            0 => text.push('\n'),
+            1 => text.push_str("\n\n"),
+            2 => text.push(' '),
+            3 => text.push_str(&" ".repeat(dice.below(9))),
+            4 => text.push_str(&"word ".repeat(dice.below(300))),
+            5 => text.push_str(&["x", "語", "👍🏽", "\"", "*", "`", "[", "> "][dice.below(8)].repeat(dice.below(700))),
+            6 => text.push_str(
+                ["\n```rust\n", "\n```\n", "\n> ", "\n- ", "\n  1. ", "\n# ", "\n|a|b|\n|-|-|\n|"][dice.below(7)],
+            ),
+            _ => text.push_str(NASTY[dice.below(NASTY.len())]),
+        }
+    }
+    text
+}
+
+/// `BANTAM_CASES=1000000 cargo test --release --lib telegram` tries as many, and `BANTAM_SEED` others.
+#[test]
+fn whatever_is_put_together_is_taken() {
+    let number = |text: Option<&str>, default: u64| text.map_or(default, |text| text.parse().unwrap());
+    let cases = number(option_env!("BANTAM_CASES"), 600);
+    let mut dice = Dice(number(option_env!("BANTAM_SEED"), 20_260));
+    let mut cut = 0;
+    for _ in 0..cases {
+        let parts = [8, 30, 120][dice.below(3)];
+        cut += u64::from(checked(&composition(&mut dice, parts)).len() > 1);
+    }
+    println!("{cases} compositions, {cut} of them in more than one piece");
+    assert!(cut > cases / 10, "only {cut} of {cases} were long enough to be cut");
+}
+
+/// The time that this thread has computed, in hundredths of a second: others on the machine do not count.
+fn computed() -> u64 {
+    let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// Deep, long and unbalanced: the time must grow with the length and nothing else. A megabyte in a release build; what
+/// is not optimised is ten times as slow, and is given a tenth of it.
+#[test]
+fn a_megabyte_of_anything_is_quick() {
+    let (length, limit) = if cfg!(debug_assertions) { (100_000, 150) } else { (1_000_000, 60) };
+    let long = |part: &str| part.repeat(length / part.len());
+    let nested = |open: &str, close: &str| {
+        let depth = length / (open.len() + close.len());
+        format!("{}x{}", open.repeat(depth), close.repeat(depth))
+    };
+    let mut texts: Vec<String> = [
+        "*",
+        "**a ",
+        "*a ",
+        "a* ",
+        "_a ",
+        "`",
+        "` `` ``` ",
+        "[",
+        "[a](",
+        "[a](http://h",
+        "![",
+        "![a](http://h) ",
+        "](",
+        "<http",
+        "https://h))) ",
+        "> ",
+        ">",
+        "- a\n",
+        "  - a\n",
+        "|a",
+        "a|b\n-|-\n",
+        "|||",
+        "~~a ",
+        "||a ",
+        "\\",
+        "&",
+        "<",
+        "\n",
+        " ",
+        "\u{301}",
+        "🇺",
+        "👍🏽",
+        "```\n",
+        "#",
+        "# a\n",
+        "__a",
+        "a__ ",
+        "https://h(",
+        "(",
+        "\"",
+        "[a](b \"",
+        "* ",
+        "***a ",
+        "a*** ",
+        "語。",
+        "[a](http://h) ",
+        "_a_ *b* ",
+        "1. a\n",
+    ]
+    .iter()
+    .map(|part| long(part))
+    .collect();
+    texts.push(nested("*a ", " a*"));
+    texts.push(nested("**_a ", " a_**"));
+    texts.push(nested("[", "](http://h)"));
+    texts.push(nested("![", "](http://h)"));
+    texts.push(nested("> - ", ""));
+    texts.push((0..1000).map(|n| [&" ".repeat(n), "- item\n"].concat()).collect());
+    texts.push(format!("|{}\n|{}\n{}", "a|".repeat(length / 10), "-|".repeat(length / 10), "|b\n".repeat(length / 10)));
+    for text in texts {
+        let start = computed();
+        let pieces = pieces(&text);
+        let took = computed() - start;
+        let shown = text.chars().take(12).collect::<String>();
+        assert!(took < limit, "{shown:?} took {took}0 ms");
+        println!("{shown:?}: {} pieces in {took}0 ms", pieces.len());
+        for piece in pieces.iter().take(20).chain(pieces.iter().rev().take(3)) {
+            entities::strict(&piece.html).unwrap_or_else(|error| panic!("{shown:?}: {error}"));
+        }
+    }
+}
