@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
-
 use super::args::{Command, Given};
 use super::tell;
 use crate::agent::Agent;
@@ -26,8 +24,8 @@ use crate::session::{self, Entry, Files, Store, shelf};
 use crate::telegram::api::{Api, BASE};
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Settings, Telegram, Wake};
-use crate::text::one_line;
-use crate::{app, child, http, sys};
+use crate::text::{clip, one_line};
+use crate::{app, child, http, sys, usage};
 
 pub const COMMAND: Command = Command {
     name: "gateway",
@@ -281,8 +279,12 @@ impl Staff for Crew {
                 ))
             }
             Kind::Usage => {
-                let spent = Files::new(self.home.clone()).peek(session)?;
-                Ok(json!(spent.messages.len()).to_string())
+                let today = app::local_time(&self.env)(SystemTime::now());
+                let total = usage::report(&self.home.usage(), clip(&today, 10))?.total;
+                let read = total.usage.prompt_tokens;
+                let cost = total.cost.map_or(String::new(), |cost| format!(", which cost {cost}"));
+                let (calls, wrote) = (total.calls, total.usage.completion_tokens);
+                Ok(format!("Today: {calls} calls, {read} tokens read and {wrote} written{cost}."))
             }
             Kind::Message | Kind::Stop => Ok(String::new()),
         }

@@ -62,7 +62,8 @@ impl Poller {
     pub fn run(self) {
         let mut pauses = Pauses::default();
         let Some(me) = self.introduce(&mut pauses) else { return };
-        self.take_up(self.inbox().all());
+        let open = self.inbox().all();
+        self.take_up(open);
         let mut offset: Option<u64> = None;
         while self.cancel.why().is_none() {
             let mut params = json!({"timeout": HELD, "limit": 100, "allowed_updates": ALLOWED});

@@ -37,6 +37,7 @@ mod files;
 mod flags;
 mod foreign;
 mod full;
+mod gateway;
 mod grep;
 mod help;
 mod keys;

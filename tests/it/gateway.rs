@@ -1,0 +1,366 @@
+//! The gateway, against a Telegram with the real one's rules.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::botschema;
+use crate::harness::{Home, Running, merged, until};
+use crate::model::{Model, Reply, Request};
+
+/// The one who may, and somebody who may not.
+const OWNER: i64 = 42;
+const STRANGER: i64 = 666;
+
+fn config(model: &Model, api: &BotApi) -> Value {
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
+    merged(model.config(), &json!({ "channels": { "telegram": bot }, "tools": { "exec": { "sandbox": "off" } } }))
+}
+
+fn start(home: &Home) -> Running<'_> {
+    home.bantam().arg("gateway").spawn()
+}
+
+/// A model that repeats what it is told.
+fn echo() -> Model {
+    Model::answering(|request, _| Reply::text(&format!("You said: {}", said(request))))
+}
+
+/// What the user said last, without clock and notes.
+fn said(request: &Request) -> String {
+    let text = request.last("user");
+    text.rsplit("]\n").next().unwrap_or_default().trim().to_owned()
+}
+
+#[track_caller]
+fn ends(gateway: Running) {
+    gateway.signal(Signal::TERM);
+    let started = Instant::now();
+    gateway.finish().exits(0);
+    assert!(started.elapsed() < Duration::from_secs(6), "it took {:?} to end", started.elapsed());
+}
+
+#[test]
+fn the_owner_is_answered_and_a_stranger_is_not() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(STRANGER, "let me in");
+    api.text(OWNER, "hello 你好 🐓");
+    let texts = api.wait_for_texts(OWNER, 2);
+    assert!(texts.iter().any(|text| text.contains("hello 你好 🐓")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("id 666")), "{texts:?}");
+    api.text(STRANGER, "please");
+    api.text(OWNER, "again");
+    api.wait_for_texts(OWNER, 3);
+    api.wait_for_confirmation();
+    ends(gateway);
+    assert!(api.texts(STRANGER).is_empty());
+    assert_eq!(api.texts(OWNER).len(), 3);
+    assert_eq!(model.requests().len(), 2);
+    home.session("telegram_42").has_one_result_per_call();
+    botschema::check(&api);
+}
+
+#[test]
+fn what_is_written_during_a_turn_is_the_next_turn() {
+    let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second.")]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "one");
+    model.wait_for_holds(1);
+    api.text(OWNER, "two");
+    let three = api.text(OWNER, "three");
+    api.edit(OWNER, OWNER, three, "three, corrected");
+    api.wait_for_confirmation();
+    model.release();
+    assert_eq!(api.wait_for_texts(OWNER, 2), ["First.", "Second."]);
+    ends(gateway);
+    let second = model.request(1).last("user");
+    assert!(second.contains("two\n\nthree"), "{second}");
+}
+
+#[test]
+fn chats_are_served_side_by_side_and_a_stop_acts_at_once() {
+    let model = Model::answering(|request, _| {
+        let said = said(request);
+        let reply = Reply::text(&format!("About {said}."));
+        if said == "slow" { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "slow");
+    model.wait_for_holds(1);
+    api.text(43, "quick");
+    assert_eq!(api.wait_for_texts(43, 1), ["About quick."]);
+    assert!(api.texts(OWNER).is_empty());
+    api.text(OWNER, "/stop");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["(Stopped.)"]);
+    api.text(OWNER, "/stop");
+    assert_eq!(api.wait_for_texts(OWNER, 2)[1], "There is nothing to stop.");
+    api.text(OWNER, "and now");
+    assert_eq!(api.wait_for_texts(OWNER, 3)[2], "About and now.");
+    ends(gateway);
+}
+
+#[test]
+fn the_commands_do_what_they_say() {
+    let (model, api) = (echo(), BotApi::start());
+    let mut config = config(&model, &api);
+    let mut other = config["model_list"][0].clone();
+    (other["model_name"], other["model"]) = ("second".into(), "openai/other".into());
+    config["model_list"].as_array_mut().unwrap().push(other);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    for (n, (command, says)) in [
+        ("/start", "/new"),
+        ("remember the moon", "You said: remember the moon"),
+        ("/status", "openai/test-model"),
+        ("/usage", "1 calls, 11 tokens read and 7 written"),
+        ("/model", "openai/test-model"),
+        ("/model none/such", "none"),
+        ("/model second", "From now on openai/other answers"),
+        ("/new", "new conversation"),
+        ("what did I say?", "You said: what did I say?"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        api.text(OWNER, command);
+        let texts = api.wait_for_texts(OWNER, n + 1);
+        assert!(texts[n].contains(says), "{command}: {texts:?}");
+    }
+    ends(gateway);
+    let requests = model.requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(requests[1].body["model"], "other", "the chosen model outlives a new conversation");
+    assert!(!requests[1].body.to_string().contains("the moon"));
+    let commands = &api.asked("setMyCommands")[0].params["commands"];
+    assert!(commands.as_array().unwrap().iter().any(|command| command["command"] == "stop"));
+    botschema::check(&api);
+}
+
+#[test]
+fn a_message_outlives_the_program_at_every_moment() {
+    // While the model thinks; while a tool runs; while the answer is being sent.
+    let model = Model::answering(|request, _| match (request.texts("tool").len(), said(request).as_str()) {
+        (0, "tool") => Reply::call("exec", &json!({ "command": "echo x >>count; sleep 5" })),
+        (1, "tool") => Reply::text(&format!("Told: {}", request.last("tool"))),
+        (_, said) => Reply::text(&format!("About {said}.")),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+
+    let gateway = start(&home);
+    api.text(OWNER, "tool");
+    until("the tool runs", || home.path("workspace/count").exists());
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let gateway = start(&home);
+    let texts = api.wait_for_texts(OWNER, 1);
+    assert!(texts[0].contains("interrupted, outcome unknown"), "{texts:?}");
+    assert_eq!(fs::read_to_string(home.path("workspace/count")).unwrap(), "x\n", "the tool ran again");
+
+    api.fault("sendMessage", Fault::Silence);
+    api.text(OWNER, "second");
+    api.wait_for_asked("sendMessage", 2);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let asked = model.requests().len();
+    let gateway = start(&home);
+    // The fault was after the effect, so it is there twice; and nobody was asked again.
+    assert_eq!(api.wait_for_texts(OWNER, 3)[1..], ["About second.", "About second."]);
+    assert_eq!(model.requests().len(), asked);
+    ends(gateway);
+    home.session("telegram_42").has_one_result_per_call();
+}
+
+#[test]
+fn a_polite_end_loses_nothing_either() {
+    let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second.")]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    model.wait_for_holds(1);
+    ends(gateway);
+    model.release();
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Second."]);
+    ends(gateway);
+    let history: Vec<Value> = home.session("telegram_42").history().into_iter().cloned().collect();
+    assert_eq!(history.iter().filter(|message| message["role"] == "user").count(), 1, "{history:?}");
+}
+
+#[test]
+fn a_message_that_brings_the_program_down_is_set_aside() {
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text(&format!("About {}.", said(request)));
+        if said(request) == "poison" { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    for n in 1..=3 {
+        let gateway = start(&home);
+        if n == 1 {
+            api.text(OWNER, "poison");
+        }
+        model.wait_for_requests(n);
+        gateway.signal(Signal::KILL);
+        drop(gateway.finish());
+    }
+    let gateway = start(&home);
+    assert!(api.wait_for_texts(OWNER, 1)[0].contains("set aside"), "{:?}", api.texts(OWNER));
+    api.text(43, "all right?");
+    assert_eq!(api.wait_for_texts(43, 1), ["About all right?."]);
+    ends(gateway);
+}
+
+#[test]
+fn faults_of_the_network_and_of_telegram_are_survived() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    for fault in [Fault::Page(502), Fault::CutBefore, Fault::Error(500, "Internal Server Error"), Fault::TooMany(1)] {
+        api.fault("getUpdates", fault);
+    }
+    for fault in [Fault::TooMany(1), Fault::Page(502), Fault::CutBefore] {
+        api.fault("sendMessage", fault);
+    }
+    let gateway = start(&home);
+    api.text(OWNER, "are you there?");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["You said: are you there?"]);
+    ends(gateway);
+}
+
+#[test]
+fn another_poller_does_not_make_it_deaf() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    api.fault("getUpdates", Fault::Error(409, "Conflict: terminated by other getUpdates request"));
+    let gateway = start(&home);
+    gateway.wait_for_stderr("another program polls");
+    api.text(OWNER, "still there?");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["You said: still there?"]);
+    ends(gateway);
+}
+
+#[test]
+fn an_answer_is_formatted_split_and_said_plainly_when_it_must_be() {
+    let long = format!("# Title\n\n**bold** and `code`\n\n```rust\n{}```\n", "let x = 1; // 日本\n".repeat(600));
+    let model = Model::scripted([Reply::text(&long), Reply::text("a **b** c")]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "write");
+    api.wait_for_texts(OWNER, 3);
+    api.fault("sendMessage", Fault::Error(400, "Bad Request: can't parse entities: unsupported start tag"));
+    api.text(OWNER, "more");
+    until("the last one is said", || api.texts(OWNER).iter().any(|text| text.contains("a b c")));
+    ends(gateway);
+    let sent = api.sent(OWNER);
+    let code: String = sent.iter().map(|sent| sent.text.as_str()).collect();
+    assert_eq!(code.matches("let x = 1").count(), 600);
+    assert!(sent[0].html && !sent.last().unwrap().html);
+    botschema::check(&api);
+}
+
+#[test]
+fn pictures_and_texts_come_with_a_message() {
+    // The smallest PNG that is one.
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.photo(OWNER, &[png.clone(), vec![0; 32]].concat().repeat(2), &json!({ "caption": "what is it?" }));
+    api.wait_for_texts(OWNER, 1);
+    api.document(OWNER, "notes.txt", "text/plain", "some notes\n".as_bytes(), &json!({}));
+    api.wait_for_texts(OWNER, 2);
+    api.voice(OWNER, b"OggS\0\xff\xfe");
+    api.wait_for_texts(OWNER, 3);
+    ends(gateway);
+    let requests = model.requests();
+    let first = requests[0].body.to_string();
+    assert!(first.contains("data:image/png;base64,") && first.contains("what is it?"), "{first}");
+    assert!(requests[1].last("user").contains("notes.txt:\n```\nsome notes"), "{}", requests[1].last("user"));
+    assert!(requests[2].last("user").contains("voice.ogg was attached"), "{}", requests[2].last("user"));
+    botschema::check(&api);
+}
+
+#[test]
+fn an_album_is_one_message() {
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let photo = png.repeat(2);
+    api.album(OWNER, &[&photo, &photo, &photo], "compare them");
+    api.wait_for_texts(OWNER, 1);
+    ends(gateway);
+    assert_eq!(model.requests().len(), 1);
+    assert_eq!(model.request(0).body.to_string().matches("data:image/png").count(), 3);
+}
+
+#[test]
+fn in_a_group_it_answers_who_means_it() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let group = -1_000_000_000_123;
+    api.message(group, OWNER, &json!({ "text": "not for the bot" }));
+    api.mention(group, STRANGER, "nor this");
+    api.mention(group, OWNER, "this is");
+    let texts = api.wait_for_texts(group, 1);
+    assert!(texts[0].contains("this is"), "{texts:?}");
+    let id = api.sent(group)[0].id;
+    api.reply(group, OWNER, id, "and this");
+    api.wait_for_texts(group, 2);
+    api.topic(group, OWNER, 7, "@test_bantam_bot in a topic");
+    api.wait_for_texts(group, 3);
+    ends(gateway);
+    assert_eq!(api.sent(group)[2].thread, Some(7));
+    let asked: BTreeSet<String> = model.requests().iter().map(|request| request.last("user")).collect();
+    assert_eq!(asked.len(), 3, "{asked:?}");
+    home.session("telegram_-1000000000123_7").has_one_result_per_call();
+    botschema::check(&api);
+}
+
+#[test]
+fn a_second_gateway_is_refused_and_a_missing_token_is_told() {
+    let (model, api) = (Model::never_asked(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    gateway.wait_for_stderr("serving as @test_bantam_bot");
+    home.bantam().arg("gateway").run().exits(7).fails_with_a_hint();
+    ends(gateway);
+    let home = Home::with(&model.config());
+    home.bantam().arg("gateway").run().exits(3).fails_with_a_hint().says("token");
+}
+
+#[test]
+fn a_changed_configuration_is_taken_up_and_a_broken_one_is_not() {
+    let (model, api) = (echo(), BotApi::start());
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    home.config("{ broken");
+    api.text(OWNER, "one");
+    gateway.wait_for_stderr("cannot be used, so the old one holds");
+    api.wait_for_texts(OWNER, 1);
+    let other = json!({ "channels": { "telegram": { "allow_from": [43] } } });
+    home.config(&merged(config, &other).to_string());
+    api.text(43, "two");
+    gateway.wait_for_stderr("starting anew");
+    api.wait_for_texts(43, 1);
+    api.text(OWNER, "three");
+    api.text(43, "four");
+    api.wait_for_texts(43, 2);
+    ends(gateway);
+    assert_eq!(api.texts(OWNER).len(), 1);
+}
