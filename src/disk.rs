@@ -16,7 +16,7 @@ use fs_err::{File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 
 pub use below::{Copied, Runs, copy_new, settle};
-pub use journal::{Durability, Fields, Journal, Line, Looked, find_lines, read_file, read_journal};
+pub use journal::{Durability, Fields, Journal, Line, Looked, crc32, find_lines, read_file, read_journal};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};

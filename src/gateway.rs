@@ -2,6 +2,8 @@
 //!
 //! Everything goes this way, the one-shot command line included: there is no second path that runs turns.
 
+pub mod clock;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
 //! | 5 | [`app`] | the one place that names concrete types and wires them together; what hosts were found to refuse (`learned`) |
-//! | 4 | [`gateway`] | the dispatcher, one worker for each conversation |
+//! | 4 | [`gateway`] | the dispatcher, one worker for each conversation; the `clock` that sends scheduled jobs |
 //! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), room in the model's window (`compact`, `history`), the builder |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: who and when again (`lineup`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
@@ -26,7 +26,7 @@
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`template`] | the files a new home starts with |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
-//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`], [`zone`] | one resource each |
+//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`], [`zone`], [`bell`] | one resource each |
 //!
 //! # Where a new thing goes
 //!
@@ -41,6 +41,7 @@
 
 pub mod agent;
 pub mod app;
+pub mod bell;
 pub mod beneath;
 pub mod bus;
 pub mod cancel;

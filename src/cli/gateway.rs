@@ -1,31 +1,31 @@
 //! `bantam gateway`: the bot, until it is told to end.
 
-use std::collections::HashMap;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::args::{Command, Given};
+use super::crew::Crew;
 use super::tell;
-use crate::agent::Agent;
-use crate::bus::Kind;
 use crate::cancel::Cancel;
 use crate::config::proxy::proxy;
 use crate::config::{self, Config, Env, Loaded};
 use crate::cron::Jobs;
-use crate::disk::{Durability, Lock};
+use crate::disk::Lock;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
-use crate::gateway::{self, Staff};
+use crate::gateway;
+use crate::gateway::clock::{Clock, WithClock};
 use crate::outbox::Outbox;
 use crate::paths::Home;
-use crate::session::{self, Entry, Files, Store, shelf};
 use crate::telegram::api::{Api, BASE};
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Settings, Telegram, Wake};
-use crate::text::{clip, one_line};
-use crate::{app, child, http, sys, usage};
+use crate::text::one_line;
+use crate::zone::Zone;
+use crate::{app, bell, child, http, sys};
 
 pub const COMMAND: Command = Command {
     name: "gateway",
@@ -45,30 +45,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
-    let telegram = loaded.config.channels.telegram.clone();
-    let token_is_there = !telegram.token.is_empty();
-    // A token in the environment, and nothing said: that is meant.
-    let said = loaded.origins.contains_key("channels.telegram.enabled");
-    if !token_is_there || said && !telegram.enabled {
-        let what =
-            if token_is_there { "channels.telegram.enabled is false" } else { "there is no channels.telegram.token" };
-        return Err(Error::config(format!("the gateway has nothing to serve: {what}"))
-            .hint("@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN"));
-    }
-    let mut allow_from = Vec::new();
-    for written in &telegram.allow_from {
-        // Others write id|username.
-        match written.split('|').next().unwrap_or_default().trim().parse() {
-            Ok(id) => allow_from.push(id),
-            Err(_) => tell(&format!(
-                "bantam: channels.telegram.allow_from: \"{}\" is no numeric id and lets nobody in",
-                one_line(written, 40)
-            )),
-        }
-    }
-    if allow_from.is_empty() {
-        tell("bantam: channels.telegram.allow_from is empty: whoever writes gets no answer, and their id is told here");
-    }
+    let telegram = bot_of(&loaded)?;
+    let allow_from = allowed(&telegram.allow_from);
     let lock = Lock::acquire(&home.session_lock("gateway"), Duration::ZERO, &Cancel::new(None));
     let _lock = lock.map_err(|e| match e.kind {
         ErrorKind::Busy => Error::new(ErrorKind::Busy, "a gateway of this home is running already")
@@ -82,21 +60,9 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         tell(&format!("bantam: {notice}"));
     }
 
-    sys::hold_signals();
     let cancel = Cancel::new(None);
     let (again, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    {
-        let (cancel, over) = (cancel.clone(), over.clone());
-        std::thread::spawn(move || {
-            let _signal = sys::wait_for_signal();
-            cancel.stop();
-            std::thread::sleep(FAREWELL);
-            // What is under way now is taken up at the next start: it is on disk.
-            if !over.load(Ordering::SeqCst) {
-                std::process::exit(0);
-            }
-        });
-    }
+    end_at_a_signal(&cancel, &over);
     let base = if telegram.api_base.is_empty() { BASE } else { &telegram.api_base };
     let proxy = if telegram.proxy.is_empty() { proxy(base, env) } else { telegram.proxy };
     let settings = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
@@ -120,7 +86,30 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
             }
         })
     };
-    let channel = Telegram {
+    let wake = Arc::new(Wake::default());
+    let (change, changed) = channel();
+    let stop = change.clone();
+    let _hook = cancel.on_stop(move || {
+        let _gone = stop.send(());
+    });
+    listen(&home, change, wake.clone());
+    let owner = allow_from.first().map_or(String::new(), |id| format!("telegram:{id}"));
+    let Config { cron, heartbeat, .. } = &loaded.config;
+    let ring = wake.clone();
+    let clock = cron.enabled.then(|| Clock {
+        home: home.clone(),
+        jobs: Jobs::new(home.clone(), env),
+        zone: Zone::local(env).unwrap_or_else(|_| Zone::utc()),
+        grace: Duration::from_secs(cron.grace_minutes * 60),
+        heartbeat: heartbeat.enabled.then_some(heartbeat.interval_minutes),
+        owner: if heartbeat.to.is_empty() { owner } else { heartbeat.to.clone() },
+        outbox: Outbox::new(home.clone()),
+        changed,
+        posted: Arc::new(move || ring.wake()),
+        cancel: cancel.clone(),
+        log: Arc::new(|line| tell(&format!("bantam: jobs: {}", one_line(line, 500)))),
+    });
+    let telegram = Telegram {
         api: Arc::new(api),
         settings: Settings { allow_from, answers_all: telegram.group_trigger == "all", drafts: telegram.streaming },
         inbox,
@@ -128,9 +117,13 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         cancel,
         alive,
         log: Arc::new(|line| tell(&format!("bantam: telegram: {}", one_line(line, 500)))),
-        wake: Arc::new(Wake::default()),
+        wake,
     };
-    let served = gateway::serve(crew, loaded.config.gateway.workers, channel);
+    let workers = loaded.config.gateway.workers;
+    let served = match clock {
+        Some(clock) => gateway::serve(crew, workers, WithClock { channel: telegram, clock }),
+        None => gateway::serve(crew, workers, telegram),
+    };
     over.store(true, Ordering::SeqCst);
     served?;
     if again.load(Ordering::SeqCst) {
@@ -139,7 +132,71 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-fn load(home: &Home, file: Option<&str>, env: &Env) -> Result<Loaded> {
+/// The bot, if there is one to run.
+fn bot_of(loaded: &Loaded) -> Result<config::Telegram> {
+    let telegram = loaded.config.channels.telegram.clone();
+    let token_is_there = !telegram.token.is_empty();
+    // A token in the environment, and nothing said: that is meant.
+    let said = loaded.origins.contains_key("channels.telegram.enabled");
+    if token_is_there && (telegram.enabled || !said) {
+        return Ok(telegram);
+    }
+    let what =
+        if token_is_there { "channels.telegram.enabled is false" } else { "there is no channels.telegram.token" };
+    Err(Error::config(format!("the gateway has nothing to serve: {what}"))
+        .hint("@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN"))
+}
+
+/// The ids of those who may.
+fn allowed(written: &[String]) -> Vec<i64> {
+    let mut ids = Vec::new();
+    for written in written {
+        // Others write id|username.
+        match written.split('|').next().unwrap_or_default().trim().parse() {
+            Ok(id) => ids.push(id),
+            Err(_) => tell(&format!(
+                "bantam: channels.telegram.allow_from: \"{}\" is no numeric id and lets nobody in",
+                one_line(written, 40)
+            )),
+        }
+    }
+    if ids.is_empty() {
+        tell("bantam: channels.telegram.allow_from is empty: whoever writes gets no answer, and their id is told here");
+    }
+    ids
+}
+
+/// Ends the polling at a signal, and a little later the program, unless it is `over` by then.
+fn end_at_a_signal(cancel: &Cancel, over: &Arc<AtomicBool>) {
+    sys::hold_signals();
+    let (cancel, over) = (cancel.clone(), over.clone());
+    std::thread::spawn(move || {
+        let _which = sys::wait_for_signal();
+        cancel.stop();
+        std::thread::sleep(FAREWELL);
+        // What is under way now is taken up at the next start: it is on disk.
+        if !over.load(Ordering::SeqCst) {
+            std::process::exit(0);
+        }
+    });
+}
+
+/// Passes on what other programs of this home tell.
+fn listen(home: &Home, change: Sender<()>, wake: Arc<Wake>) {
+    // Where there is no such bell, changes are seen a little later.
+    let Ok(bell) = bell::hang(home) else { return };
+    std::thread::spawn(move || {
+        while bell.recv(&mut [0; 8]).is_ok() && change.send(()).is_ok() {
+            wake.wake();
+        }
+    });
+}
+
+/// The configuration as it is now.
+///
+/// # Errors
+/// It cannot be used.
+pub fn load(home: &Home, file: Option<&str>, env: &Env) -> Result<Loaded> {
     let name = home.config().display().to_string();
     Config::load(file.map(|text| (name.as_str(), text)), env, Vec::new())
 }
@@ -187,106 +244,6 @@ impl Watch {
                 ));
                 false
             }
-        }
-    }
-}
-
-/// Makes agents for conversations, and does what is no turn.
-struct Crew {
-    home: Home,
-    file: Option<String>,
-    env: Env,
-    /// By the model's name; none for the one of the configuration.
-    agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
-}
-
-impl Crew {
-    fn new(home: &Home, file: Option<String>, env: &Env) -> Self {
-        Self { home: home.clone(), file, env: env.clone(), agents: Mutex::default() }
-    }
-
-    fn make(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = model.map(str::to_owned);
-        if let Some(agent) = agents.get(&key) {
-            return Ok((agent.clone(), Vec::new()));
-        }
-        let mut loaded = load(&self.home, self.file.as_deref(), &self.env)?;
-        if let Some(model) = model {
-            loaded.config.agents.defaults.model_name = model.to_owned();
-        }
-        let ready = app::build(&app::Parts {
-            home: &self.home,
-            config: &loaded.config,
-            env: &self.env,
-            configured: self.file.is_some(),
-            keep: app::Keep::OnDisk,
-            stream: true,
-            tools: None,
-            jobs: Some(Jobs::new(self.home.clone(), &self.env)),
-            budget_tokens: None,
-        })?;
-        let agent = Arc::new(ready.agent);
-        agents.insert(key, agent.clone());
-        Ok((agent, ready.notices))
-    }
-
-    /// The model that was chosen in a conversation.
-    fn chosen(&self, session: &str) -> Option<String> {
-        // A file that cannot be read is told of when it is loaded.
-        session::stored_state(&self.home, session).unwrap_or_default().remove(session::MODEL)
-    }
-}
-
-impl Staff for Crew {
-    fn agent(&self, session: &str) -> Result<Arc<Agent>> {
-        let chosen = self.chosen(session);
-        // One that is not to be had any more makes room for the usual one.
-        let (agent, _) = self.make(chosen.as_deref()).or_else(|_| self.make(None))?;
-        Ok(agent)
-    }
-
-    fn handle(&self, kind: &Kind, session: &str, busy: usize) -> Result<String> {
-        let cancel = Cancel::new(None);
-        match kind {
-            Kind::New => {
-                shelf::reset(&self.home, session, &cancel, SystemTime::now())?;
-                Ok("A new conversation begins.".to_owned())
-            }
-            Kind::Model(name) if name.is_empty() => {
-                let loaded = load(&self.home, self.file.as_deref(), &self.env)?;
-                let names = loaded.config.model_list.iter().map(|entry| entry.model_name.as_str());
-                let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-                let now = self.agent(session)?.model().to_owned();
-                let others = if names.is_empty() { "VENDOR/MODEL".to_owned() } else { names.join(", ") };
-                Ok(format!("`{now}` answers. `/model NAME` takes another: {others}"))
-            }
-            Kind::Model(name) => {
-                let (agent, _) = self.make(Some(name))?;
-                let store = Files::new(self.home.clone());
-                let mut session = store.load(session, &cancel)?;
-                let entry = [Entry::State(session::MODEL, name)];
-                store.append(&mut session, &entry, Durability::Now, SystemTime::now())?;
-                Ok(format!("From now on `{}` answers here.", agent.model()))
-            }
-            Kind::Status => {
-                let agent = self.agent(session)?;
-                let messages = Files::new(self.home.clone()).peek(session)?.messages.len();
-                Ok(format!(
-                    "bantam {}, `{}`\nmessages in this conversation: {messages}\nturns under way: {busy}",
-                    env!("CARGO_PKG_VERSION"),
-                    agent.model()
-                ))
-            }
-            Kind::Usage => {
-                let today = app::local_time(&self.env)(SystemTime::now());
-                let total = usage::report(&self.home.usage(), clip(&today, 10))?.total;
-                let read = total.usage.prompt_tokens;
-                let cost = total.cost.map_or(String::new(), |cost| format!(", which cost {cost}"));
-                let (calls, wrote) = (total.calls, total.usage.completion_tokens);
-                Ok(format!("Today: {calls} calls, {read} tokens read and {wrote} written{cost}."))
-            }
-            Kind::Message | Kind::Stop => Ok(String::new()),
         }
     }
 }

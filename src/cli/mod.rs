@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod attach;
+mod crew;
 mod cron;
 mod doctor;
 mod echo;

@@ -166,12 +166,16 @@ pub struct Session {
 #[derive(Clone, Deserialize)]
 pub struct Cron {
     pub enabled: bool,
+    /// A run that is later than this is missed.
+    pub grace_minutes: u64,
 }
 
 #[derive(Clone, Deserialize)]
 pub struct Heartbeat {
     pub enabled: bool,
     pub interval_minutes: u64,
+    /// `telegram:CHAT`; empty: the owner.
+    pub to: String,
 }
 
 /// What [`Config::load`] found.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::job::{Due, Job};
 use super::runs::{self, Outcome, Run, Status};
 use super::schedule::{self, Cron, Millis, Schedule};
+use crate::bell;
 use crate::cancel::Cancel;
 use crate::disk::{Lock, Replacement};
 use crate::error::{Context, Error, Kind, Result};
@@ -442,6 +443,8 @@ impl Jobs {
         let mut book = self.read()?;
         let result = change(&mut book)?;
         self.prepare(&book)?.commit()?;
+        // A gateway need not find out by itself.
+        bell::ring(&self.home);
         Ok(result)
     }
 

@@ -364,3 +364,79 @@ fn a_changed_configuration_is_taken_up_and_a_broken_one_is_not() {
     ends(gateway);
     assert_eq!(api.texts(OWNER).len(), 1);
 }
+
+/// What the jobs of the home say.
+fn jobs(home: &Home) -> Value {
+    serde_json::from_slice(&fs::read(home.path("cron/jobs.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_job_runs_at_its_time_and_its_answer_is_delivered() {
+    let (model, api) = (echo(), BotApi::start());
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    gateway.wait_for_stderr("serving as");
+    let add = ["cron", "add", "-m", "water the plants", "--at", "+1s", "--to", "telegram:42"];
+    home.bantam().args(add).run().exits(0);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["You said: water the plants"]);
+    // It is done, and so it is gone.
+    until("the job is recorded", || jobs(&home)["jobs"].as_array().unwrap().is_empty());
+    api.text(OWNER, "what was that?");
+    api.wait_for_texts(OWNER, 2);
+    ends(gateway);
+    let asked = model.request(1).body.to_string();
+    assert!(asked.contains("water the plants") && asked.contains("sent this to the chat"), "{asked}");
+    assert!(home.bantam().args(["cron", "history"]).run().exits(0).stdout.contains("ok"));
+    botschema::check(&api);
+}
+
+#[test]
+fn a_job_that_was_missed_is_run_once_or_told() {
+    let (model, api) = (echo(), BotApi::start());
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    for (name, message) in [("soon", "within its grace"), ("long", "beyond it")] {
+        let add = ["cron", "add", "-n", name, "-m", message, "-e", "86400", "--to", "telegram:42"];
+        home.bantam().args(add).run().exits(0);
+    }
+    let mut file = jobs(&home);
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    for (job, ago) in file["jobs"].as_array_mut().unwrap().iter_mut().zip([10 * 60_000, 3 * 3_600_000]) {
+        let due = now - ago;
+        job["state"]["nextRunAtMs"] = due.into();
+        job["createdAtMs"] = (due - 86_400_000).into();
+        job["updatedAtMs"] = (due - 86_400_000).into();
+    }
+    home.write("cron/jobs.json", file.to_string());
+    let gateway = start(&home);
+    let texts = api.wait_for_texts(OWNER, 2);
+    ends(gateway);
+    assert!(texts.iter().any(|text| text == "You said: within its grace"), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("“long” was missed")), "{texts:?}");
+    assert_eq!(model.requests().len(), 1);
+}
+
+#[test]
+fn a_job_is_not_run_twice_by_a_crash() {
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text(&format!("About {}.", said(request)));
+        if said(request) == "once" { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    gateway.wait_for_stderr("serving as");
+    home.bantam().args(["cron", "add", "-m", "once", "--at", "+1s", "--to", "telegram:42"]).run().exits(0);
+    model.wait_for_requests(1);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["About hello."]);
+    ends(gateway);
+    assert_eq!(model.requests().len(), 2, "the job ran again");
+    let history = home.bantam().args(["cron", "history"]).run();
+    assert!(history.exits(0).stdout.contains("unknown"), "{}", history.stdout);
+}

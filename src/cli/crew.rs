@@ -1,0 +1,124 @@
+//! Who does what comes in at the gateway: agents for conversations, and answers to what is no turn.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use super::gateway::load;
+use crate::agent::Agent;
+use crate::app;
+use crate::bus::Kind;
+use crate::cancel::Cancel;
+use crate::config::Env;
+use crate::cron::Jobs;
+use crate::disk::Durability;
+use crate::error::Result;
+use crate::gateway::Staff;
+use crate::paths::Home;
+use crate::session::{self, Entry, Files, Store, shelf};
+use crate::text::clip;
+use crate::usage;
+
+/// Makes agents for conversations, and does what is no turn.
+pub struct Crew {
+    home: Home,
+    file: Option<String>,
+    env: Env,
+    /// By the model's name; none for the one of the configuration.
+    agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
+}
+
+impl Crew {
+    pub fn new(home: &Home, file: Option<String>, env: &Env) -> Self {
+        Self { home: home.clone(), file, env: env.clone(), agents: Mutex::default() }
+    }
+
+    /// The agent that answers with this model, or with the one of the configuration; and what there is to say about it.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = model.map(str::to_owned);
+        if let Some(agent) = agents.get(&key) {
+            return Ok((agent.clone(), Vec::new()));
+        }
+        let mut loaded = load(&self.home, self.file.as_deref(), &self.env)?;
+        if let Some(model) = model {
+            loaded.config.agents.defaults.model_name = model.to_owned();
+        }
+        let ready = app::build(&app::Parts {
+            home: &self.home,
+            config: &loaded.config,
+            env: &self.env,
+            configured: self.file.is_some(),
+            keep: app::Keep::OnDisk,
+            stream: true,
+            tools: None,
+            jobs: Some(Jobs::new(self.home.clone(), &self.env)),
+            budget_tokens: None,
+        })?;
+        let agent = Arc::new(ready.agent);
+        agents.insert(key, agent.clone());
+        Ok((agent, ready.notices))
+    }
+
+    /// The model that was chosen in a conversation.
+    fn chosen(&self, session: &str) -> Option<String> {
+        // A file that cannot be read is told of when it is loaded.
+        session::stored_state(&self.home, session).unwrap_or_default().remove(session::MODEL)
+    }
+}
+
+impl Staff for Crew {
+    fn agent(&self, session: &str) -> Result<Arc<Agent>> {
+        let chosen = self.chosen(session);
+        // One that is not to be had any more makes room for the usual one.
+        let (agent, _) = self.make(chosen.as_deref()).or_else(|_| self.make(None))?;
+        Ok(agent)
+    }
+
+    fn handle(&self, kind: &Kind, session: &str, busy: usize) -> Result<String> {
+        let cancel = Cancel::new(None);
+        match kind {
+            Kind::New => {
+                shelf::reset(&self.home, session, &cancel, SystemTime::now())?;
+                Ok("A new conversation begins.".to_owned())
+            }
+            Kind::Model(name) if name.is_empty() => {
+                let loaded = load(&self.home, self.file.as_deref(), &self.env)?;
+                let names = loaded.config.model_list.iter().map(|entry| entry.model_name.as_str());
+                let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+                let now = self.agent(session)?.model().to_owned();
+                let others = if names.is_empty() { "VENDOR/MODEL".to_owned() } else { names.join(", ") };
+                Ok(format!("`{now}` answers. `/model NAME` takes another: {others}"))
+            }
+            Kind::Model(name) => {
+                let (agent, _) = self.make(Some(name))?;
+                let store = Files::new(self.home.clone());
+                let mut session = store.load(session, &cancel)?;
+                let entry = [Entry::State(session::MODEL, name)];
+                store.append(&mut session, &entry, Durability::Now, SystemTime::now())?;
+                Ok(format!("From now on `{}` answers here.", agent.model()))
+            }
+            Kind::Status => {
+                let agent = self.agent(session)?;
+                let messages = Files::new(self.home.clone()).peek(session)?.messages.len();
+                Ok(format!(
+                    "bantam {}, `{}`\nmessages in this conversation: {messages}\nturns under way: {busy}",
+                    env!("CARGO_PKG_VERSION"),
+                    agent.model()
+                ))
+            }
+            Kind::Usage => {
+                let today = app::local_time(&self.env)(SystemTime::now());
+                let total = usage::report(&self.home.usage(), clip(&today, 10))?.total;
+                let read = total.usage.prompt_tokens;
+                let cost = total.cost.map_or(String::new(), |cost| format!(", which cost {cost}"));
+                let (calls, wrote) = (total.calls, total.usage.completion_tokens);
+                Ok(format!("Today: {calls} calls, {read} tokens read and {wrote} written{cost}."))
+            }
+            Kind::Message | Kind::Stop => Ok(String::new()),
+        }
+    }
+}

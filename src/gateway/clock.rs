@@ -1,0 +1,288 @@
+//! Scheduled jobs in the gateway: each comes in like a message, in a conversation of its own, and its answer goes where the
+//! job says.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::beneath;
+use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response};
+use crate::cancel::Cancel;
+use crate::cron::{Claim, Jobs, Trigger, heartbeat};
+use crate::disk::Durability;
+use crate::error::{Kind as ErrorKind, Result};
+use crate::message::{Image, Message};
+use crate::outbox::{Item, Outbox};
+use crate::paths::{Home, session_name};
+use crate::session::{Entry, Files, Store, shelf};
+use crate::text::one_line;
+use crate::zone::Zone;
+
+/// The name of this channel.
+const CHANNEL: &str = "cron";
+/// The most between two looks at the jobs: a clock may be set, and a bell may not be heard.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// Earlier runs of a job whose conversation is kept.
+const KEPT_RUNS: usize = 10;
+/// 2025-01-01: a clock that shows an earlier time has not been set yet. Boards without a battery start so.
+const PLAUSIBLE: i64 = 1_735_689_600_000;
+/// How long such a clock is waited for.
+const UNSET: Duration = Duration::from_secs(120);
+
+/// What the clock works with.
+pub struct Clock {
+    pub home: Home,
+    pub jobs: Jobs,
+    pub zone: Zone,
+    /// A run that is later than this is recorded as missed.
+    pub grace: Duration,
+    /// Minutes between two heartbeats; `None` for none.
+    pub heartbeat: Option<u64>,
+    /// Where heartbeats go, as `telegram:CHAT`; empty for nowhere.
+    pub owner: String,
+    pub outbox: Outbox,
+    /// Something has changed: look again.
+    pub changed: Receiver<()>,
+    /// Tells that something was posted.
+    pub posted: Arc<dyn Fn() + Send + Sync>,
+    pub cancel: Cancel,
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A channel, and beside it the clock.
+pub struct WithClock<C> {
+    pub channel: C,
+    pub clock: Clock,
+}
+
+impl<C: Channel> Channel for WithClock<C> {
+    fn start(self, inbound: Sender<Inbound>) -> Sender<Outbound> {
+        let Self { channel, clock } = self;
+        let own = inbound.clone();
+        std::thread::spawn(move || clock.run(&own));
+        channel.start(inbound)
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl Clock {
+    fn run(self, inbound: &Sender<Inbound>) {
+        let started = std::time::Instant::now();
+        while now() < PLAUSIBLE && started.elapsed() < UNSET {
+            if self.cancel.sleep(Duration::from_secs(1)).is_err() {
+                return;
+            }
+        }
+        if now() < PLAUSIBLE {
+            (self.log)("the clock shows a time in the past: jobs run by it all the same");
+        }
+        let mut beat = self.next_beat(now());
+        while self.cancel.why().is_none() {
+            let mut next = self.look(inbound);
+            if let Some(at) = beat {
+                if at <= now() {
+                    self.beat(inbound);
+                    beat = self.next_beat(now());
+                }
+                next = [next, beat].into_iter().flatten().min();
+            }
+            let left = next.map_or(LONGEST, |at| {
+                Duration::from_millis(u64::try_from(at.saturating_sub(now())).unwrap_or(0)).min(LONGEST)
+            });
+            // Waits that end by a hair too early would be many.
+            match self.changed.recv_timeout(left + Duration::from_millis(2)) {
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            while self.changed.try_recv().is_ok() {}
+        }
+    }
+
+    /// Sends what is due, and tells when to look again.
+    fn look(&self, inbound: &Sender<Inbound>) -> Option<i64> {
+        let looked = match self.jobs.look(now(), millis(self.grace)) {
+            Ok(looked) => looked,
+            Err(e) => {
+                (self.log)(&e.message);
+                return Some(now() + 60_000);
+            }
+        };
+        for broken in &looked.broken {
+            (self.log)(broken);
+        }
+        for (job, at) in &looked.missed {
+            let when = self.zone.stamp(at / 1000);
+            let name = one_line(job.name(), 80);
+            (self.log)(&format!("the job {name} was missed at {when}"));
+            if let Some((channel, chat)) = job.to() {
+                self.tell(&format!("{channel}:{chat}"), &format!("The job “{name}” was missed at {when}."));
+            }
+        }
+        let mut next = looked.next;
+        for id in &looked.due {
+            match self.jobs.claim(id, Trigger::Due(millis(self.grace)), now()) {
+                Ok(Some(claim)) => self.begin(claim, inbound),
+                Ok(None) => {}
+                // It runs already: once it is over there is another look.
+                Err(e) if e.kind == ErrorKind::Busy => {}
+                Err(e) => {
+                    (self.log)(&e.message);
+                    next = Some(next.map_or(now() + 60_000, |at| at.min(now() + 60_000)));
+                }
+            }
+        }
+        // Their next times are known now.
+        if looked.due.is_empty() { next } else { Some(now()) }
+    }
+
+    fn begin(&self, claim: Claim, inbound: &Sender<Inbound>) {
+        let job = claim.job.clone();
+        let origin = Origin { channel: CHANNEL.to_owned(), chat: job.id().to_owned() };
+        let named = job.session().map(|key| shelf::find(&self.home, key).or_else(|_| session_name("cli", key)));
+        let is_fresh = named.is_none();
+        let session = match named.unwrap_or_else(|| session_name(CHANNEL, job.id())) {
+            Ok(session) => session,
+            Err(e) => return (self.log)(&e.message),
+        };
+        let to = job.to().map(|(channel, chat)| format!("{channel}:{chat}")).unwrap_or_default();
+        let name = one_line(job.name(), 80);
+        let run =
+            Run { claim: Mutex::new(Some(claim)), is_fresh, session: session.clone(), to, name, clock: self.parts() };
+        let message = Inbound::message(origin, session, job.message().to_owned());
+        let ids = vec![format!("{CHANNEL}:{}:{}", job.id(), now())];
+        drop(inbound.send(Inbound { ids, keeper: Some(Arc::new(run)), ..message }));
+    }
+
+    fn next_beat(&self, after: i64) -> Option<i64> {
+        heartbeat::schedule(self.heartbeat?).next(after, &self.zone)
+    }
+
+    fn beat(&self, inbound: &Sender<Inbound>) {
+        let file = beneath::read_trusted(&self.home.agent(), "HEARTBEAT.md").ok().flatten();
+        let Some(question) = file.and_then(|file| heartbeat::question(&file)) else { return };
+        let Ok(session) = session_name(CHANNEL, heartbeat::ID) else { return };
+        let origin = Origin { channel: CHANNEL.to_owned(), chat: heartbeat::ID.to_owned() };
+        let run = Run {
+            claim: Mutex::default(),
+            is_fresh: true,
+            session: session.clone(),
+            to: self.owner.clone(),
+            name: heartbeat::ID.to_owned(),
+            clock: self.parts(),
+        };
+        let ids = vec![format!("{CHANNEL}:{}:{}", heartbeat::ID, now())];
+        let message = Inbound::message(origin, session, question);
+        drop(inbound.send(Inbound { ids, keeper: Some(Arc::new(run)), ..message }));
+    }
+
+    fn parts(&self) -> Parts {
+        Parts {
+            home: self.home.clone(),
+            jobs: self.jobs.clone(),
+            outbox: self.outbox.clone(),
+            posted: self.posted.clone(),
+            log: self.log.clone(),
+        }
+    }
+
+    fn tell(&self, to: &str, text: &str) {
+        self.parts().post(to, text);
+    }
+}
+
+/// What a run needs of the clock.
+struct Parts {
+    home: Home,
+    jobs: Jobs,
+    outbox: Outbox,
+    posted: Arc<dyn Fn() + Send + Sync>,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Parts {
+    fn post(&self, to: &str, text: &str) {
+        if to.is_empty() || text.is_empty() {
+            return;
+        }
+        match self.outbox.post(&Item { to: to.to_owned(), text: text.to_owned(), answers: Vec::new() }) {
+            Ok(_) => (self.posted)(),
+            Err(e) => (self.log)(&e.message),
+        }
+    }
+}
+
+/// One run of a job, or one heartbeat.
+struct Run {
+    /// Of a job; until it is over.
+    claim: Mutex<Option<Claim>>,
+    /// It begins a conversation.
+    is_fresh: bool,
+    session: String,
+    to: String,
+    name: String,
+    clock: Parts,
+}
+
+impl Run {
+    fn over(&self, answer: &str, outcome: &Result<(), String>) {
+        let Parts { jobs, log, .. } = &self.clock;
+        let heartbeat = self.name == heartbeat::ID;
+        if !(heartbeat && (heartbeat::is_quiet(answer) || outcome.is_err())) {
+            let text = match outcome {
+                Err(why) if answer.is_empty() => format!("⚠️ The job “{}” failed: {why}", self.name),
+                _ => answer.to_owned(),
+            };
+            self.clock.post(&self.to, &text);
+            self.note(&text);
+        }
+        let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Err(e)) = claim.map(|claim| jobs.finish(claim, outcome, now())) {
+            log(&format!("recording the run of {}: {}", self.name, e.message));
+        }
+    }
+
+    /// In the chat that it went to, so that "yes, do it" has something to refer to.
+    fn note(&self, text: &str) {
+        let Some((channel, chat)) = self.to.split_once(':') else { return };
+        let noted = || -> Result<()> {
+            let store = Files::new(self.clock.home.clone());
+            let mut session = store.load(&session_name(channel, chat)?, &Cancel::new(Some(Duration::from_secs(5))))?;
+            let message = Message::user(format!("[The job “{}” sent this to the chat]\n\n{text}", self.name));
+            store.append(&mut session, &[Entry::Message(&message)], Durability::Later, SystemTime::now())
+        };
+        if let Err(e) = noted() {
+            (self.clock.log)(&format!("noting in {} what a job sent there: {}", self.to, e.message));
+        }
+    }
+}
+
+impl Keeper for Run {
+    fn begin(&self, _: &[String], _: &Origin) -> (String, Vec<Image>) {
+        if self.is_fresh {
+            let cancel = Cancel::new(None);
+            let anew = shelf::reset(&self.clock.home, &self.session, &cancel, SystemTime::now())
+                .and_then(|_| shelf::thin(&self.clock.home, &self.session, KEPT_RUNS, &cancel));
+            if let Err(e) = anew {
+                (self.clock.log)(&e.message);
+            }
+        }
+        (String::new(), Vec::new())
+    }
+
+    fn end(&self, _: &[String], _: &Origin, response: &Response) {
+        let outcome = response.error.as_ref().map_or(Ok(()), |e| Err(e.message.clone()));
+        self.over(response.output.trim(), &outcome);
+    }
+
+    fn reply(&self, _: &[String], _: &Origin, text: &str) {
+        self.over("", &Err(text.to_owned()));
+    }
+}
