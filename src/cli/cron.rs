@@ -1,6 +1,6 @@
 //! `bantam cron`: jobs to be run at their time, and what became of them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
@@ -9,11 +9,14 @@ use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Verbosity, View};
 use super::{print, report, tell, zone};
 use crate::app::{self, Keep};
+use crate::bell;
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded};
 use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbeat};
+use crate::disk::Lock;
 use crate::error::{Error, Result};
+use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, session_name};
 use crate::session::shelf;
 use crate::text::{one_line, printable};
@@ -22,7 +25,7 @@ use crate::zone::Zone;
 pub const ADD: Command = Command {
     name: "cron add",
     words: "",
-    about: "schedule a message to the agent; nothing but bantam cron run runs it yet",
+    about: "schedule a message to the agent; bantam gateway runs it",
     flags: &[
         Flag::new(Some('m'), "message", "TEXT", "what to do then"),
         Flag::new(Some('e'), "every", "SECONDS", "again and again"),
@@ -116,11 +119,13 @@ fn add(given: &Given, env: &Env) -> Result<u8> {
         to: text("to"),
         session: text("session"),
     };
-    let (_, jobs) = jobs(env)?;
+    let (home, jobs) = jobs(env)?;
     let job = jobs.add(&draft, Author::User, now())?;
     let (id, name) = (job.id(), printable(job.name()));
     print(&format!("{id} is added: {name}\n{}", upcoming(&jobs, &job, 3)?))?;
-    tell(&format!("bantam: nothing runs jobs by itself yet; bantam cron run {id} runs this one"));
+    if !gateway_runs(&home) {
+        tell(&format!("bantam: bantam gateway runs it, and none is running; bantam cron run {id} runs it now"));
+    }
     Ok(0)
 }
 
@@ -214,11 +219,11 @@ fn run_now(given: &Given, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
     // Some job is claimed whenever it is asked for.
     let Some(claim) = jobs.claim(&given.words[0], Trigger::Asked, now())? else { return Ok(0) };
-    if let Some((channel, chat)) = claim.job.to() {
-        let to = one_line(&format!("{channel}:{chat}"), 60);
-        tell(&format!("bantam: delivery is not there yet: the answer is printed here, and not sent to {to}"));
-    }
+    let to = claim.job.to().map(|(channel, chat)| format!("{channel}:{chat}"));
     let answered = turn(&claim.job, &home, given, env);
+    if let (Some(to), Ok(response)) = (to, &answered) {
+        deliver(&home, &to, response)?;
+    }
     let error = match &answered {
         Ok(response) => response.error.as_ref(),
         Err(e) => Some(e),
@@ -232,6 +237,27 @@ fn run_now(given: &Given, env: &Env) -> Result<u8> {
         return Ok(if code == 0 { recorded } else { code });
     }
     Ok(code)
+}
+
+/// Whether a gateway of this home is running.
+fn gateway_runs(home: &Home) -> bool {
+    // It holds this for as long as it lives.
+    Lock::acquire(&home.session_lock("gateway"), Duration::ZERO, &Cancel::new(None)).is_err()
+}
+
+/// Has the gateway send the answer: at once, or when it runs again.
+fn deliver(home: &Home, to: &str, response: &Response) -> Result<()> {
+    let text = response.output.trim();
+    if response.partial || text.is_empty() {
+        return Ok(());
+    }
+    let item = Item { to: to.to_owned(), text: text.to_owned(), answers: Vec::new() };
+    Outbox::new(home.clone()).post(&item)?;
+    bell::ring(home);
+    if !gateway_runs(home) {
+        tell(&format!("bantam: no gateway is running: the answer goes to {} when one does", one_line(to, 60)));
+    }
+    Ok(())
 }
 
 /// Asks what the job says, the way `bantam agent` would.

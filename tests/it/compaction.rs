@@ -73,6 +73,15 @@ fn a_conversation_ten_times_the_window_goes_on() {
             assert!(request.tools().is_empty());
             return Reply::text("The user counts. The first word was APPLE.");
         }
+        let said = request.last("user");
+        if said.contains("APPLE 0 ") && request.texts("tool").is_empty() {
+            return Reply::call("memory", &json!({ "action": "append", "content": "The other word is PLUM." }));
+        }
+        if said.contains("the other word?") {
+            // A model knows what it is told.
+            let knows = request.texts("system")[0].contains("The other word is PLUM.");
+            return Reply::text(if knows { "PLUM" } else { "Nobody told me." });
+        }
         Reply::text(&format!("{} That was {}.", "a".repeat(5000), request.texts("user").len()))
     });
     let home = home(&model, WINDOW as u64);
@@ -88,7 +97,8 @@ fn a_conversation_ten_times_the_window_goes_on() {
     assert!(summaries.len() > 5 && turns.len() < 45, "{} and {}", summaries.len(), turns.len());
     let last = turns.last().unwrap();
     let system = &last.texts("system")[0];
-    let (stable, earlier) = system.split_once("\n\n[EARLIER IN THIS CONVERSATION]\n").expect("the summary");
+    let (_, earlier) = system.split_once("\n\n[EARLIER IN THIS CONVERSATION]\n").expect("the summary");
+    let (stable, _) = system.split_once("\n\n[USER PREFERENCES]\n").expect("what the model writes");
     assert!(earlier.starts_with("```\n") && earlier.contains("The first word was APPLE."), "{earlier}");
     assert!(turns.iter().all(|turn| turn.texts("system")[0].starts_with(stable)), "what comes first never changes");
     assert_eq!(last.messages()[1]["role"], "user");
@@ -102,6 +112,8 @@ fn a_conversation_ten_times_the_window_goes_on() {
     assert!(fs::metadata(home.path("sessions/cli_default.jsonl")).unwrap().len() < 40_000);
     let run = home.bantam().args(["sessions", "show", "default"]).run();
     assert!(run.stdout.contains("what was said before, in short\nThe user counts."), "{}", run.stdout);
+    // What was noted early is known at the end.
+    home.agent(["-m", "What was the other word?"]).exits(0).prints("PLUM\n");
     // A dry run shows what would be sent, with the summary.
     let run = home.agent(["--dry-run", "-m", "hi"]);
     assert!(run.stdout.contains("The first word was APPLE."), "{}", run.stdout);
