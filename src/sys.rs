@@ -3,12 +3,16 @@
 //! - glibc's allocator and name service are set up for a small static program;
 //! - signals are waited for on a thread of their own, with `sigwait`;
 //! - descriptors that the starter left open are closed with one call;
-//! - parts of the C library that a small static program never uses are left out (`slim`);
+//! - parts of the C library that a small static program never uses are left out (`slim`), or replaced by smaller ones (`ctype`, `strings`);
 //! - the system calls that a jail is made of: namespaces, mount attributes, Landlock, seccomp.
 #![allow(unsafe_code)]
 
+#[cfg(all(target_env = "gnu", any(bantam_dist, test)))]
+mod ctype;
 #[cfg(bantam_dist)]
 mod slim;
+#[cfg(any(bantam_dist, test))]
+mod strings;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
