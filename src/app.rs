@@ -4,8 +4,8 @@ pub mod learned;
 mod models;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::agent::context::Prompt;
 use crate::agent::{Agent, History, Limits};
@@ -96,16 +96,17 @@ pub fn build(parts: &Parts) -> Result<Ready> {
                 .map(|name| format!("budget.daily_cost does not count {name}: its entry in model_list has no price")),
         );
     }
+    let local_time = local_time(env);
     let mut builder = Agent::builder()
         .lineup(lineup)
         .prompt(
-            Prompt::from_files(home.agent(), hands.workspace().to_owned(), local_time(env))
+            Prompt::from_files(home.agent(), hands.workspace().to_owned(), local_time.clone())
                 .unrestricted(!defaults.restrict_to_workspace)
                 .skills(skills(home, config)),
         )
         .tools(tools(&hands, home, config, env, parts.jobs.clone()))
         .redactor(redactor)
-        .ledger(usage::Files::new(home.usage(), budget, local_time(env)))
+        .ledger(usage::Files::new(home.usage(), budget, local_time))
         .stream(parts.stream)
         .history(history(config, window))
         .limits(Limits {
@@ -196,10 +197,13 @@ pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env, jobs: 
 /// By which days begin and end: those of notes, and those of usage and its budget.
 #[must_use]
 pub fn local_time(env: &Env) -> LocalTime {
-    // A zone that cannot be used is reported where times are shown.
-    let zone = Zone::local(env).unwrap_or_else(|_| Zone::utc());
-    let unix = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    Arc::new(move |time| zone.stamp(unix(time).try_into().unwrap_or_default()))
+    // Read when it is first asked for. A zone that cannot be used is reported where times are shown.
+    let (env, zone) = (env.clone(), OnceLock::new());
+    Arc::new(move |time| {
+        let zone = zone.get_or_init(|| Zone::local(&env).unwrap_or_else(|_| Zone::utc()));
+        let unix = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        zone.stamp(unix.try_into().unwrap_or_default())
+    })
 }
 
 /// Where the agent works, absolute.

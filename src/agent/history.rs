@@ -3,6 +3,8 @@
 //! Weights are tokens, estimated: nobody but the host knows its model's. Three bytes to a token is more tokens than most
 //! texts have (English has about one for four bytes), so the estimate errs on the side of room.
 
+use serde_json::Value;
+
 use crate::message::{Message, Reply, ToolResult, Usage, User};
 use crate::provider::ToolOffer;
 use crate::text::clip;
@@ -34,7 +36,7 @@ fn weight_of(message: &Message) -> u64 {
         Message::ToolResult(result) => (result.content.len() + result.call_id.len(), result.images.len()),
         Message::Assistant(reply) => {
             let call = |call: &crate::message::ToolCall| call.id.len() + call.name.len() + call.arguments.len();
-            let extra = reply.extra.values().map(|value| value.to_string().len()).sum::<usize>();
+            let extra = reply.extra.values().map(length).sum::<usize>();
             (reply.text.len() + reply.reasoning.len() + extra + reply.calls.iter().map(call).sum::<usize>(), 0)
         }
     };
@@ -44,8 +46,18 @@ fn weight_of(message: &Message) -> u64 {
 /// The weight of the tools that a model is offered.
 #[must_use]
 pub fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
-    let bytes = offers.iter().map(|o| o.name.len() + o.description.len() + o.schema.to_string().len());
+    let bytes = offers.iter().map(|o| o.name.len() + o.description.len() + length(&o.schema));
     bytes.sum::<usize>() as u64 / TOKEN
+}
+
+/// About how long it is as JSON.
+fn length(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) => text.len() + 3,
+        Value::Array(list) => 2 + list.iter().map(length).sum::<usize>(),
+        Value::Object(map) => 2 + map.iter().map(|(name, value)| name.len() + 4 + length(value)).sum::<usize>(),
+    }
 }
 
 /// What a request with these messages comes to; `base` is the weight of the system prompt and the tools. What a host
