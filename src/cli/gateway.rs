@@ -5,6 +5,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
@@ -89,7 +90,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let (again, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     {
         let (cancel, over) = (cancel.clone(), over.clone());
-        std::thread::spawn(move || {
+        let watching = move || {
             let _signal = sys::wait_for_signal();
             cancel.stop();
             std::thread::sleep(FAREWELL);
@@ -97,7 +98,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
             if !over.load(Ordering::SeqCst) {
                 std::process::exit(0);
             }
-        });
+        };
+        Builder::new().spawn(watching).doing("starting a thread")?;
     }
     let base = if telegram.api_base.is_empty() { BASE } else { &telegram.api_base };
     let proxy = if telegram.proxy.is_empty() { proxy(base, env) } else { telegram.proxy };
