@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::message::{Image, Usage, rounded};
 
 /// Where a message came from and where its answer goes.
@@ -179,5 +179,7 @@ impl Response {
 /// Contract: `start` returns at once. The channel sends what comes in to `inbound`, shows every event it gets on the
 /// sender it returns, and ends when that sender's other clones are gone. It drops `inbound` when nothing more can come.
 pub trait Channel {
-    fn start(self, inbound: Sender<Inbound>) -> Sender<Outbound>;
+    /// # Errors
+    /// It could not be started: there is no thread to be had, say.
+    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
 }

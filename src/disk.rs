@@ -33,6 +33,19 @@ pub fn make_dir(dir: &Path) -> Result<()> {
     }
 }
 
+/// The same, on disk before this returns. Above a new directory others may be new, too: one call is for the names of all
+/// of them, once in the life of a home.
+///
+/// # Errors
+/// What the file system says.
+fn make_lasting_dir(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    make_dir(dir)?;
+    settle(dir)
+}
+
 /// Writes a file that is not there yet, readable by the owner alone, with the directories above it. `false`, and
 /// nothing changed, when there is something at that path.
 ///
@@ -109,8 +122,7 @@ impl Replacement {
     /// # Errors
     /// What the file system says: that it is full, say.
     pub fn prepare(path: &Path, content: &[u8]) -> Result<Self> {
-        let dir = path.parent().unwrap_or(Path::new("."));
-        make_dir(dir)?;
+        make_lasting_dir(path.parent().unwrap_or(Path::new(".")))?;
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
         let this = Self { path: path.to_owned(), new: new.into() };
@@ -185,7 +197,7 @@ impl Lock {
     /// [`Kind::Busy`] when it is still held then, [`Kind::Interrupted`] when cancelled, or what the file system says.
     pub fn acquire(path: &Path, wait: Duration, cancel: &Cancel) -> Result<Self> {
         if let Some(parent) = path.parent() {
-            make_dir(parent)?;
+            make_lasting_dir(parent)?;
         }
         let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         let mut lock = Self { file: open()? };

@@ -52,7 +52,7 @@ impl Staff for One {
 /// A thread could not be started.
 pub fn serve(staff: Arc<dyn Staff>, at_once: usize, from: impl Channel) -> Result<()> {
     let (tx, inbound) = channel();
-    let outbound = from.start(tx);
+    let outbound = from.start(tx)?;
     let floor = Arc::new(Floor { staff, outbound, room: Room::new(at_once), alone: Mutex::default() });
     let mut workers: HashMap<String, Worker> = HashMap::new();
     for message in inbound {

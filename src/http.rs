@@ -26,7 +26,8 @@ pub struct Settings {
     pub ca_file: Option<PathBuf>,
 }
 
-/// A connection takes at most this long, name look-up and TLS included.
+/// A connection takes at most this long, TLS included. A name look-up takes what the C library gives it: ureq would limit
+/// that with one more thread, and panics where there is none to be had.
 const CONNECT: Duration = Duration::from_secs(15);
 /// Decoded bytes of a body: more is a fault of the server.
 const MOST_BODY: u64 = 64 << 20;
@@ -242,7 +243,6 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
         .max_redirects(0)
         .max_redirects_will_error(false)
         .timeout_connect(Some(CONNECT))
-        .timeout_resolve(Some(CONNECT))
         .max_idle_connections(1)
         .input_buffer_size(16 << 10)
         .output_buffer_size(8 << 10)

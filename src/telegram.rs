@@ -20,9 +20,11 @@ mod update;
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 
 use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response, TurnStop};
 use crate::cancel::Cancel;
+use crate::error::{Context, Result};
 use crate::message::Image;
 use crate::outbox::{Item, Outbox};
 use api::Api;
@@ -73,7 +75,7 @@ impl Wake {
 }
 
 impl Channel for Telegram {
-    fn start(self, inbound: Sender<Inbound>) -> Sender<Outbound> {
+    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { api, settings, inbox, outbox, cancel, alive, log, wake } = self;
         let (signals, signalled) = channel();
         *wake.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
@@ -87,16 +89,17 @@ impl Channel for Telegram {
             cancel: cancel.clone(),
         });
         let sending = Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone());
-        std::thread::spawn(move || sending.run(&signalled));
+        Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
         let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, alive };
-        std::thread::spawn(move || poller.run());
+        Builder::new().spawn(move || poller.run()).doing("starting a thread")?;
         let (outbound, events) = channel::<Outbound>();
-        std::thread::spawn(move || {
+        let passing = move || {
             for Outbound { origin, event } in events {
                 drop(signals.send(Signal::Event(origin.chat, event)));
             }
-        });
-        outbound
+        };
+        Builder::new().spawn(passing).doing("starting a thread")?;
+        Ok(outbound)
     }
 }
 

@@ -129,7 +129,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     }
     let screen = Screen::new(env);
     // From here on a signal ends the turn, not the program. Threads come after this.
-    let signals = Signals::watch(screen.clone(), message.is_none().then_some(repl::warn));
+    let signals = Signals::watch(screen.clone(), message.is_none().then_some(repl::warn))?;
     if verbosity != Verbosity::Quiet {
         screen.spin();
     }

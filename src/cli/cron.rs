@@ -302,7 +302,7 @@ fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
         }
     };
     let screen = Screen::new(env);
-    let signals = Signals::watch(screen.clone(), None);
+    let signals = Signals::watch(screen.clone(), None)?;
     if verbosity != Verbosity::Quiet {
         screen.spin();
     }

@@ -1,6 +1,7 @@
 //! The terminal's echo: off while a key is typed, and on again however that ends.
 
 use std::io::{self, Stdin};
+use std::thread::Builder;
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
@@ -32,12 +33,13 @@ impl Hidden {
         hidden.special_codes[SpecialCodeIndex::VSUSP] = 0;
         let shown = before.clone();
         sys::hold_signals();
-        std::thread::spawn(move || {
+        let watching = move || {
             let _signal = sys::wait_for_signal();
             show(&io::stdin(), &shown);
             tell("");
             std::process::exit(Kind::Interrupted.exit_code().into());
-        });
+        };
+        Builder::new().spawn(watching).doing("starting a thread")?;
         tcsetattr(&stdin, OptionalActions::Drain, &hidden).doing("hiding what is typed")?;
         Ok(Self { stdin, before })
     }

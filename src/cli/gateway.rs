@@ -5,6 +5,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
 use super::args::{Command, Given};
@@ -62,7 +63,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
 
     let cancel = Cancel::new(None);
     let (again, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    end_at_a_signal(&cancel, &over);
+    end_at_a_signal(&cancel, &over)?;
     let base = if telegram.api_base.is_empty() { BASE } else { &telegram.api_base };
     let proxy = if telegram.proxy.is_empty() { proxy(base, env) } else { telegram.proxy };
     let settings = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
@@ -167,10 +168,10 @@ fn allowed(written: &[String]) -> Vec<i64> {
 }
 
 /// Ends the polling at a signal, and a little later the program, unless it is `over` by then.
-fn end_at_a_signal(cancel: &Cancel, over: &Arc<AtomicBool>) {
+fn end_at_a_signal(cancel: &Cancel, over: &Arc<AtomicBool>) -> Result<()> {
     sys::hold_signals();
     let (cancel, over) = (cancel.clone(), over.clone());
-    std::thread::spawn(move || {
+    let wait = move || {
         let _which = sys::wait_for_signal();
         cancel.stop();
         std::thread::sleep(FAREWELL);
@@ -178,18 +179,21 @@ fn end_at_a_signal(cancel: &Cancel, over: &Arc<AtomicBool>) {
         if !over.load(Ordering::SeqCst) {
             std::process::exit(0);
         }
-    });
+    };
+    Builder::new().spawn(wait).map(drop).doing("starting a thread")
 }
 
 /// Passes on what other programs of this home tell.
 fn listen(home: &Home, change: Sender<()>, wake: Arc<Wake>) {
     // Where there is no such bell, changes are seen a little later.
     let Ok(bell) = bell::hang(home) else { return };
-    std::thread::spawn(move || {
+    let pass_on = move || {
         while bell.recv(&mut [0; 8]).is_ok() && change.send(()).is_ok() {
             wake.wake();
         }
-    });
+    };
+    // Without it changes are seen a little later, as well.
+    drop(Builder::new().spawn(pass_on));
 }
 
 /// The configuration as it is now.

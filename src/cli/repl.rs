@@ -6,6 +6,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Builder;
 use std::time::{Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 use super::screen::Screen;
 use super::terminal::{Show, Signals, Verbosity, View};
 use crate::bus::{Channel, Event, Inbound, Origin, Outbound};
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::Usage;
 use crate::paths::session_name;
 use crate::text::{nearest, one_line, printable};
@@ -82,16 +83,17 @@ pub struct Repl {
 }
 
 impl Channel for Repl {
-    fn start(self, inbound: Sender<Inbound>) -> Sender<Outbound> {
+    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let (outbound, events) = channel();
         let Self { mut talk, model, result } = self;
-        std::thread::spawn(move || {
+        let talking = move || {
             let end = talk.go_on(&model, &inbound, &events);
             // Nothing more comes in: that ends the dispatcher.
             drop(inbound);
             drop(result.send((talk, end)));
-        });
-        outbound
+        };
+        Builder::new().spawn(talking).doing("starting a thread")?;
+        Ok(outbound)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use super::markdown::Markdown;
 use super::screen::Screen;
 use crate::agent::Agent;
 use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response};
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::{self, One};
 use crate::sys;
 use crate::text::printable;
@@ -54,14 +55,14 @@ struct Terminal {
 }
 
 impl Channel for Terminal {
-    fn start(self, inbound: Sender<Inbound>) -> Sender<Outbound> {
+    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { inbound: question, mut view, signals, result } = self;
         let (outbound, events) = channel::<Outbound>();
         signals.turn_begins(&inbound, &question);
         view.begin();
         // The receiver is there: it was made a moment ago.
         drop(inbound.send(question));
-        std::thread::spawn(move || {
+        let showing = move || {
             for Outbound { event, .. } in events {
                 if let Event::Done(response) = event {
                     // Nothing more comes in: that ends the dispatcher.
@@ -71,8 +72,9 @@ impl Channel for Terminal {
                     view.event(event);
                 }
             }
-        });
-        outbound
+        };
+        Builder::new().spawn(showing).doing("starting a thread")?;
+        Ok(outbound)
     }
 }
 
@@ -95,11 +97,14 @@ struct Wanted {
 impl Signals {
     /// Holds the signals back from every thread started after this, and starts one that waits for them. `at_prompt` is
     /// called at the first Ctrl-C while no turn is under way; without it that ends the program.
-    pub fn watch(screen: Screen, at_prompt: Option<fn(&Screen)>) -> Self {
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn watch(screen: Screen, at_prompt: Option<fn(&Screen)>) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
         sys::hold_signals();
-        std::thread::spawn(move || {
+        let watching = move || {
             loop {
                 let signal = sys::wait_for_signal();
                 let mut wanted = watched.lock();
@@ -119,8 +124,9 @@ impl Signals {
                     }
                 }
             }
-        });
-        signals
+        };
+        Builder::new().spawn(watching).doing("starting a thread")?;
+        Ok(signals)
     }
 
     /// From now on a signal stops the turn that `question` begins.

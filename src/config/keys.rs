@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use super::Env;
@@ -159,14 +160,16 @@ fn from_command(command: &str, env: &Env, config: &Path) -> Result<String> {
     let output = child.stdout.take();
     // Read on a thread, so that a command that waits for ever does not take the program with it.
     let (tx, rx) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    let reading = move || {
         let mut key = String::new();
         let read = output.map(|output| output.take(LONGEST).read_to_string(&mut key));
         drop(tx.send(read.map(|read| read.map(|_| key))));
-    });
+    };
+    let reader = Builder::new().spawn(reading);
     let read = rx.recv_timeout(until.saturating_duration_since(Instant::now()));
     let Ok(Some(Ok(key))) = read else {
         child.kill().and_then(|()| child.wait()).doing("ending the command")?;
+        reader.doing("starting a thread")?;
         return Err(failed(format!("{program} gave nothing in {} s", COMMAND_TIME.as_secs())).hint("run it by hand"));
     };
     let status = child.wait().doing("waiting for the command")?;

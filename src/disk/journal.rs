@@ -13,7 +13,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
 
-use super::{make_dir, segments, sync_dir, write_new};
+use super::{make_dir, segments, settle, sync_dir, write_new};
 use crate::error::{Error, Result};
 
 /// A line's fields, without `crc` and `seq`.
@@ -64,10 +64,13 @@ impl Journal {
     /// There is a file already, or what the file system says; then no file is left behind.
     pub fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = path.parent().unwrap_or(Path::new("."));
+        let is_new = !dir.is_dir();
         make_dir(dir)?;
         let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)?;
         let mut journal = Self { file, path: path.to_owned(), len: 0, synced: 0, next: 0, suspect: false };
-        let written = journal.append(first, Durability::Now).and_then(|()| sync_dir(dir));
+        // A directory that nobody knows of after a power cut takes what is in it along.
+        let keep_name = || if is_new { settle(dir) } else { sync_dir(dir) };
+        let written = journal.append(first, Durability::Now).and_then(|()| keep_name());
         if let Err(e) = written {
             // Nothing was acknowledged. Should the removal fail too, an empty file is left, which counts as none.
             if fs_err::remove_file(path).is_err() {

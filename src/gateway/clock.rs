@@ -10,7 +10,7 @@ use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response};
 use crate::cancel::Cancel;
 use crate::cron::{Claim, Jobs, Trigger, heartbeat};
 use crate::disk::Durability;
-use crate::error::{Kind as ErrorKind, Result};
+use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::message::{Image, Message};
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, session_name};
@@ -56,10 +56,11 @@ pub struct WithClock<C> {
 }
 
 impl<C: Channel> Channel for WithClock<C> {
-    fn start(self, inbound: Sender<Inbound>) -> Sender<Outbound> {
+    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { channel, clock } = self;
         let own = inbound.clone();
-        std::thread::spawn(move || clock.run(&own));
+        let run = move || clock.run(&own);
+        std::thread::Builder::new().spawn(run).doing("starting a thread")?;
         channel.start(inbound)
     }
 }

@@ -190,11 +190,12 @@ fn converse(child: &mut Child, job: &Job, cancel: &Cancel, counted: bool) -> Res
     let (woken, wake) = pipe_with(PipeFlags::CLOEXEC)?;
     let _hook = cancel.on_stop(move || drop(wake));
     let until = Instant::now() + cancel.remaining(Duration::from_secs(job.seconds()) + GRACE);
-    // One that will not read the job says why, and then the pipe is closed: only what cannot be a job ends it here.
+    // One that will not read the job says why, and then the pipe is closed: only what cannot be a job ends it here. One
+    // that got a part of the job is told that there is no more of it.
     let job = wire::encode_job(job)?;
-    drop(input.write_all(&job));
+    let input = input.write_all(&job).is_ok().then_some(input);
     let crowd = counted.then(|| child.id());
-    let mut listener = Listener { input: Some(input), output, woken: Some(woken), until, crowd, crowded: false };
+    let mut listener = Listener { input, output, woken: Some(woken), until, crowd, crowded: false };
     let result = wire::receive_reply(&mut listener);
     let crowded = listener.crowded;
     let told_to_stop = listener.woken.is_none();

@@ -615,7 +615,13 @@ impl Running<'_> {
     /// Waits for its end, then looks for the canary.
     #[track_caller]
     pub fn finish(self) -> Run {
-        let deadline = self.started + LIMIT;
+        self.finish_within(LIMIT)
+    }
+
+    /// The same, of a program that must not take longer than this.
+    #[track_caller]
+    pub fn finish_within(self, limit: Duration) -> Run {
+        let deadline = self.started + limit;
         let status = self.ended.wait(deadline);
         let both = [&self.out, &self.err].map(|stream| stream.wait(deadline, |caught| caught.ended));
         let run = Run {
@@ -627,7 +633,7 @@ impl Running<'_> {
         };
         let end = run.code.map_or_else(|| format!("signal {:?}", run.killed_by), |code| format!("exit {code}"));
         self.note(&end, &run.stdout, &run.stderr);
-        assert!(status.is_some(), "still running after {LIMIT:?}: {}", self.line);
+        assert!(status.is_some(), "still running after {limit:?}: {}", self.line);
         assert_eq!(both, [true, true], "something it started holds its streams open: {}", self.line);
         self.home.look_for_the_canary(&run);
         self.home.look_at_the_working_directory();

@@ -1,5 +1,9 @@
 //! What a conversation looks like on disk and on the wire, checked line by line and by nobody's code but this.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
 use serde_json::Value;
 
 /// CRC-32 (IEEE 802.3), bit by bit: slow, plain, and not the program's own.
@@ -28,11 +32,21 @@ pub struct Session {
 impl Session {
     #[track_caller]
     pub fn parse(bytes: &[u8]) -> Self {
-        let text = std::str::from_utf8(bytes).expect("a session is UTF-8");
-        assert!(text.ends_with('\n'), "the last line is torn: {text:?}");
-        let lines: Vec<Value> = text.lines().enumerate().map(|(n, line)| verified(n, line)).collect();
-        assert_eq!(lines[0]["v"], 1, "the first line is the header");
-        Self { lines }
+        Self::read(bytes).unwrap_or_else(|what| panic!("{what}"))
+    }
+
+    /// The same, or what is wrong with it.
+    pub fn read(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|e| format!("a session is UTF-8: {e}"))?;
+        if !text.ends_with('\n') {
+            return Err(format!("the last line is torn: {text:?}"));
+        }
+        let lines: Vec<Value> =
+            text.lines().enumerate().map(|(n, line)| verified(n, line)).collect::<Result<_, _>>()?;
+        if lines[0]["v"] != 1 {
+            return Err(format!("the first line is no header: {}", lines[0]));
+        }
+        Ok(Self { lines })
     }
 
     /// The messages that count: what an `undo` took back is left out.
@@ -72,14 +86,30 @@ impl Session {
     }
 }
 
-#[track_caller]
-fn verified(n: usize, line: &str) -> Value {
-    let (crc, rest) = line.split_once(',').unwrap_or_else(|| panic!("line {n}: {line:?}"));
-    let expected = format!("{{\"crc\":\"{:08x}\"", crc32(rest.as_bytes()));
-    assert_eq!(crc, expected, "the checksum of line {n}: {line}");
-    let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("line {n}: {e}: {line}"));
-    assert_eq!(value["seq"], n, "the number of line {n}: {line}");
-    value
+/// Every segment of a conversation, the live one among them, by its file's name; an error when one is damaged.
+pub fn segments(sessions: &Path, key: &str) -> Result<BTreeMap<String, Session>, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(sessions).into_iter().flatten().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if name.starts_with(&format!("{key}.")) && name.ends_with(".jsonl") {
+            let bytes = fs::read(entry.path()).unwrap();
+            let session = Session::read(&bytes).map_err(|what| format!("{name} is damaged: {what}"))?;
+            found.insert(name, session);
+        }
+    }
+    Ok(found)
+}
+
+fn verified(n: usize, line: &str) -> Result<Value, String> {
+    let (crc, rest) = line.split_once(',').ok_or_else(|| format!("line {n}: {line:?}"))?;
+    if crc != format!("{{\"crc\":\"{:08x}\"", crc32(rest.as_bytes())) {
+        return Err(format!("the checksum of line {n}: {line}"));
+    }
+    let value: Value = serde_json::from_str(line).map_err(|e| format!("line {n}: {e}: {line}"))?;
+    if value["seq"] != n {
+        return Err(format!("the number of line {n}: {line}"));
+    }
+    Ok(value)
 }
 
 /// The rule every provider insists on: the results of all calls of a message follow it, each once, with

@@ -1,0 +1,315 @@
+//! Every system call of a turn fails, one after the other: nothing that is told is lost, nothing is damaged, and the next
+//! turn goes on.
+//!
+//! Each run is a turn in which one call of the program fails once, and a turn without a fault after it. A test takes a
+//! sample of the calls; `BANTAM_FAULTS=all` takes every one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Run, merged};
+use crate::model::{Model, Reply, call};
+use crate::stops::{Verdict, judged};
+use crate::stored::segments;
+
+/// How many faults a test tries unless it is told to try them all.
+const SAMPLE: usize = 80;
+
+/// What a turn may take, however it ends.
+const LIMIT: Duration = Duration::from_secs(30);
+
+const FILES: &[i32] = &[libc::EIO, libc::ENOSPC, libc::EINTR];
+const OPENED: &[i32] = &[libc::EIO, libc::ENOSPC, libc::EMFILE, libc::EINTR];
+const CONNECTED: &[i32] = &[libc::EIO, libc::ENOMEM, libc::EINTR];
+
+/// The system calls that can fail on a machine that is worn, full or busy, and how.
+const FAULTS: &[(libc::c_long, &str, &[i32])] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, "open", OPENED),
+    (libc::SYS_openat, "openat", OPENED),
+    (libc::SYS_openat2, "openat2", OPENED),
+    (libc::SYS_read, "read", &[libc::EIO, libc::EINTR]),
+    (libc::SYS_pread64, "pread64", &[libc::EIO, libc::EINTR]),
+    (libc::SYS_readv, "readv", &[libc::EIO, libc::EINTR]),
+    (libc::SYS_write, "write", FILES),
+    (libc::SYS_pwrite64, "pwrite64", FILES),
+    (libc::SYS_writev, "writev", FILES),
+    (libc::SYS_fsync, "fsync", FILES),
+    (libc::SYS_fdatasync, "fdatasync", FILES),
+    (libc::SYS_ftruncate, "ftruncate", FILES),
+    (libc::SYS_lseek, "lseek", &[libc::EIO]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_rename, "rename", &[libc::EIO, libc::ENOSPC]),
+    (libc::SYS_renameat, "renameat", &[libc::EIO, libc::ENOSPC]),
+    (libc::SYS_renameat2, "renameat2", &[libc::EIO, libc::ENOSPC]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mkdir, "mkdir", &[libc::EIO, libc::ENOSPC]),
+    (libc::SYS_mkdirat, "mkdirat", &[libc::EIO, libc::ENOSPC]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_unlink, "unlink", &[libc::EIO]),
+    (libc::SYS_unlinkat, "unlinkat", &[libc::EIO]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_readlink, "readlink", &[libc::EIO]),
+    (libc::SYS_readlinkat, "readlinkat", &[libc::EIO]),
+    (libc::SYS_getdents64, "getdents64", &[libc::EIO]),
+    (libc::SYS_statx, "statx", &[libc::EIO]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_newfstatat, "newfstatat", &[libc::EIO]),
+    (libc::SYS_flock, "flock", &[libc::EIO, libc::ENOLCK, libc::EINTR]),
+    (libc::SYS_socket, "socket", &[libc::EMFILE, libc::ENOBUFS]),
+    (libc::SYS_socketpair, "socketpair", &[libc::EMFILE]),
+    (libc::SYS_connect, "connect", &[libc::ECONNREFUSED, libc::ENETUNREACH, libc::EINTR]),
+    (libc::SYS_sendto, "sendto", CONNECTED),
+    (libc::SYS_sendmsg, "sendmsg", CONNECTED),
+    (libc::SYS_recvfrom, "recvfrom", CONNECTED),
+    (libc::SYS_recvmsg, "recvmsg", CONNECTED),
+    (libc::SYS_setsockopt, "setsockopt", &[libc::ENOMEM]),
+    (libc::SYS_getsockopt, "getsockopt", &[libc::ENOMEM]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_poll, "poll", &[libc::ENOMEM, libc::EINTR]),
+    (libc::SYS_ppoll, "ppoll", &[libc::ENOMEM, libc::EINTR]),
+    (libc::SYS_pipe2, "pipe2", &[libc::EMFILE]),
+    (libc::SYS_dup, "dup", &[libc::EMFILE]),
+    (libc::SYS_fcntl, "fcntl", &[libc::EMFILE]),
+    (libc::SYS_clone, "clone", &[libc::EAGAIN, libc::ENOMEM]),
+    (libc::SYS_clone3, "clone3", &[libc::EAGAIN, libc::ENOMEM]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_vfork, "vfork", &[libc::EAGAIN]),
+    (libc::SYS_wait4, "wait4", &[libc::EINTR]),
+    (libc::SYS_waitid, "waitid", &[libc::EINTR]),
+    (libc::SYS_getrandom, "getrandom", &[libc::EINTR]),
+    (libc::SYS_prctl, "prctl", &[libc::EPERM]),
+];
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    call: libc::c_long,
+    name: &'static str,
+    /// Which of these calls, from 0.
+    when: usize,
+    errno: i32,
+}
+
+/// Does `work` with a fault in the first program that it starts. Tells how often each kind of call was made, and what the
+/// one that failed was about.
+fn with<T: Send>(fault: Option<Fault>, work: impl FnOnce() -> T + Send) -> (T, Vec<usize>, String) {
+    let calls: Vec<libc::c_long> = FAULTS.iter().map(|(call, ..)| *call).collect();
+    let mut counts = vec![0; FAULTS.len()];
+    let mut first = None;
+    let mut begun = false;
+    let mut about = String::new();
+    let done = judged(&calls, work, |stop| {
+        let Some(program) = stop.program() else { return Verdict::GoOn };
+        // What comes before is the dynamic loader, which a static program has not; the first thing that bantam itself
+        // does is to close itself to others.
+        begun |= stop.call == libc::SYS_prctl;
+        if *first.get_or_insert(program) != program || !begun {
+            return Verdict::GoOn;
+        }
+        let kind = calls.iter().position(|call| *call == stop.call).unwrap();
+        counts[kind] += 1;
+        match fault.filter(|fault| fault.call == stop.call && fault.when + 1 == counts[kind]) {
+            Some(fault) => {
+                let at = match fault.name {
+                    "open" | "mkdir" | "rename" | "unlink" => stop.path(0),
+                    "openat" | "openat2" | "mkdirat" | "statx" => stop.path(1),
+                    _ => stop.target(0),
+                };
+                about = at.display().to_string();
+                Verdict::Fail(fault.errno)
+            }
+            None => Verdict::GoOn,
+        }
+    });
+    (done, counts, about)
+}
+
+/// What the model answers in the end to a question.
+fn answer_to(question: &str) -> String {
+    format!("That was {question}.")
+}
+
+/// A model that has calls made in two steps, and then says which question it answers.
+fn busy() -> Model {
+    Model::answering(|request, _| {
+        if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+            return Reply::text("Questions were asked.");
+        }
+        let messages = request.messages();
+        let results = messages.iter().rev().take_while(|message| message["role"] != "user");
+        let reply = match results.filter(|message| message["role"] == "tool").count() {
+            0 => Reply::calls([
+                call("call_a", "list_dir", &json!({ "path": "." })),
+                call("call_b", "exec", &json!({ "command": "echo one; echo two" })),
+            ])
+            .saying("I look first."),
+            2 => Reply::call("read_file", &json!({ "path": "notes.txt" })),
+            _ => {
+                let question = request.last("user");
+                // Questions that nobody answered stand before it.
+                let words = question.split_whitespace().filter(|word| word.starts_with("question-"));
+                Reply::text(&answer_to(words.last().unwrap_or_default()))
+            }
+        };
+        reply.counted(request.body.to_string().len() as u64 / 4, 100)
+    })
+}
+
+/// How the program is run.
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    Text,
+    Json,
+}
+
+/// A kind of turn.
+struct Scene {
+    told: Told,
+    config: Value,
+    /// Files that are there before the turn.
+    before: Vec<(String, Vec<u8>)>,
+}
+
+impl Scene {
+    fn home(&self) -> Home {
+        let home = Home::with(&self.config);
+        home.write("workspace/notes.txt", "water the plants\n");
+        for (name, bytes) in &self.before {
+            home.write(name, bytes);
+        }
+        home
+    }
+
+    #[track_caller]
+    fn ask(&self, home: &Home, question: &str) -> Run {
+        let args: &[&str] = if self.told == Told::Json { &["--json"] } else { &[] };
+        home.bantam().args(["agent", "-m", question]).args(args).spawn().finish_within(LIMIT)
+    }
+
+    /// What is wrong with a turn that had a fault, or with the one after it.
+    fn suffers(&self, fault: Fault) -> Vec<String> {
+        let home = self.home();
+        let stored_before = answers(&home).unwrap();
+        let (run, _, about) = with(Some(fault), || catch_unwind(AssertUnwindSafe(|| self.ask(&home, "question-1"))));
+        let mut wrong = Vec::new();
+        let Ok(run) = run else { return vec![format!("{fault:?} at {about}: it does not end")] };
+        let mut expect = |holds: bool, what: &str| {
+            if !holds {
+                let (out, err) = (run.stdout.trim(), run.stderr.trim());
+                wrong.push(format!(
+                    "{fault:?} at {about}: {what}: {:?} {:?}\n  {out}\n  {err}",
+                    run.code, run.killed_by
+                ));
+            }
+        };
+        let answer = answer_to("question-1");
+        let (good, told) = match self.told {
+            Told::Text => (run.stdout == format!("{answer}\n"), run.stdout.contains(&answer)),
+            Told::Json => {
+                let object: Option<Value> = serde_json::from_str(&run.stdout).ok();
+                let told = |key: &str| object.as_ref().map_or(Value::Null, |object| object[key].clone());
+                (told("ok") == true && told("output") == *answer, told("output") == *answer)
+            }
+        };
+        expect(run.killed_by.is_none(), "it was ended by a signal");
+        expect(matches!(run.code, Some(0..=7 | 130)), "that is no exit code of ours");
+        expect(good || run.code != Some(0), "all is said to be well, and there is no answer");
+        // Where nothing can be said, nothing is.
+        let silenced = about.starts_with("pipe:") && fault.name.contains("write");
+        let errors = run.stderr.lines().filter(|line| line.starts_with("bantam: error: ")).count();
+        expect(errors == usize::from(run.code != Some(0)) || silenced, "not one error is told");
+        let answers_now = answers(&home);
+        let mut kept = stored_before;
+        if told {
+            kept.push(answer);
+        }
+        match answers_now {
+            Ok(now) => expect(kept.iter().all(|answer| now.contains(answer)), "an answer is not stored"),
+            Err(e) => expect(false, &e),
+        }
+        // And then all is well.
+        let after = self.ask(&home, "question-2");
+        kept.push(answer_to("question-2"));
+        let well = after.code == Some(0) && after.stdout.contains(&answer_to("question-2"));
+        expect(well, &format!("the next turn fails: {:?} {} {}", after.code, after.stdout, after.stderr));
+        match answers(&home) {
+            Ok(now) => expect(kept.iter().all(|answer| now.contains(answer)), "an answer is lost by the next turn"),
+            Err(e) => expect(false, &e),
+        }
+        if wrong.is_empty() {
+            home.session("cli_default").has_one_result_per_call();
+        }
+        wrong
+    }
+
+    /// Tries the faults of a turn of this kind.
+    fn is_attacked(&self) {
+        let home = self.home();
+        let (run, counts, _) = with(None, || self.ask(&home, "question-1"));
+        run.exits(0);
+        let mut faults: Vec<Fault> = Vec::new();
+        for ((call, name, errors), count) in FAULTS.iter().zip(counts) {
+            // How often a thread waits differs from run to run.
+            for when in 0..count {
+                faults.extend(errors.iter().map(|errno| Fault { call: *call, name, when, errno: *errno }));
+            }
+        }
+        assert!(faults.len() > 200, "only {}", faults.len());
+        let all = faults.len();
+        let step = if std::env::var("BANTAM_FAULTS").is_ok_and(|n| n == "all") { 1 } else { all.div_ceil(SAMPLE) };
+        let tried: Vec<Fault> = faults.into_iter().step_by(step).collect();
+        let wrong: Vec<String> = tried.iter().flat_map(|fault| self.suffers(*fault)).collect();
+        println!("{} of {all} faults tried", tried.len());
+        assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), tried.len(), wrong.join("\n"));
+    }
+}
+
+/// The model's words in every segment of the conversation; an error when one is damaged.
+fn answers(home: &Home) -> Result<Vec<String>, String> {
+    let all = segments(&home.path("sessions"), "cli_default")?;
+    Ok(all.values().flat_map(|session| session.texts("assistant")).map(str::to_owned).collect())
+}
+
+fn config(model: &Model, window: u64) -> Value {
+    let extra = json!({ "model_list": [{ "context_window": window }], "tools": { "exec": { "sandbox": "off" } } });
+    merged(model.config(), &extra)
+}
+
+#[test]
+fn the_first_turn_of_a_home_with_a_fault_at_any_call() {
+    let model = busy();
+    Scene { told: Told::Text, config: config(&model, 100_000), before: Vec::new() }.is_attacked();
+}
+
+#[test]
+fn a_turn_of_a_session_that_goes_on_with_a_fault_at_any_call() {
+    let model = busy();
+    let mut scene = Scene { told: Told::Json, config: config(&model, 100_000), before: Vec::new() };
+    scene.before = after(&scene, &["question-0"]);
+    scene.is_attacked();
+}
+
+#[test]
+fn a_turn_that_begins_a_new_segment_with_a_fault_at_any_call() {
+    let model = busy();
+    let mut scene = Scene { told: Told::Text, config: config(&model, 6000), before: Vec::new() };
+    let long = format!("question-0 {}", "words ".repeat(1500));
+    scene.before = after(&scene, &[&long]);
+    let home = scene.home();
+    scene.ask(&home, "question-1").exits(0);
+    assert!(home.path("sessions/cli_default.1.jsonl").exists(), "the turn begins a segment");
+    scene.is_attacked();
+}
+
+/// The sessions and what else is kept of these turns.
+fn after(scene: &Scene, questions: &[&str]) -> Vec<(String, Vec<u8>)> {
+    let home = scene.home();
+    for question in questions {
+        scene.ask(&home, question).exits(0);
+    }
+    let files = home.files().into_iter().filter(|file| file.starts_with("sessions/") || file.starts_with("usage/"));
+    files.map(|file| (file.clone(), std::fs::read(home.path(&file)).unwrap())).collect()
+}

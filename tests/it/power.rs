@@ -1,0 +1,393 @@
+//! Power cuts, at any moment of a turn: what the program has told or sent is on the disk, and the conversation goes on.
+//!
+//! A kill loses nothing that was written, because the kernel keeps it. So a turn is recorded, call by call, and then it is
+//! worked out what a disk may hold if the power goes at each of them: what was written to a file since it was last synced
+//! is there, is not, or is cut at any byte; and of the names that came and went in a directory since that was synced, any
+//! may have been lost. Each of these images is loaded by the program's own loader. `BANTAM_CUTS=all` cuts at every byte.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bantam::cancel::Cancel;
+use bantam::disk::Durability;
+use bantam::message::{Message, User};
+use bantam::session::{Entry, Files, Store};
+use serde_json::{Value, json};
+
+use crate::harness::{Home, holds, merged, unique, walk};
+use crate::model::{Model, Reply, call};
+use crate::stops::{Stop, Verdict, judged};
+use crate::stored::{one_result_per_call, segments};
+
+/// The calls that change what is on a disk, wait for it, or let something out of the program.
+const CALLS: &[libc::c_long] = &[
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_sendto,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_syncfs,
+    libc::SYS_ftruncate,
+    libc::SYS_openat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mkdir,
+    libc::SYS_mkdirat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    libc::SYS_unlinkat,
+];
+
+/// What is told or sent in these turns, each in a message of its own. None of it is a part of another, nor of what stands
+/// in every request.
+const WORDS: [&str; 9] = [
+    "question-0",
+    "question-1",
+    "I look first.",
+    "call_a",
+    "result-42",
+    "call_c",
+    "water the plants",
+    "That is all.",
+    "The user asks questions.",
+];
+
+/// A file or a directory as the program sees it: its number, and what a file holds.
+type Node = (u64, Option<Arc<[u8]>>);
+type Image = BTreeMap<PathBuf, Node>;
+
+/// A call, and what was there before it.
+struct Moment {
+    image: Image,
+    what: What,
+}
+
+enum What {
+    Synced(PathBuf),
+    /// Everything, by one call.
+    AllSynced,
+    Sent(Vec<u8>),
+    Changed,
+}
+
+/// Everything below `home` but the workspace, which is no record of ours.
+fn image(home: &Path) -> Image {
+    let paths = walk(home).into_iter().filter(|path| !path.starts_with(home.join("workspace")));
+    let node = |path: PathBuf| {
+        let meta = path.symlink_metadata().ok()?;
+        let bytes = meta.is_file().then(|| fs::read(&path).ok()).flatten().map(Arc::from);
+        Some((path.strip_prefix(home).unwrap().to_owned(), (meta.ino(), bytes)))
+    };
+    // The home itself is there, and so is its name.
+    let itself = (PathBuf::new(), (home.metadata().unwrap().ino(), None));
+    paths.filter_map(node).chain([itself]).collect()
+}
+
+fn what(stop: &Stop, home: &Path) -> Option<What> {
+    let creates = |flags: u64| flags & u64::try_from(libc::O_CREAT | libc::O_TRUNC).unwrap() != 0;
+    match stop.call {
+        libc::SYS_sendto => Some(What::Sent(stop.bytes(stop.args[1], stop.args[2].try_into().unwrap()))),
+        libc::SYS_write if stop.args[0] == 1 => {
+            Some(What::Sent(stop.bytes(stop.args[1], stop.args[2].try_into().unwrap())))
+        }
+        libc::SYS_fsync | libc::SYS_fdatasync => {
+            let target = stop.target(0);
+            Some(What::Synced(target.strip_prefix(home).ok()?.to_owned()))
+        }
+        libc::SYS_syncfs => Some(What::AllSynced),
+        libc::SYS_openat if !creates(stop.args[2]) => None,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open if !creates(stop.args[1]) => None,
+        libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64 if !stop.target(0).starts_with(home) => None,
+        _ => Some(What::Changed),
+    }
+}
+
+/// Runs a turn and writes down each moment of it.
+fn recorded(home: &Home, question: &str) -> Vec<Moment> {
+    let root = home.path("");
+    let root = fs::canonicalize(root).unwrap();
+    let mut moments = vec![Moment { image: image(&root), what: What::Changed }];
+    let mut first = None;
+    let run = judged(
+        CALLS,
+        || home.agent(["-m", question]),
+        |stop| {
+            let Some(program) = stop.program() else { return Verdict::GoOn };
+            if *first.get_or_insert(program) == program {
+                moments.extend(what(stop, &root).map(|what| Moment { image: image(&root), what }));
+            }
+            Verdict::GoOn
+        },
+    );
+    run.exits(0).prints("That is all.\n");
+    moments.push(Moment { image: image(&root), what: What::Changed });
+    moments
+}
+
+/// Which syncs of a recording count. Without some of them, something has to be lost, or these tests see nothing.
+#[derive(Clone, Copy, PartialEq)]
+enum Syncs {
+    All,
+    OfDirectories,
+    OfFiles,
+}
+
+/// What a disk holds for certain, and what it may hold.
+#[derive(Default)]
+struct Disk {
+    /// Numbers are used again for other files: each file has one here that nobody else gets.
+    known: HashMap<u64, u64>,
+    given: u64,
+    seen: BTreeMap<PathBuf, u64>,
+    names: BTreeMap<PathBuf, u64>,
+    data: HashMap<u64, Arc<[u8]>>,
+    /// What happened to names since their directory was synced: each is done or not.
+    pending: Vec<BTreeMap<PathBuf, Option<u64>>>,
+    now: HashMap<u64, Arc<[u8]>>,
+}
+
+impl Disk {
+    fn follow(&mut self, image: &Image) {
+        let before: HashSet<u64> = self.seen.values().copied().collect();
+        let mut seen = BTreeMap::new();
+        let mut fresh = HashMap::new();
+        for (path, (inode, bytes)) in image {
+            let old = self.known.get(inode).copied().filter(|id| before.contains(id));
+            let id = old.unwrap_or_else(|| {
+                *fresh.entry(*inode).or_insert_with(|| {
+                    self.given += 1;
+                    self.given
+                })
+            });
+            self.known.insert(*inode, id);
+            seen.insert(path.clone(), id);
+            if let Some(bytes) = bytes {
+                self.now.insert(id, bytes.clone());
+            }
+        }
+        let gone = self.seen.keys().filter(|path| !seen.contains_key(*path)).map(|path| (path.clone(), None));
+        let come = seen.iter().filter(|(path, id)| self.seen.get(*path) != Some(id));
+        let change: BTreeMap<PathBuf, Option<u64>> =
+            gone.chain(come.map(|(path, id)| (path.clone(), Some(*id)))).collect();
+        if !change.is_empty() {
+            self.pending.push(change);
+        }
+        self.seen = seen;
+    }
+
+    fn all_is_there(&mut self) {
+        self.names = self.seen.clone();
+        self.data = self.now.clone();
+        self.pending.clear();
+    }
+
+    fn synced(&mut self, path: &Path, syncs: Syncs) {
+        let Some(id) = self.seen.get(path).copied() else { return };
+        if let Some(bytes) = self.now.get(&id) {
+            if syncs != Syncs::OfDirectories {
+                self.data.insert(id, bytes.clone());
+            }
+        } else if syncs != Syncs::OfFiles {
+            let of_it = |change: &BTreeMap<PathBuf, _>| change.keys().all(|name| name.parent() == Some(path));
+            let (done, left) = std::mem::take(&mut self.pending).into_iter().partition(of_it);
+            self.pending = left;
+            let done: Vec<BTreeMap<PathBuf, Option<u64>>> = done;
+            done.iter().for_each(|change| apply(change, &mut self.names));
+        }
+    }
+
+    /// Every set of names and contents that the disk may hold of the sessions.
+    fn may_hold(&self) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
+        let sessions = |path: &Path| path.starts_with("sessions");
+        let pending: Vec<_> = self.pending.iter().filter(|change| change.keys().any(|path| sessions(path))).collect();
+        assert!(pending.len() <= 8, "{} names are unsettled", pending.len());
+        let mut images = Vec::new();
+        for chosen in 0..1_u32 << pending.len() {
+            let mut names = self.names.clone();
+            for (n, change) in pending.iter().enumerate() {
+                if chosen & 1 << n != 0 {
+                    apply(change, &mut names);
+                }
+            }
+            let directory = names.contains_key(Path::new("sessions"));
+            let mut these = vec![BTreeMap::new()];
+            for (path, id) in names.iter().filter(|(path, _)| directory && sessions(path)) {
+                let Some(now) = self.now.get(id) else { continue };
+                let contents = contents(self.data.get(id).map_or(&[][..], |data| data), now);
+                let with = |content: &Vec<u8>| {
+                    let one = (path.clone(), content.clone());
+                    these.iter().map(move |image| image.clone().into_iter().chain([one.clone()]).collect())
+                };
+                these = contents.iter().flat_map(with).collect();
+            }
+            images.append(&mut these);
+        }
+        images
+    }
+}
+
+fn apply(change: &BTreeMap<PathBuf, Option<u64>>, names: &mut BTreeMap<PathBuf, u64>) {
+    for (path, id) in change {
+        match id {
+            Some(id) => names.insert(path.clone(), *id),
+            None => names.remove(path),
+        };
+    }
+}
+
+/// What a file may hold that held `old` when it was last synced, and holds `now`.
+fn contents(old: &[u8], now: &[u8]) -> Vec<Vec<u8>> {
+    let Some(added) = now.strip_prefix(old).filter(|added| !added.is_empty()) else {
+        return BTreeSet::from([old.to_vec(), now.to_vec()]).into_iter().collect();
+    };
+    let step = if std::env::var("BANTAM_CUTS").is_ok_and(|n| n == "all") { 1 } else { added.len().div_ceil(4).max(1) };
+    let cuts = (0..added.len()).step_by(step).chain([1, added.len() - 1, added.len()]);
+    let cut = |at: usize| now[..old.len() + at].to_vec();
+    // Room that was given to the file, and into which nothing has been written yet.
+    let blank = [old, &vec![0; added.len()]].concat();
+    cuts.map(cut).chain([blank]).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// What became of all the images of a recording.
+#[derive(Default)]
+struct Found {
+    images: usize,
+    wrong: Vec<String>,
+}
+
+fn played(moments: &[Moment], syncs: Syncs) -> Found {
+    let mut found = Found::default();
+    let mut disk = Disk::default();
+    let mut sent = Vec::new();
+    let mut tried = HashSet::new();
+    for (n, Moment { image, what }) in moments.iter().enumerate() {
+        disk.follow(image);
+        if n == 0 {
+            disk.all_is_there();
+        }
+        if let What::Sent(bytes) = what {
+            sent.extend_from_slice(bytes);
+        }
+        let told: Vec<&str> = WORDS.into_iter().filter(|word| holds(&sent, word.as_bytes())).collect();
+        for image in disk.may_hold() {
+            if tried.insert((told.clone(), image.clone())) {
+                found.images += 1;
+                if let Err(e) = goes_on(&image, &told) {
+                    let files: Vec<_> = image.iter().map(|(path, bytes)| (path, bytes.len())).collect();
+                    found.wrong.push(format!("moment {n} of {}: {e}: {files:?}", moments.len()));
+                }
+            }
+        }
+        match what {
+            What::Synced(path) => disk.synced(path, syncs),
+            What::AllSynced if syncs == Syncs::All => disk.all_is_there(),
+            _ => {}
+        }
+    }
+    let told = WORDS.iter().filter(|word| holds(&sent, word.as_bytes())).count();
+    assert!(told >= 6, "only {told} things were told");
+    found
+}
+
+/// An image loads, has all that was told, and keeps what is appended then.
+fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), String> {
+    const NEXT: &str = "And after the power cut?";
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("power-{}-{}", std::process::id(), unique()));
+    fs::create_dir_all(root.join("sessions")).unwrap();
+    for (path, bytes) in image {
+        fs::write(root.join(path), bytes).unwrap();
+    }
+    let store = Files::new(bantam::paths::Home::new(root.clone()));
+    let loaded = store.load("cli_default", &Cancel::new(None)).map_err(|e| format!("it does not load: {}", e.message));
+    let outcome = loaded.and_then(|mut session| {
+        if let Some(damage) = session.damage.iter().find(|damage| !damage.contains("cut short by a crash")) {
+            return Err(format!("damage: {damage}"));
+        }
+        let next = Message::User(User { content: NEXT.to_owned(), ..User::default() });
+        let now = std::time::SystemTime::now();
+        let appended = store.append(&mut session, &[Entry::Message(&next)], Durability::Now, now);
+        appended.map_err(|e| format!("nothing can be appended: {}", e.message))?;
+        drop(session);
+        let all = segments(&root.join("sessions"), "cli_default")?;
+        let live = &all["cli_default.jsonl"];
+        one_result_per_call(&live.history());
+        if live.texts("user").last() != Some(&NEXT) {
+            return Err("what was appended is lost".to_owned());
+        }
+        let text: String = all.values().flat_map(|session| &session.lines).map(Value::to_string).collect();
+        match told.iter().find(|word| !text.contains(*word)) {
+            Some(word) => Err(format!("lost: {word}")),
+            None => Ok(()),
+        }
+    });
+    fs::remove_dir_all(root).unwrap();
+    outcome
+}
+
+fn busy() -> Model {
+    Model::answering(|request, _| {
+        if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+            return Reply::text("The user asks questions.");
+        }
+        let messages = request.messages();
+        let results = messages.iter().rev().take_while(|message| message["role"] != "user");
+        let reply = match results.filter(|message| message["role"] == "tool").count() {
+            0 => Reply::calls([
+                call("call_a", "list_dir", &json!({ "path": "." })),
+                call("call_b", "exec", &json!({ "command": "echo result-$((40 + 2))" })),
+            ])
+            .saying("I look first."),
+            2 => Reply::calls([call("call_c", "read_file", &json!({ "path": "notes.txt" }))]),
+            _ => Reply::text("That is all."),
+        };
+        reply.counted(request.body.to_string().len() as u64 / 4, 100)
+    })
+}
+
+fn home(model: &Model, window: u64) -> Home {
+    let extra = json!({ "model_list": [{ "context_window": window }], "tools": { "exec": { "sandbox": "off" } } });
+    let home = Home::with(&merged(model.config(), &extra));
+    home.write("workspace/notes.txt", "water the plants\n");
+    home
+}
+
+/// Nothing is lost, and without a part of the syncs something would be.
+#[track_caller]
+fn survives(moments: &[Moment]) {
+    let found = played(moments, Syncs::All);
+    println!("{} moments, {} images", moments.len(), found.images);
+    assert!(found.wrong.is_empty(), "{} of {}:\n{}", found.wrong.len(), found.images, found.wrong.join("\n"));
+    assert!(found.images > 50, "only {} images", found.images);
+    for (syncs, what) in [(Syncs::OfDirectories, "files"), (Syncs::OfFiles, "directories")] {
+        let lost = played(moments, syncs).wrong.iter().filter(|wrong| wrong.contains(": lost: ")).count();
+        println!("{lost} images without the syncs of {what} have lost something");
+        assert!(lost > 0, "without the syncs of {what} nothing is lost: this test sees nothing");
+    }
+}
+
+#[test]
+fn a_power_cut_in_the_first_turn_of_a_home_loses_nothing_that_was_told() {
+    let model = busy();
+    let home = home(&model, 100_000);
+    survives(&recorded(&home, "question-1"));
+}
+
+#[test]
+fn a_power_cut_while_a_new_segment_begins_loses_nothing_that_was_told() {
+    let model = busy();
+    let home = home(&model, 6000);
+    home.agent(["-m", &format!("question-0 {}", "words ".repeat(1500))]).exits(0);
+    let moments = recorded(&home, "question-1");
+    assert!(home.path("sessions/cli_default.1.jsonl").exists(), "a segment began");
+    survives(&moments);
+}

@@ -1,0 +1,161 @@
+//! Stands between the program and the kernel: system calls stop at a filter that the program is born with, are looked at,
+//! and go on, fail, or are the last thing that the program does.
+#![allow(unsafe_code)]
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A system call that waits for a verdict.
+pub struct Stop {
+    pub call: libc::c_long,
+    pub args: [u64; 6],
+    /// The thread that makes it.
+    thread: i32,
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    GoOn,
+    /// It is not made, and fails with this error.
+    Fail(i32),
+    /// It is not made, and its process is gone.
+    Kill,
+}
+
+impl Stop {
+    /// The process that makes it, if it has begun to be bantam.
+    pub fn program(&self) -> Option<i32> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
+        let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+        let runs = fs::read_link(format!("/proc/{}/exe", self.thread)).ok()?;
+        (runs == Path::new(env!("CARGO_BIN_EXE_bantam"))).then_some(process)
+    }
+
+    /// What the descriptor in this argument is open on: a path, `socket:[N]`, `pipe:[N]`.
+    pub fn target(&self, argument: usize) -> PathBuf {
+        // A descriptor is an int; what is above it in the register is nobody's.
+        let fd = self.args[argument] as u32;
+        fs::read_link(format!("/proc/{}/fd/{fd}", self.thread)).unwrap_or_default()
+    }
+
+    /// The path at the address in this argument.
+    pub fn path(&self, argument: usize) -> PathBuf {
+        let mut bytes = self.bytes(self.args[argument], 4096);
+        bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
+        OsString::from_vec(bytes).into()
+    }
+
+    /// What is in the program's memory there, as far as it can be read.
+    pub fn bytes(&self, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        let memory = File::open(format!("/proc/{}/mem", self.thread));
+        let read = memory.and_then(|memory| memory.read_at(&mut bytes, address)).unwrap_or(0);
+        bytes.truncate(read);
+        bytes
+    }
+
+    fn end(&self) {
+        let process = self.program().and_then(Pid::from_raw);
+        kill_process(process.unwrap(), Signal::KILL).unwrap();
+    }
+}
+
+/// Does `work`, and asks `judge` about each of these calls that it and every process which it started makes.
+pub fn judged<T: Send>(
+    calls: &[libc::c_long],
+    work: impl FnOnce() -> T + Send,
+    mut judge: impl FnMut(&Stop) -> Verdict,
+) -> T {
+    thread::scope(|scope| {
+        let (tell, told) = channel();
+        // The filter is for one thread and what it starts, and ends with it.
+        let working = scope.spawn(move || {
+            tell.send(stop_at(calls).unwrap()).unwrap();
+            work()
+        });
+        if let Ok(stops) = told.recv() {
+            while let Some(stopped) = next(&stops) {
+                answer(&stops, stopped, &mut judge);
+            }
+        }
+        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Has these calls of the calling thread, and of all that it starts, stop and be told at the descriptor.
+fn stop_at(calls: &[libc::c_long]) -> io::Result<OwnedFd> {
+    let op = |code: u32, k: u32, jf: u8| sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf, k };
+    let mut program = vec![op(BPF_LD | BPF_W | BPF_ABS, 0, 0)];
+    for call in calls {
+        program.push(op(BPF_JMP | BPF_JEQ | BPF_K, u32::try_from(*call).unwrap(), 1));
+        program.push(op(BPF_RET | BPF_K, libc::SECCOMP_RET_USER_NOTIF, 0));
+    }
+    program.push(op(BPF_RET | BPF_K, libc::SECCOMP_RET_ALLOW, 0));
+    let length = u16::try_from(program.len()).unwrap();
+    let filter = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    // SAFETY: the program lives through the call, which copies it, and the descriptor is new and nobody else's.
+    unsafe {
+        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+        let fd = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()))
+    }
+}
+
+/// Waits until a call stops; `None` when nobody is left to make one. One whose caller has died meanwhile is no stop, and
+/// needs no answer.
+fn next(stops: &OwnedFd) -> Option<Option<(u64, Stop)>> {
+    /// `SECCOMP_IOCTL_NOTIF_RECV` of `linux/seccomp.h`.
+    const RECEIVE: libc::c_ulong = 0xc050_2100;
+    let mut ready = [PollFd::new(stops, PollFlags::IN)];
+    match poll(&mut ready, None) {
+        Err(rustix::io::Errno::INTR) => return Some(None),
+        result => result.unwrap(),
+    };
+    if !ready[0].revents().contains(PollFlags::IN) {
+        return None;
+    }
+    // SAFETY: the struct is the kernel's, zeroed as it asks and alive through the call.
+    let stop = unsafe {
+        let mut stop: libc::seccomp_notif = mem::zeroed();
+        (libc::ioctl(stops.as_raw_fd(), RECEIVE as _, &raw mut stop) == 0).then_some(stop)
+    };
+    Some(stop.map(|stop| {
+        let thread = i32::try_from(stop.pid).unwrap();
+        (stop.id, Stop { call: stop.data.nr.into(), args: stop.data.args, thread })
+    }))
+}
+
+fn answer(stops: &OwnedFd, stopped: Option<(u64, Stop)>, judge: &mut impl FnMut(&Stop) -> Verdict) {
+    /// `SECCOMP_IOCTL_NOTIF_SEND` of `linux/seccomp.h`.
+    const SEND: libc::c_ulong = 0xc018_2101;
+    let Some((id, stop)) = stopped else { return };
+    // SAFETY: the struct is the kernel's; all zero is a valid one.
+    let mut answer: libc::seccomp_notif_resp = unsafe { mem::zeroed() };
+    answer.id = id;
+    match judge(&stop) {
+        Verdict::GoOn => answer.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE.try_into().unwrap(),
+        Verdict::Fail(errno) => answer.error = -errno,
+        Verdict::Kill => return stop.end(),
+    }
+    // SAFETY: it is alive through the call. One whose caller has died meanwhile is an error, and nobody waits for it.
+    unsafe { libc::ioctl(stops.as_raw_fd(), SEND as _, &raw mut answer) };
+}
