@@ -12,6 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, io, mem, thread};
 
+#[allow(dead_code)] // another test judges more
+#[path = "../it/stops.rs"]
+mod stops;
 #[path = "../it/syncs.rs"]
 mod syncs;
 
