@@ -47,7 +47,9 @@ impl Anthropic {
     fn body(&self, request: &Request) -> Value {
         let model = self.host.model();
         let (system, messages) = wire(request);
-        let mut body = json!({"model": model.id, "max_tokens": model.max_tokens, "messages": messages});
+        let mut body = json!({"model": model.id, "max_tokens": model.max_tokens});
+        // Put in by moving: `json!` would copy it.
+        body["messages"] = messages.into();
         if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
             body["system"] = system;
         }
@@ -58,8 +60,11 @@ impl Anthropic {
             body["stream"] = true.into();
         }
         if !request.tools.is_empty() {
-            let tool =
-                |t: &super::ToolOffer| json!({"name": t.name, "description": t.description, "input_schema": t.schema});
+            let tool = |t: &super::ToolOffer| {
+                let mut tool = json!({"name": t.name, "description": t.description});
+                tool["input_schema"] = t.schema.clone();
+                tool
+            };
             body["tools"] = request.tools.iter().map(tool).collect();
         } else if let Some(tools) = mentioned(request.messages) {
             // A conversation with calls in it is refused when no tools are declared, also where none may be called.

@@ -38,19 +38,19 @@ impl OpenAi {
 
     fn body(&self, request: &Request) -> Value {
         let model = self.host.model();
-        let mut body = json!({
-            "model": model.id,
-            "messages": wire_messages(&request.system.text(), request.messages),
-            "max_tokens": model.max_tokens,
-        });
+        let mut body = json!({"model": model.id, "max_tokens": model.max_tokens});
+        // Put in by moving: `json!` would copy it.
+        body["messages"] = wire_messages(&request.system.text(), request.messages);
         if let Some(temperature) = model.temperature {
             body["temperature"] = temperature.into();
         }
         // An empty list is refused by some: it is left out.
         if !request.tools.is_empty() {
             let tools = request.tools.iter().map(|t| {
-                let function = json!({"name": t.name, "description": t.description, "parameters": t.schema});
-                json!({"type": "function", "function": function})
+                let mut tool = json!({"type": "function"});
+                tool["function"] = json!({"name": t.name, "description": t.description});
+                tool["function"]["parameters"] = t.schema.clone();
+                tool
             });
             body["tools"] = tools.collect();
         }
