@@ -352,7 +352,9 @@ fn later_header(session: &Session, summary: Option<&str>, base: u64, now: &str) 
         header.insert("summary".to_owned(), summary.into());
     }
     if !session.state.is_empty() {
-        header.insert("state".to_owned(), session.state.iter().map(|(k, v)| (k.clone(), Value::from(&**v))).collect());
+        let mut state = Fields::new();
+        state.extend(session.state.iter().map(|(k, v)| (k.clone(), Value::from(&**v))));
+        header.insert("state".to_owned(), state.into());
     }
     header
 }
@@ -384,21 +386,23 @@ fn base(header: &Value) -> u64 {
 /// What was said about the conversation, each name with its last value.
 fn state(lines: &[disk::Line]) -> State {
     let said = lines.iter().filter_map(|line| line.fields.get("state")?.as_object()).flatten();
-    said.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
+    let mut state = State::new();
+    state.extend(said.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
+    state
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {
+    let mut line = Fields::new();
     match entry {
         Entry::Message(message) => {
-            let mut line = Fields::new();
             line.insert("time".to_owned(), now.into());
             line.extend(message.to_json());
-            line
         }
-        Entry::TurnEnd(end) => Fields::from_iter([("turn".to_owned(), Value::from(end.name()))]),
-        Entry::State(name, value) => Fields::from_iter([("state".to_owned(), json!({ *name: value }))]),
-        Entry::Undo(from) => Fields::from_iter([("undo".to_owned(), Value::from(*from))]),
+        Entry::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
+        Entry::State(name, value) => drop(line.insert("state".to_owned(), json!({ *name: value }))),
+        Entry::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
     }
+    line
 }
 
 /// The lines that count: what was undone is left out.

@@ -161,9 +161,7 @@ impl Import<'_> {
         }
 
         // What is small and dear comes before what may be large.
-        let mut rest = self.names(&from)?;
-        rest.sort_by_key(|name| (!self.is(&from.join(name), FileType::RegularFile), name != "memory", name.clone()));
-        for name in rest {
+        for name in self.in_order(&from, "memory")? {
             let path = from.join(&name);
             if done.contains(&path) {
                 continue;
@@ -226,9 +224,7 @@ impl Import<'_> {
         match kind(&self.source.held, from) {
             Some(FileType::Directory) if depth >= DEEPEST => self.leave(from, "too deep"),
             Some(FileType::Directory) => {
-                let mut names = self.names(from)?;
-                names.sort_by_key(|name| (!self.is(&from.join(name), FileType::RegularFile), name.clone()));
-                for name in names {
+                for name in self.in_order(from, "")? {
                     self.take(&from.join(&name), root, &to.join(&name), depth + 1, tally)?;
                 }
                 Ok(())
@@ -284,6 +280,17 @@ impl Import<'_> {
         }
     }
 
+    /// The names in a directory: those of files, then `dear`, then all others.
+    fn in_order(&mut self, dir: &Path, dear: &str) -> Result<Vec<OsString>> {
+        let names = self.names(dir)?.into_iter();
+        let (mut names, others): (Vec<_>, Vec<_>) =
+            names.partition(|name| self.is(&dir.join(name), FileType::RegularFile));
+        let (dear, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| name == dear);
+        names.extend(dear);
+        names.extend(others);
+        Ok(names)
+    }
+
     /// The names in a directory, sorted. One that cannot be read is left.
     fn names(&mut self, dir: &Path) -> Result<Vec<OsString>> {
         let mut names = match open_dir(&self.source.held, dir).and_then(list) {
@@ -294,7 +301,7 @@ impl Import<'_> {
                 Vec::new()
             }
         };
-        names.sort();
+        names.sort_unstable();
         Ok(names)
     }
 

@@ -220,8 +220,8 @@ fn own_name<'a>(vendor: &Vendor, typed: &'a str) -> &'a str {
 
 /// Those whose key is there already come first.
 fn ask_vendor(env: &Env) -> Result<&'static Vendor> {
-    let mut list: Vec<&Vendor> = VENDORS.iter().collect();
-    list.sort_by_key(|v| !has_key(v, env));
+    let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS.iter().partition(|v| has_key(v, env));
+    list.extend(others);
     tell("Who is to answer?");
     for (n, vendor) in (1..).zip(&list) {
         let note = match vendor {

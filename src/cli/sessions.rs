@@ -119,7 +119,8 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
 }
 
 fn object(entry: &Entry) -> Value {
-    let mut fields = serde_json::Map::from_iter([("seq".to_owned(), entry.seq.into())]);
+    let mut fields = serde_json::Map::new();
+    fields.insert("seq".to_owned(), entry.seq.into());
     if !entry.time.is_empty() {
         fields.insert("time".to_owned(), entry.time.as_str().into());
     }

@@ -211,7 +211,9 @@ pub type Env = BTreeMap<String, String>;
 /// The one place that reads the environment.
 #[must_use]
 pub fn environment() -> Env {
-    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
+    let mut env = Env::new();
+    env.extend(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))));
+    env
 }
 
 /// Where everything is kept: `BANTAM_HOME`, else what systemd names, else `~/.bantam`.

@@ -3,8 +3,6 @@
 //! picoclaw 0, nanobot and `SmartBot` have `providers`, each with a key, and a bare model name. Each of them finds the
 //! provider in its own way; the order here is what they have in common.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Map, Value, json};
 
 use super::foreign::{filled, find, take};
@@ -40,7 +38,7 @@ pub struct Routes {
     /// The provider that the file names for everything.
     fixed: Option<String>,
     /// Names that need no way: they are in the model list.
-    listed: BTreeSet<String>,
+    listed: Vec<String>,
 }
 
 /// A provider as an entry of the model list.
@@ -53,7 +51,7 @@ pub struct Entry {
 }
 
 impl Routes {
-    pub fn new(providers: Value, fixed: Option<&Value>, listed: BTreeSet<String>) -> Self {
+    pub fn new(providers: Value, fixed: Option<&Value>, listed: Vec<String>) -> Self {
         let fixed = fixed.and_then(Value::as_str).filter(|name| !matches!(*name, "" | "auto")).map(vendors::canonical);
         let mut routes = Self { entries: Vec::new(), keyed: Vec::new(), open: Vec::new(), fixed, listed };
         let Value::Object(providers) = providers else { return routes };
@@ -70,7 +68,9 @@ impl Routes {
             routes.entries.push(Entry { name, value, fields });
         }
         // A gateway serves every model, so it is asked first for one that nobody else claims.
-        routes.keyed.sort_by_key(|vendor| vendor != "openrouter");
+        let (mut keyed, others): (Vec<_>, Vec<_>) = routes.keyed.into_iter().partition(|vendor| vendor == "openrouter");
+        keyed.extend(others);
+        routes.keyed = keyed;
         routes
     }
 
@@ -84,7 +84,7 @@ impl Routes {
 
     fn way(&self, name: &str) -> String {
         let is_vendor = self.entries.is_empty() && vendors::find(name).is_some();
-        if name.is_empty() || is_vendor || self.listed.contains(name) {
+        if name.is_empty() || is_vendor || self.listed.iter().any(|listed| listed == name) {
             return name.to_owned();
         }
         let (prefix, rest) = match name.split_once('/') {
@@ -166,9 +166,8 @@ mod tests {
 
     #[test]
     fn a_model_finds_the_vendor_whose_key_is_there() {
-        let routes = |providers: Value, fixed: Option<&str>| {
-            Routes::new(providers, fixed.map(Value::from).as_ref(), BTreeSet::new())
-        };
+        let routes =
+            |providers: Value, fixed: Option<&str>| Routes::new(providers, fixed.map(Value::from).as_ref(), Vec::new());
         let key = json!({"api_key": "k"});
         let both = json!({"openrouter": key, "zhipu": key, "groq": {"api_key": ""}});
         for (providers, fixed, model, way) in [
@@ -190,7 +189,7 @@ mod tests {
         ] {
             assert_eq!(routes(providers, fixed).name(model.into()), way, "{model}");
         }
-        let listed = Routes::new(Value::Null, None, BTreeSet::from(["gpt4".to_owned()]));
+        let listed = Routes::new(Value::Null, None, vec!["gpt4".to_owned()]);
         assert_eq!(listed.name("gpt4".into()), "gpt4");
         assert_eq!(listed.name("x/y".into()), "x/y");
     }

@@ -107,7 +107,7 @@ pub fn sessions(home: &Home) -> Vec<Check> {
     };
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|e| e == "jsonl"));
-    paths.sort();
+    paths.sort_unstable();
     let mut checks = Vec::new();
     for path in &paths {
         let (damage, torn) = match session::inspect(path) {

@@ -106,7 +106,8 @@ fn mentioned(messages: &[Message]) -> Option<Value> {
         Message::Assistant(reply) => Some(&reply.calls),
         _ => None,
     });
-    let names: BTreeSet<&str> = replies.flatten().map(|call| call.name.as_str()).collect();
+    let mut names = BTreeSet::new();
+    names.extend(replies.flatten().map(|call| call.name.as_str()));
     let tool = |name| json!({"name": name, "description": "not to be called now", "input_schema": {"type": "object"}});
     (!names.is_empty()).then(|| names.into_iter().map(tool).collect())
 }
@@ -298,8 +299,8 @@ impl Assembly for Blocks {
         let Some(content) = body["content"].as_array() else {
             return Err("the answer has no content".into());
         };
-        let by_index = (0..).zip(content.iter().cloned()).collect();
-        let mut blocks = Box::new(Self { by_index, ..Self::default() });
+        let mut blocks = Box::new(Self::default());
+        blocks.by_index.extend((0..).zip(content.iter().cloned()));
         blocks.usage(&body["usage"]);
         blocks.stop_reason(body);
         Ok(blocks.finish())

@@ -145,7 +145,7 @@ fn kept(home: &Home) -> Result<BTreeMap<String, Kept>> {
 /// The directory cannot be read. A file that cannot is told of in its summary.
 pub fn list(home: &Home) -> Result<Vec<Summary>> {
     let mut list: Vec<Summary> = kept(home)?.iter().map(|(key, kept)| summary(home, key, kept)).collect();
-    list.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
+    list.sort_unstable_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
     Ok(list)
 }
 

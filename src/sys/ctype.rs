@@ -4,6 +4,7 @@
 //! 50 KB which a program without a locale has no use for.
 //!
 //! The tests compile the tables too and compare them with the C library's.
+#![allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)] // all small numbers
 
 /// A value for each byte, as an `unsigned char` and as a `signed char`, from -128 to 255.
 type Table<T> = [T; 384];

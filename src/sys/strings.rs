@@ -5,6 +5,7 @@
 //! lines of /etc/hosts, the names in the environment. (`strlen`, `memchr` and `memcpy` are called all the time, and stay.)
 //!
 //! The tests compile them too, under their Rust names, and compare them with the C library's.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // C passes a char as an int
 
 use libc::{c_char, c_int, c_void};
 

@@ -337,7 +337,11 @@ fn struck(redactor: &Redactor, args: &Value) -> Value {
     match args {
         Value::String(text) => redactor.strike(clip(text, MOST_SUMMARIZED).to_owned()).into(),
         Value::Array(list) => list.iter().map(|v| struck(redactor, v)).collect(),
-        Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), struck(redactor, v))).collect(),
+        Value::Object(map) => {
+            let mut safe = Map::new();
+            safe.extend(map.iter().map(|(k, v)| (k.clone(), struck(redactor, v))));
+            safe.into()
+        }
         other => other.clone(),
     }
 }
