@@ -9,12 +9,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::agent::context::Prompt;
 use crate::agent::{Agent, History, Limits};
+use crate::child::Sandbox;
 use crate::config::{Config, Env};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::Guard;
 use crate::hands::wire::Setup;
-use crate::hands::{Hands, Way};
+use crate::hands::{self, Hands, Way};
 use crate::paths::Home;
 use crate::provider::lineup::Retry;
 use crate::secret::Redactor;
@@ -148,6 +149,13 @@ fn history(config: &Config, window: u64) -> History {
 pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     let workspace = workspace(home, config, env)?;
     let exec = &config.tools.exec;
+    if let Some(tree) = hands::readable(&real(home.root())).filter(|_| exec.sandbox != Sandbox::Off) {
+        let root = home.root().display();
+        return Err(Error::config(format!(
+            "{root} lies in {tree}, which commands may read, and so its keys would be open"
+        ))
+        .hint("move it, and name the new place in BANTAM_HOME: /var/lib/bantam, say"));
+    }
     let setup = Setup {
         way: Way::Bare,
         network: exec.network,

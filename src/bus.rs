@@ -70,8 +70,9 @@ pub enum Kind {
 
 /// A channel that keeps messages until they are answered, so that no crash loses one.
 pub trait Keeper: Send + Sync {
-    /// A turn for these begins. What goes with them is fetched, which may take a while: more text, and images.
-    fn begin(&self, ids: &[String], origin: &Origin) -> (String, Vec<Image>);
+    /// A turn for these begins. What goes with them is fetched, which may take a while: the text as it stands now, and
+    /// images. `false`: it is not to begin, because the program is ending; they stay open.
+    fn begin(&self, ids: &[String], origin: &Origin, text: &mut String, images: &mut Vec<Image>) -> bool;
 
     /// The turn is over and stored. Its answer is kept for delivery when this returns, and the messages are closed.
     fn end(&self, ids: &[String], origin: &Origin, response: &Response);

@@ -41,10 +41,11 @@ impl Cancel {
         Self { shared: Arc::default(), deadline: timeout.and_then(|t| Instant::now().checked_add(t)) }
     }
 
-    /// The same flag with a new deadline.
+    /// The same flag with a deadline of its own, if that is earlier.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self { shared: self.shared.clone(), deadline: Instant::now().checked_add(timeout) }
+        let own = Instant::now().checked_add(timeout);
+        Self { shared: self.shared.clone(), deadline: [self.deadline, own].into_iter().flatten().min() }
     }
 
     /// Stops it: everything that waits is woken, now and whenever it tries to wait again.

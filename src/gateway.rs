@@ -131,9 +131,9 @@ impl Floor {
             }
         };
         if let Some(keeper) = &keeper {
-            let (more, pictures) = keeper.begin(&ids, &origin);
-            text.push_str(&more);
-            images.extend(pictures);
+            if !keeper.begin(&ids, &origin, &mut text, &mut images) {
+                return;
+            }
         }
         let request = Request { input: text, images, session, origin: origin.clone(), id: ids.join("+"), cancel };
         let response = agent.run(&request, &show);
@@ -257,6 +257,8 @@ impl Queue {
         if message.kind != Kind::Message {
             return Some((message, cancel));
         }
+        // From here on a stop finds it.
+        state.running = Some(cancel.clone());
         let mut until = Instant::now() + PARTS;
         loop {
             while state.waiting.front().is_some_and(|more| message.takes(more)) {
@@ -272,7 +274,6 @@ impl Queue {
         if std::mem::take(&mut state.stop_next) {
             cancel.stop();
         }
-        state.running = Some(cancel.clone());
         Some((message, cancel))
     }
 }
@@ -280,7 +281,8 @@ impl Queue {
 impl Inbound {
     /// Whether `more`, which came after it, can be answered with it.
     fn takes(&self, more: &Self) -> bool {
-        more.kind == Kind::Message && !self.ids.is_empty() && !more.ids.is_empty() && !self.is_alone && !more.is_alone
+        let together = more.kind == Kind::Message && self.origin == more.origin;
+        together && !self.ids.is_empty() && !more.ids.is_empty() && !self.is_alone && !more.is_alone
     }
 
     fn add(&mut self, more: Self) {

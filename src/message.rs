@@ -15,6 +15,9 @@ pub enum Message {
     ToolResult(ToolResult),
 }
 
+/// What the id of a message begins with that belongs to no turn: a note of what was sent to the chat.
+pub const NOTE: &str = "note:";
+
 /// What the user said.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct User {

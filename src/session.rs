@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Fields, Journal, Lock};
 use crate::error::{Context, Error, Kind, Result};
-use crate::message::{Message, ToolResult, User};
+use crate::message::{Message, NOTE, ToolResult, User};
 use crate::paths::Home;
 use crate::text::rfc3339;
 pub use memory::Memory;
@@ -123,7 +123,8 @@ impl Session {
                 self.ended = end.or(self.ended);
                 continue;
             };
-            self.ended = None;
+            let is_note = matches!(&message, Message::User(user) if user.id.starts_with(NOTE));
+            self.ended = self.ended.filter(|_| is_note);
             if let Some(Value::String(time)) = line.fields.get("time") {
                 self.last.clone_from(time);
             }

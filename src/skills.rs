@@ -197,6 +197,10 @@ impl Skills {
             let unset = of("env").into_iter().filter(|name| !self.variables.contains(name));
             missing.extend(unset.map(|name| format!("the variable {name} (tools.exec.pass_env hands it on)")));
         }
+        // Somebody else wrote them.
+        for missing in &mut missing {
+            *missing = one_line(missing, 100);
+        }
         missing.sort_unstable();
         missing.dedup();
         missing

@@ -18,6 +18,7 @@ mod table;
 mod tests;
 mod update;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
@@ -31,6 +32,9 @@ use api::Api;
 use inbox::Inbox;
 use poll::Poller;
 use send::{Sending, Signal};
+
+/// What the images of one turn may take, in bytes of base64: they stay in the conversation.
+const MOST_IMAGES: usize = 12 << 20;
 
 /// The name of this channel.
 pub const CHANNEL: &str = "telegram";
@@ -64,12 +68,18 @@ pub struct Telegram {
 
 /// Tells the sender that something was posted.
 #[derive(Default)]
-pub struct Wake(Mutex<Option<Sender<Signal>>>);
+pub struct Wake {
+    sender: Mutex<Option<Sender<Signal>>>,
+    /// It has been told, and has not looked yet.
+    posted: Arc<AtomicBool>,
+}
 
 impl Wake {
     pub fn wake(&self) {
-        if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            drop(sender.send(Signal::Posted));
+        if let Some(sender) = &*self.sender.lock().unwrap_or_else(PoisonError::into_inner) {
+            if !self.posted.swap(true, Ordering::SeqCst) {
+                drop(sender.send(Signal::Posted));
+            }
         }
     }
 }
@@ -78,7 +88,7 @@ impl Channel for Telegram {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { api, settings, inbox, outbox, cancel, alive, log, wake } = self;
         let (signals, signalled) = channel();
-        *wake.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
+        *wake.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
         let desk = Arc::new(Desk {
             api: api.clone(),
@@ -88,7 +98,8 @@ impl Channel for Telegram {
             log: log.clone(),
             cancel: cancel.clone(),
         });
-        let sending = Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone());
+        let sending =
+            Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), wake.posted.clone());
         Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
         let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, alive };
         Builder::new().spawn(move || poller.run()).doing("starting a thread")?;
@@ -135,24 +146,46 @@ impl Desk {
 }
 
 impl Keeper for Desk {
-    fn begin(&self, ids: &[String], origin: &Origin) -> (String, Vec<Image>) {
+    fn begin(&self, ids: &[String], origin: &Origin, text: &mut String, images: &mut Vec<Image>) -> bool {
+        if self.cancel.why().is_some() {
+            return false;
+        }
         drop(self.signals.send(Signal::Busy(origin.chat.clone())));
         let files = {
             let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+            // They may have been edited since they came.
+            let said = inbox.texts(ids);
+            if !said.is_empty() {
+                *text = said;
+            }
             if let Err(e) = inbox.start(ids) {
                 (self.log)(&format!("noting that a message is being answered: {e}"));
             }
             inbox.files(ids)
         };
-        let (mut text, mut images) = (String::new(), Vec::new());
+        let mut size = 0;
         for file in files {
-            match self.api.fetch(&file, &self.cancel) {
-                Ok(update::Fetched::Image(image)) => images.push(image),
-                Ok(update::Fetched::Text(part)) => text.push_str(&format!("\n\n{part}")),
-                Err(why) => text.push_str(&format!("\n\n[{} was attached and cannot be read: {why}]", file.name)),
+            let fetched = self.api.fetch(&file, &self.cancel);
+            if self.cancel.why().is_some() {
+                // The program is ending. It is taken up at the next start.
+                return false;
             }
+            let why = match fetched {
+                Ok(update::Fetched::Text(part)) => {
+                    text.push_str(&format!("\n\n{part}"));
+                    continue;
+                }
+                Ok(update::Fetched::Image(image)) if size + image.base64.len() <= MOST_IMAGES => {
+                    size += image.base64.len();
+                    images.push(image);
+                    continue;
+                }
+                Ok(update::Fetched::Image(_)) => "there are too many large images".to_owned(),
+                Err(why) => why,
+            };
+            text.push_str(&format!("\n\n[{} was attached and cannot be read: {why}]", file.name));
         }
-        (text, images)
+        true
     }
 
     fn end(&self, ids: &[String], origin: &Origin, response: &Response) {

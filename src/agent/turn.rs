@@ -12,7 +12,7 @@ use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, Stop, ToolCall, Usage, User};
+use crate::message::{Message, NOTE, Reply, Stop, ToolCall, Usage, User};
 use crate::provider::lineup::{Asked, Note};
 use crate::provider::{self, ProviderError, System};
 use crate::session::{Entry, Session, TurnEnd};
@@ -346,10 +346,12 @@ impl Agent {
 /// Whether the conversation has the message of this request already, as its last one.
 fn is_there(request: &Request, session: &Session) -> bool {
     let id = |message: &Message| match message {
-        Message::User(user) => Some(user.id.clone()),
+        Message::User(user) if !user.id.starts_with(NOTE) => Some(user.id.clone()),
         _ => None,
     };
-    !request.id.is_empty() && session.messages.iter().rev().find_map(id).as_ref() == Some(&request.id)
+    // Several messages that were answered together have their names joined.
+    let last = session.messages.iter().rev().find_map(id).unwrap_or_default();
+    last.split('+').any(|last| !last.is_empty() && request.id.split('+').any(|id| id == last))
 }
 
 /// The last text of the assistant's.

@@ -11,11 +11,11 @@ use crate::cancel::Cancel;
 use crate::cron::{Claim, Jobs, Trigger, heartbeat};
 use crate::disk::Durability;
 use crate::error::{Context, Kind as ErrorKind, Result};
-use crate::message::{Image, Message};
+use crate::message::{Image, Message, NOTE, User};
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, session_name};
 use crate::session::{Entry, Files, Store, shelf};
-use crate::text::one_line;
+use crate::text::{fence, one_line};
 use crate::zone::Zone;
 
 /// The name of this channel.
@@ -127,7 +127,7 @@ impl Clock {
                 self.tell(&format!("{channel}:{chat}"), &format!("The job “{name}” was missed at {when}."));
             }
         }
-        let mut next = looked.next;
+        let mut failed = false;
         for id in &looked.due {
             match self.jobs.claim(id, Trigger::Due(millis(self.grace)), now()) {
                 Ok(Some(claim)) => self.begin(claim, inbound),
@@ -136,12 +136,16 @@ impl Clock {
                 Err(e) if e.kind == ErrorKind::Busy => {}
                 Err(e) => {
                     (self.log)(&e.message);
-                    next = Some(next.map_or(now() + 60_000, |at| at.min(now() + 60_000)));
+                    failed = true;
                 }
             }
         }
-        // Their next times are known now.
-        if looked.due.is_empty() { next } else { Some(now()) }
+        match (looked.due.is_empty(), failed) {
+            (true, _) => looked.next,
+            // Their next times are known now.
+            (false, false) => Some(now()),
+            (false, true) => Some(now() + 60_000),
+        }
     }
 
     fn begin(&self, claim: Claim, inbound: &Sender<Inbound>) {
@@ -256,7 +260,11 @@ impl Run {
         let noted = || -> Result<()> {
             let store = Files::new(self.clock.home.clone());
             let mut session = store.load(&session_name(channel, chat)?, &Cancel::new(Some(Duration::from_secs(5))))?;
-            let message = Message::user(format!("[The job “{}” sent this to the chat]\n\n{text}", self.name));
+            // What it has read may have told it what to say: to others that is data.
+            let fence = fence(text);
+            let content = format!("[The job “{}” sent this to the chat]\n{fence}\n{text}\n{fence}", self.name);
+            let id = format!("{NOTE}{}", self.name);
+            let message = Message::User(User { content, id, ..User::default() });
             store.append(&mut session, &[Entry::Message(&message)], Durability::Later, SystemTime::now())
         };
         if let Err(e) = noted() {
@@ -266,7 +274,7 @@ impl Run {
 }
 
 impl Keeper for Run {
-    fn begin(&self, _: &[String], _: &Origin) -> (String, Vec<Image>) {
+    fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>) -> bool {
         if self.is_fresh {
             let cancel = Cancel::new(None);
             let anew = shelf::reset(&self.clock.home, &self.session, &cancel, SystemTime::now())
@@ -275,7 +283,7 @@ impl Keeper for Run {
                 (self.clock.log)(&e.message);
             }
         }
-        (String::new(), Vec::new())
+        true
     }
 
     fn end(&self, _: &[String], _: &Origin, response: &Response) {

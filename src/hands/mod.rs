@@ -37,7 +37,7 @@ use crate::cancel::{Cancel, Why};
 use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::Guard;
-pub use jail::Way;
+pub use jail::{Way, readable};
 use wire::{End, Header, Job, Reply, Setup};
 
 /// The argument that makes this program a hands process.

@@ -49,7 +49,7 @@ impl Anthropic {
         let (system, messages) = wire(request);
         let mut body = json!({"model": model.id, "max_tokens": model.max_tokens});
         // Put in by moving: `json!` would copy it.
-        body["messages"] = messages.into();
+        body["messages"] = messages;
         if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
             body["system"] = system;
         }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::{Skills, is_a_name};
+use crate::beneath::{Dir, Links};
 use crate::disk::{self, Copied, Runs, copy_new};
 use crate::error::{Context, Error, Result};
 use crate::text::one_line;
@@ -45,10 +46,12 @@ pub fn install(skills: &Skills, from: &Path) -> Result<String> {
 }
 
 fn copy(from: &Path, to: &Path, name: &str, files: &[PathBuf]) -> Result<()> {
+    let held = Dir::open(from)?;
     let mut left = MOST_BYTES;
     for path in files {
         use std::os::unix::fs::PermissionsExt;
-        let mut file = fs_err::File::open(from.join(path))?;
+        // It may be another file by now: no links, no pipes.
+        let mut file = held.read(path, path, Links::Refuse)?;
         let runs = if file.metadata()?.permissions().mode() & 0o100 == 0 { Runs::No } else { Runs::Yes };
         match copy_new(to, &Path::new(name).join(path), &mut file, runs, left)? {
             Copied::Made(bytes) => left -= bytes,

@@ -4,7 +4,7 @@
 //! "text"}`, `{"started":[UPDATE..]}` each time a turn for them begins, `{"closed":[UPDATE..]}` once they are answered,
 //! `{"stranger":USER}`, and `{"seen":[UPDATE..]}` for what an earlier file held.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -33,8 +33,12 @@ pub struct Inbox {
     journal: Option<Journal>,
     open: Vec<Open>,
     seen: BTreeSet<u64>,
+    /// The same in the order in which they came: their numbers may begin anew anywhere.
+    order: VecDeque<u64>,
     strangers: BTreeSet<i64>,
     bytes: u64,
+    /// What it came to when it was last renewed.
+    least: u64,
 }
 
 impl Inbox {
@@ -48,9 +52,11 @@ impl Inbox {
         let mut inbox = Self {
             bytes: fs_err::metadata(&path).map_or(0, |meta| meta.len()),
             path,
+            least: 0,
             journal: None,
             open: Vec::new(),
             seen: BTreeSet::new(),
+            order: VecDeque::new(),
             strangers: BTreeSet::new(),
         };
         let mut damage = Vec::new();
@@ -130,8 +136,7 @@ impl Inbox {
         if ids.is_empty() {
             return Ok(());
         }
-        self.append(&[json!({"closed": numbers(ids)})], Durability::Later)?;
-        if self.bytes > RENEWED_AT { self.renew() } else { Ok(()) }
+        self.append(&[json!({"closed": numbers(ids)})], Durability::Later)
     }
 
     /// The files that came with these.
@@ -142,10 +147,13 @@ impl Inbox {
         these.flat_map(|open| open.said.files.clone()).collect()
     }
 
-    /// The text of one that is open.
+    /// The texts of these, as far as they are open.
     #[must_use]
-    pub fn text(&self, update: u64) -> Option<String> {
-        self.open.iter().find(|open| open.update == update).map(|open| open.said.text.clone())
+    pub fn texts(&self, ids: &[String]) -> String {
+        let numbers = numbers(ids);
+        let texts = numbers.iter().filter_map(|update| self.open.iter().find(|open| open.update == *update));
+        let texts: Vec<&str> = texts.map(|open| open.said.text.as_str()).filter(|text| !text.is_empty()).collect();
+        texts.join("\n\n")
     }
 
     fn append(&mut self, lines: &[Value], durability: Durability) -> Result<()> {
@@ -179,7 +187,7 @@ impl Inbox {
             self.bytes += line.to_string().len() as u64 + 40;
             self.apply(line);
         }
-        Ok(())
+        if self.bytes > RENEWED_AT.max(2 * self.least) { self.renew() } else { Ok(()) }
     }
 
     fn apply(&mut self, line: &Value) {
@@ -187,10 +195,10 @@ impl Inbox {
             line.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_u64).collect()
         };
         if let Some(update) = line.get("in").and_then(Value::as_u64) {
-            self.seen.insert(update);
+            self.remember(update);
             self.open.push(Open { update, said: said(line), ..Open::default() });
         } else if let Some(update) = line.get("edit").and_then(Value::as_u64) {
-            self.seen.insert(update);
+            self.remember(update);
             let of = line.get("of").and_then(Value::as_u64);
             if let Some(open) = self.open.iter_mut().find(|open| Some(open.update) == of) {
                 open.said.text = line["text"].as_str().unwrap_or_default().to_owned();
@@ -205,15 +213,24 @@ impl Inbox {
         }
         let closed = list("closed");
         self.open.retain(|open| !closed.contains(&open.update));
-        self.seen.extend(list("seen"));
-        while self.seen.len() > REMEMBERED {
-            self.seen.pop_first();
+        for update in list("seen") {
+            self.remember(update);
+        }
+    }
+
+    fn remember(&mut self, update: u64) {
+        if self.seen.insert(update) {
+            self.order.push_back(update);
+        }
+        if self.order.len() > REMEMBERED {
+            let oldest = self.order.pop_front();
+            oldest.map(|oldest| self.seen.remove(&oldest));
         }
     }
 
     fn renew(&mut self) -> Result<()> {
         let Some(journal) = &mut self.journal else { return Ok(()) };
-        let mut lines = vec![json!({"v": 1}), json!({"seen": self.seen})];
+        let mut lines = vec![json!({"v": 1}), json!({"seen": self.order})];
         lines.extend(self.strangers.iter().map(|user| json!({"stranger": user})));
         for open in &self.open {
             lines.push(line(open.update, &open.said));
@@ -223,6 +240,7 @@ impl Inbox {
         let old = journal.renew(fields)?;
         disk::remove(&old)?;
         self.bytes = fs_err::metadata(&self.path)?.len();
+        self.least = self.bytes;
         Ok(())
     }
 }

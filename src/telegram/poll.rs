@@ -62,7 +62,12 @@ impl Poller {
     pub fn run(self) {
         let mut pauses = Pauses::default();
         let Some(me) = self.introduce(&mut pauses) else { return };
+        // Answered, and the program ended before it said so.
+        let answered = self.desk.outbox.answered().unwrap_or_default();
         let open = self.inbox().all();
+        let (done, open): (Vec<Open>, Vec<Open>) =
+            open.into_iter().partition(|open| answered.contains(&id(open.update)));
+        self.close(&done.iter().map(|open| open.update).collect::<Vec<u64>>());
         self.take_up(open);
         let mut offset: Option<u64> = None;
         while self.cancel.why().is_none() {
@@ -144,14 +149,19 @@ impl Poller {
             }
         }
         self.inbox().keep(&said, &others)?;
-        for (number, edit) in edits {
-            self.inbox().edit(number, &edit)?;
-        }
-        for user in strangers {
-            self.tell_of(user)?;
-        }
+        // Kept is kept: from here on nothing stands in the way of passing it on.
         for (number, message) in said {
             self.pass_on(&[number], &message);
+        }
+        for (number, edit) in edits {
+            if let Err(e) = self.inbox().edit(number, &edit) {
+                (self.log)(&format!("an edit is left out: {e}"));
+            }
+        }
+        for user in strangers {
+            if let Err(e) = self.tell_of(user) {
+                (self.log)(&format!("telling of a stranger: {e}"));
+            }
         }
         Ok(())
     }
@@ -188,9 +198,26 @@ impl Poller {
                 continue;
             }
             let mut said = message.said;
-            let texts: Vec<String> = group.iter().filter_map(|update| self.inbox().text(*update)).collect();
-            said.text = texts.join("\n\n");
+            if said.command.is_some() && message.starts == 0 {
+                // One of those that end something has nothing to end any more.
+                let is_stop = said.command.as_deref() == Some("/stop");
+                if is_stop {
+                    self.close(&group);
+                } else {
+                    self.pass_on(&group, &said);
+                }
+                continue;
+            }
+            let ids: Vec<String> = group.iter().map(|update| id(*update)).collect();
+            said.text = self.inbox().texts(&ids);
             self.send(&group, &said, Kind::Message, message.starts > 0);
+        }
+    }
+
+    fn close(&self, updates: &[u64]) {
+        let ids: Vec<String> = updates.iter().map(|update| id(*update)).collect();
+        if let Err(e) = self.inbox().close(&ids) {
+            (self.log)(&format!("noting that a message was answered: {e}"));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,10 @@ pub struct Sending {
     held: BTreeMap<String, Instant>,
     pause: Duration,
     turns_begun: u64,
+    /// What was said of items, in pieces, and could not be noted; all of it where there is none.
+    unnoted: BTreeMap<String, Option<usize>>,
+    /// A signal that something was posted is on its way.
+    posted: Arc<AtomicBool>,
 }
 
 impl Sending {
@@ -69,9 +74,10 @@ impl Sending {
         drafts: bool,
         cancel: Cancel,
         log: Arc<dyn Fn(&str) + Send + Sync>,
+        posted: Arc<AtomicBool>,
     ) -> Self {
-        let (turns, held) = (BTreeMap::new(), BTreeMap::new());
-        Self { api, outbox, drafts, cancel, log, turns, held, pause: FIRST_PAUSE, turns_begun: 0 }
+        let (turns, held, unnoted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { api, outbox, drafts, cancel, log, turns, held, pause: FIRST_PAUSE, turns_begun: 0, unnoted, posted }
     }
 
     /// Sends until nobody is left to wake it, or the program ends.
@@ -125,10 +131,11 @@ impl Sending {
 
     /// Says what can be said now. When to try again, if something is left.
     fn deliver(&mut self) -> Option<Instant> {
+        self.posted.store(false, Ordering::SeqCst);
         let mut again: Option<Instant> = None;
         loop {
             let pending = match self.outbox.pending() {
-                Ok(pending) => pending,
+                Ok(pending) => self.known(pending),
                 Err(e) => {
                     (self.log)(&format!("the outbox: {e}"));
                     return Some(Instant::now() + LAST_PAUSE);
@@ -182,14 +189,32 @@ impl Sending {
         }
     }
 
-    fn over(&self, item: &Pending) {
+    fn over(&mut self, item: &Pending) {
+        self.unnoted.remove(&item.id);
         if let Err(e) = self.outbox.over(&item.id) {
             (self.log)(&format!("noting that a message was sent: {e}"));
+            self.unnoted.insert(item.id.clone(), None);
         }
     }
 
+    /// What is pending, but for what has been said and could not be noted. That is tried again.
+    fn known(&mut self, mut pending: Vec<Pending>) -> Vec<Pending> {
+        if self.unnoted.is_empty() {
+            return pending;
+        }
+        let outbox = &self.outbox;
+        self.unnoted.retain(|id, said| said.is_some() || outbox.over(id).is_err());
+        for item in &mut pending {
+            if let Some(Some(pieces)) = self.unnoted.get(&item.id) {
+                item.pieces = item.pieces.max(*pieces);
+            }
+        }
+        pending.retain(|item| self.unnoted.get(&item.id) != Some(&None));
+        pending
+    }
+
     /// Says what is left of an item, a piece after the other.
-    fn say(&self, pending: &Pending) -> Result<(), Failure> {
+    fn say(&mut self, pending: &Pending) -> Result<(), Failure> {
         let chat = pending.item.to[CHANNEL.len() + 1..].to_owned();
         let pieces = pieces(&pending.item.text);
         for (n, piece) in pieces.iter().enumerate().skip(pending.pieces) {
@@ -210,6 +235,7 @@ impl Sending {
             if n + 1 < pieces.len() {
                 if let Err(e) = self.outbox.said(&pending.id, n + 1) {
                     (self.log)(&format!("noting that a message was sent: {e}"));
+                    self.unnoted.insert(pending.id.clone(), Some(n + 1));
                 }
             }
         }

@@ -10,6 +10,8 @@ use crate::text::one_line;
 /// The kinds of updates that are asked for.
 pub const ALLOWED: [&str; 2] = ["message", "edited_message"];
 
+/// The most bytes of an image: hosts refuse larger ones.
+const MOST_IMAGE: usize = 5 << 20;
 /// The most bytes of a text file that go with a message.
 const MOST_TEXT: usize = 64 << 10;
 
@@ -168,6 +170,9 @@ pub fn read_file(file: &Attached, bytes: Vec<u8>) -> Result<Fetched, String> {
     } else {
         ""
     };
+    if !kind.is_empty() && bytes.len() > MOST_IMAGE {
+        return Err(format!("an image may have {} MB", MOST_IMAGE >> 20));
+    }
     if !kind.is_empty() {
         let data = base64::engine::general_purpose::STANDARD.encode(bytes);
         return Ok(Fetched::Image(Image { mime: kind.to_owned(), base64: data }));

@@ -115,6 +115,10 @@ impl Tool for Cron {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(since.as_millis()).unwrap_or_default();
         let (action, id) = (text(args, "action"), text(args, "job_id"));
+        if turn.origin.channel == "cron" && action != "list" {
+            // Jobs that make jobs could go on for ever.
+            return Err(Error::failed("a job cannot change jobs: tell your user what should be done"));
+        }
         let (done, job) = match action {
             "add" => return self.add(args, turn, now).map(ToolOutput::text),
             "list" => return self.list(now).map(ToolOutput::text),

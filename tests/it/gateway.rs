@@ -82,7 +82,7 @@ fn what_is_written_during_a_turn_is_the_next_turn() {
     assert_eq!(api.wait_for_texts(OWNER, 2), ["First.", "Second."]);
     ends(gateway);
     let second = model.request(1).last("user");
-    assert!(second.contains("two\n\nthree"), "{second}");
+    assert!(second.contains("two\n\nthree, corrected"), "{second}");
 }
 
 #[test]

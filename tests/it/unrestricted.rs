@@ -71,8 +71,16 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     let at = |path: &str| home.path(path).display().to_string();
     symlink("../config.json", home.path("workspace/config")).unwrap();
     symlink(home.path(""), home.path("workspace/up")).unwrap();
+    // Beside the home, in a directory that holds it.
+    let beside = home.path("").parent().unwrap().to_owned();
+    symlink(&beside, beside.join("around")).unwrap();
+    symlink(home.path(""), beside.join("straight")).unwrap();
+    let links = ["around/home/config.json", "straight/config.json"].map(|path| beside.join(path).display().to_string());
     let mut calls = Vec::new();
-    for path in [at("config.json"), "../config.json".into(), "config".into(), "up/config.json".into()] {
+    for path in [at("config.json"), "../config.json".into(), "config".into(), "up/config.json".into()]
+        .into_iter()
+        .chain(links.clone())
+    {
         calls.push(("read_file", json!({ "path": path })));
         calls.push(("grep", json!({ "path": path, "pattern": "." })));
         calls.push(("append_file", json!({ "path": path, "content": "more" })));
@@ -85,6 +93,7 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     calls.push(("write_file", json!({ "path": at("agent/AGENT.md"), "content": "mine" })));
     if commands {
         calls.push(("exec", json!({ "command": format!("cat {} ../config.json up/config.json", at("config.json")) })));
+        calls.push(("exec", json!({ "command": format!("cat {}; echo more >>{}", links.join(" "), links[1]) })));
         calls.push(("exec", json!({ "command": format!("grep -r . {} up/sessions", at("sessions")) })));
         calls.push(("exec", json!({ "command": format!("echo mine >{}", at("agent/AGENT.md")) })));
         calls.push(("exec", json!({ "command": format!("mkdir {}", at("cron")) })));
@@ -138,4 +147,16 @@ fn with_the_sandbox_off_file_tools_keep_it_so() {
     let off = json!({ "tools": { "exec": { "sandbox": "off" } } });
     opens(&off, &[], true);
     keeps_shut(&off, &[], false);
+}
+
+#[test]
+fn a_home_where_commands_may_read_is_refused() {
+    let model = Model::never_asked();
+    let place = std::path::Path::new("/opt").join(format!("bantam-test-{}", std::process::id()));
+    fs::create_dir_all(&place).unwrap();
+    fs::write(place.join("config.json"), model.config().to_string()).unwrap();
+    let home = Home::empty();
+    let run = home.bantam().env("BANTAM_HOME", &place).args(["agent", "-m", "hi"]).run();
+    fs::remove_dir_all(&place).unwrap();
+    run.exits(3).fails_with_a_hint().says("/opt");
 }

@@ -8,13 +8,20 @@ use std::path::{Path, PathBuf};
 /// What a jail has of its own, and what holds sockets of services that act for whoever speaks to them.
 const OWN: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
-/// The entries of each directory above `shut` that do not lead to it. `shut` is absolute and without links. Directories
-/// that may not be listed have none.
+/// The entries of each directory above `shut` that do not lead to it, by name or through a link, nor lie in it. `shut` is
+/// absolute and without links. Directories that may not be listed have none.
 #[must_use]
 pub fn beside(shut: &Path) -> Vec<PathBuf> {
     let listed = |dir: &Path| fs_err::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let above = shut.ancestors().skip(1).flat_map(listed);
-    above.filter(|path| !shut.starts_with(path) && !OWN.iter().any(|own| path == Path::new(own))).collect()
+    let leads_there = |path: &Path| shut.starts_with(path) || path.starts_with(shut);
+    let is_apart = |path: &PathBuf| {
+        let real = path.canonicalize();
+        !leads_there(path)
+            && !real.is_ok_and(|real| leads_there(&real))
+            && !OWN.iter().any(|own| path == Path::new(own))
+    };
+    above.filter(is_apart).collect()
 }
 
 #[cfg(test)]
@@ -27,11 +34,19 @@ mod tests {
         std::fs::create_dir_all(root.join("home/shut/inner")).unwrap();
         std::fs::create_dir_all(root.join("home/shutters")).unwrap();
         std::fs::write(root.join("file"), "").unwrap();
+        for (target, link) in
+            [("home", "to-home"), ("home/shut", "to-shut"), ("home/shut/inner", "to-inner"), ("file", "to-file")]
+        {
+            std::os::unix::fs::symlink(root.join(target), root.join(link)).unwrap();
+        }
         let found = beside(&root.join("home/shut"));
-        std::fs::remove_dir_all(&root).unwrap();
+        assert!(found.contains(&root.join("to-file")), "{found:?}");
         assert!(found.contains(&root.join("home/shutters")) && found.contains(&root.join("file")), "{found:?}");
         assert!(found.contains(&PathBuf::from("/usr")) && !found.contains(&PathBuf::from("/proc")), "{found:?}");
         assert!(!found.iter().any(|path| root.join("home/shut").starts_with(path)), "{found:?}");
+        let links: Vec<&PathBuf> = found.iter().filter(|path| path.starts_with(&root) && path.is_symlink()).collect();
+        assert!(links.is_empty() || links == [&root.join("to-file")], "{links:?}");
         assert!(!found.iter().any(|path| path.starts_with(root.join("home/shut"))), "{found:?}");
+        std::fs::remove_dir_all(&root).unwrap();
     }
 }

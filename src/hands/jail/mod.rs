@@ -33,6 +33,16 @@ use crate::sys;
 use landlock::Tcp;
 use seccomp::Beside;
 
+/// The tree that every jail lets commands read in which `path` lies, if it lies in one.
+#[must_use]
+pub fn readable(path: &Path) -> Option<&'static str> {
+    let real = |tree: &str| Path::new(tree).canonicalize();
+    root::SYSTEM
+        .iter()
+        .copied()
+        .find(|tree| path.starts_with(tree) || real(tree).is_ok_and(|tree| path.starts_with(tree)))
+}
+
 /// How a process is held.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
@@ -181,7 +191,7 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
         Ok(abi) if abi >= landlock::OLDEST => {
             let all = [Path::new("/")];
             let scratch = ["/tmp", "/dev"].map(Path::new);
-            let beside = plan.beside.iter().map(PathBuf::as_path);
+            let beside = plan.beside.iter().filter(|path| !path.is_symlink()).map(PathBuf::as_path);
             let change = plan.change.iter().copied().chain([plan.workspace]).chain(beside).chain(scratch);
             let change: Vec<&Path> = change.collect();
             landlock::enter(&all, &change, Tcp::Open).doing("entering Landlock")?;
@@ -210,7 +220,9 @@ pub fn shut_in(setup: &Setup) -> Result<()> {
     let look: Vec<&Path> =
         root::SYSTEM.iter().chain(root::ETC).chain(names).map(Path::new).chain(setup.look()).collect();
     let devices = root::DEVICES.iter().map(Path::new);
-    let beside = setup.all_but.as_deref().map(beside::beside).unwrap_or_default();
+    let mut beside = setup.all_but.as_deref().map(beside::beside).unwrap_or_default();
+    // A rule for a link would be one for whatever it leads to.
+    beside.retain(|path| !path.is_symlink());
     let opened = setup.write_paths.iter().chain([&setup.workspace]).chain(&beside).map(PathBuf::as_path);
     let change: Vec<&Path> = opened.chain(devices).collect();
     landlock::enter(&look, &change, if host_network { Tcp::Open } else { Tcp::Closed }).doing("entering Landlock")?;
