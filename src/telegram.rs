@@ -7,7 +7,7 @@ mod format;
 pub mod inbox;
 mod poll;
 mod send;
-mod update;
+pub mod update;
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -18,6 +18,7 @@ mod agent;
 mod aimock;
 mod anthropic;
 mod attach;
+mod bytes;
 mod cancel;
 mod compaction;
 mod config;
