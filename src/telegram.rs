@@ -7,7 +7,7 @@ mod format;
 pub mod inbox;
 mod poll;
 mod send;
-pub mod update;
+mod update;
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +22,7 @@ use api::Api;
 use inbox::Inbox;
 use poll::Poller;
 use send::{Sending, Signal};
+pub use update::Said;
 
 /// The name of this channel.
 pub const CHANNEL: &str = "telegram";

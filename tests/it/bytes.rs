@@ -12,8 +12,8 @@ use bantam::disk::Durability;
 use bantam::message::{Message, User};
 use bantam::outbox::{Item, Outbox};
 use bantam::session::{Entry, Files, Store};
+use bantam::telegram::Said;
 use bantam::telegram::inbox::{self, Inbox};
-use bantam::telegram::update::Said;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};

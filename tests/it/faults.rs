@@ -150,8 +150,8 @@ fn busy() -> Model {
             _ => {
                 let question = request.last("user");
                 // Questions that nobody answered stand before it.
-                let words = question.split_whitespace().filter(|word| word.starts_with("question-"));
-                Reply::text(&answer_to(words.last().unwrap_or_default()))
+                let word = question.split_whitespace().rfind(|word| word.starts_with("question-"));
+                Reply::text(&answer_to(word.unwrap_or_default()))
             }
         };
         reply.counted(request.body.to_string().len() as u64 / 4, 100)
