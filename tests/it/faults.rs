@@ -252,7 +252,6 @@ impl Scene {
         run.exits(0);
         let mut faults: Vec<Fault> = Vec::new();
         for ((call, name, errors), count) in FAULTS.iter().zip(counts) {
-            // How often a thread waits differs from run to run.
             for when in 0..count {
                 faults.extend(errors.iter().map(|errno| Fault { call: *call, name, when, errno: *errno }));
             }
