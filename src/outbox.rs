@@ -126,7 +126,7 @@ impl Outbox {
                 kept.extend(line.as_object().cloned());
                 kept.extend(json!({"said": id, "pieces": pieces}).as_object().cloned());
             }
-            disk::remove(&journal.renew(kept)?)?;
+            journal.restart(kept)?;
         }
         Ok(())
     }

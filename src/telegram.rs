@@ -32,6 +32,7 @@ use api::Api;
 use inbox::Inbox;
 use poll::Poller;
 use send::{Sending, Signal};
+pub use update::Said;
 
 /// What the images of one turn may take, in bytes of base64: they stay in the conversation.
 const MOST_IMAGES: usize = 12 << 20;

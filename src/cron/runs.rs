@@ -116,7 +116,7 @@ pub fn record(path: &Path, run: &Run) -> Result<()> {
         }
     }
     lines.push(line);
-    disk::remove(&opened.journal.renew(lines)?)
+    opened.journal.restart(lines)
 }
 
 #[cfg(test)]

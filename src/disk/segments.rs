@@ -104,6 +104,18 @@ impl Journal {
         *self = journal;
         Ok(old)
     }
+
+    /// The same where nothing of what was here before is to be kept: nor what a crash left of an earlier time.
+    ///
+    /// # Errors
+    /// As [`Self::renew`]. What cannot be removed goes with the next time.
+    pub fn restart(&mut self, first: Vec<Fields>) -> Result<()> {
+        self.renew(first)?;
+        for old in segments(&self.path).unwrap_or_default().into_values() {
+            drop(fs_err::remove_file(old));
+        }
+        Ok(())
+    }
 }
 
 /// What counts while there is no journal at `live`: its successor, else its newest predecessor.

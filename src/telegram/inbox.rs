@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::update::{Attached, Said};
-use crate::disk::{self, Durability, Fields, Journal};
+use crate::disk::{Durability, Fields, Journal};
 use crate::error::{Context, Result};
 
 /// From this many bytes on what is closed is left behind.
@@ -105,18 +105,19 @@ impl Inbox {
         self.append(&lines, if said.is_empty() { Durability::Later } else { Durability::Now })
     }
 
-    /// Replaces what was said by an edit, as long as no turn for it has begun. Whether it did.
+    /// Replaces what was said by an edit, as long as no turn for it has begun, and tells what it replaced. On disk when this
+    /// returns, if it did.
     ///
     /// # Errors
     /// What the file system says.
     pub fn edit(&mut self, update: u64, said: &Said) -> Result<Option<u64>> {
         let same = |open: &&Open| open.said.message == said.message && open.said.chat == said.chat;
         let of = self.open.iter().find(same).filter(|open| open.starts == 0).map(|open| open.update);
-        let line = match of {
-            Some(of) => json!({"edit": update, "of": of, "text": said.text}),
-            None => json!({"seen": [update]}),
+        let (line, durability) = match of {
+            Some(of) => (json!({"edit": update, "of": of, "text": said.text}), Durability::Now),
+            None => (json!({"seen": [update]}), Durability::Later),
         };
-        self.append(&[line], Durability::Later)?;
+        self.append(&[line], durability)?;
         Ok(of)
     }
 
@@ -237,8 +238,7 @@ impl Inbox {
             lines.extend((0..open.starts).map(|_| json!({"started": open.group})));
         }
         let fields: Vec<Fields> = lines.iter().filter_map(|line| line.as_object().cloned()).collect();
-        let old = journal.renew(fields)?;
-        disk::remove(&old)?;
+        journal.restart(fields)?;
         self.bytes = fs_err::metadata(&self.path)?.len();
         self.least = self.bytes;
         Ok(())

@@ -1,63 +1,206 @@
 //! `kill -9`, at any moment: the next turn finds a session it can go on with.
 
+use std::collections::HashSet;
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, Run, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply, call};
-use crate::stored::one_result_per_call;
+use crate::stops::{Verdict, judged};
+use crate::stored::{one_result_per_call, segments};
 
-/// How often a turn is killed, each time a little later in its life.
-const KILLS: u32 = 40;
+/// How often turns are killed, each time a little later in their lives: `BANTAM_KILLS`, or so many.
+fn kills() -> u32 {
+    std::env::var("BANTAM_KILLS").map_or(40, |count| count.parse().expect("BANTAM_KILLS is a number"))
+}
 
-/// A model that has two calls made in a first step, one in a second, and then answers.
-fn busy() -> Model {
+/// A model that has two calls made in a first step, one in a second, and then says which question it answers: the last one,
+/// for those that were killed stand before it.
+fn attentive() -> Model {
     Model::answering(|request, _| {
-        let since_the_question = request.messages().into_iter().rev().take_while(|message| message["role"] != "user");
-        match since_the_question.filter(|message| message["role"] == "tool").count() {
+        if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+            return Reply::text("Questions were asked.");
+        }
+        let messages = request.messages();
+        let results = messages.iter().rev().take_while(|message| message["role"] != "user");
+        let reply = match results.filter(|message| message["role"] == "tool").count() {
             0 => Reply::calls([
                 call("call_a", "list_dir", &json!({ "path": "." })),
                 call("call_b", "exec", &json!({ "command": "echo one; echo two" })),
             ])
             .saying("I look first."),
             2 => Reply::calls([call("call_c", "read_file", &json!({ "path": "notes.txt" }))]),
-            _ => Reply::text("That is all there is."),
-        }
+            _ => {
+                let question = request.last("user");
+                Reply::text(&answer_to(
+                    question.split_whitespace().rfind(|word| word.starts_with("question-")).unwrap(),
+                ))
+            }
+        };
+        reply.counted(request.body.to_string().len() as u64 / 4, 100)
     })
 }
 
-#[test]
-fn a_turn_killed_at_any_moment_leaves_a_session_that_goes_on() {
-    let model = busy();
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+fn answer_to(question: &str) -> String {
+    format!("That was {question}.")
+}
+
+/// What a conversation must have, whatever was killed: every answer that a run has told, and a result for each call.
+struct Told {
+    home: Home,
+    answers: Vec<String>,
+}
+
+impl Told {
+    /// Notes the answer of a run that has told one, whether it came to its end or not.
+    fn note(&mut self, run: &Run, question: &str) {
+        let object: Option<Value> = serde_json::from_str(&run.stdout).ok();
+        let answer = answer_to(question);
+        let told = match object {
+            Some(object) => object["output"] == *answer,
+            None => run.stdout == format!("{answer}\n"),
+        };
+        if told {
+            self.answers.push(answer);
+        }
+    }
+
+    /// What is wrong with the conversation as it lies there.
+    fn wrong(&self) -> Option<String> {
+        let all = match segments(&self.home.path("sessions"), "cli_killed") {
+            Err(damage) => return Some(damage),
+            Ok(all) => all,
+        };
+        let said: HashSet<&str> = all.values().flat_map(|session| session.texts("assistant")).collect();
+        let lost = self.answers.iter().find(|answer| !said.contains(answer.as_str()));
+        lost.map(|answer| format!("lost: {answer}"))
+    }
+}
+
+/// Kills turns of one conversation at moments all over their lives.
+#[track_caller]
+fn attacked(window: u64, long: usize) -> Told {
+    let model = attentive();
+    let extra = json!({ "model_list": [{ "context_window": window }], "tools": { "exec": { "sandbox": "off" } } });
+    let home = Home::with(&merged(model.config(), &extra));
     home.write("workspace/notes.txt", "water the plants\n");
-    let whole = home.agent(["-s", "whole", "-m", "look"]);
+    let whole = home.agent(["-s", "whole", "-m", "question-0"]);
     whole.exits(0);
+    let mut told = Told { home, answers: Vec::new() };
+    for n in 0..long {
+        let question = format!("question-long{n}");
+        let run = told.home.agent(["-s", "killed", "-m", &question]);
+        run.exits(0);
+        told.note(&run, &question);
+    }
     let before = model.requests().len();
 
-    let mut unfinished = 0;
-    for n in 0..KILLS {
-        let running = home.bantam().args(["agent", "-s", "killed", "-m", "look"]).spawn();
-        // The only sleep among these tests: the moment of the kill is what is varied, over the life of a turn.
-        thread::sleep(whole.took * n / KILLS);
+    let (kills, mut unfinished) = (kills(), 0);
+    for n in 0..kills {
+        let question = format!("question-{n}");
+        let json: &[&str] = if n % 2 == 0 { &[] } else { &["--json"] };
+        let padded = format!("{question} {}", "and so on ".repeat(40));
+        let running = told.home.bantam().args(["agent", "-s", "killed", "-m", &padded]).args(json).spawn();
+        // The only sleep among these tests: the moment of the kill is what is varied. The golden ratio spreads the moments
+        // over the life of a turn, and over a little more, however many there are.
+        let part = f64::from(n) * 0.618_033_988_749_894_9 % 1.0;
+        thread::sleep(whole.took.mul_f64(part * 1.3));
         running.signal(Signal::KILL);
         let run = running.finish();
         unfinished += u32::from(run.killed_by.is_some());
+        told.note(&run, &question);
     }
-    assert!(unfinished > KILLS / 2, "only {unfinished} of {KILLS} turns were killed in time");
-
+    assert!(unfinished > kills / 3, "only {unfinished} of {kills} turns were killed in time");
     // Every request of every turn, each built on what the kills before it had left.
     for request in model.requests().into_iter().skip(before) {
         one_result_per_call(&request.messages());
     }
-    home.agent(["-s", "killed", "-m", "look"]).exits(0).prints("That is all there is.\n");
-    let session = home.session("cli_killed");
+    let run = told.home.agent(["-s", "killed", "-m", "question-last"]);
+    run.exits(0).prints("That was question-last.\n");
+    told.note(&run, "question-last");
+    assert_eq!(told.wrong(), None);
+    let session = told.home.session("cli_killed");
     session.has_one_result_per_call();
     assert_eq!(session.turns().last(), Some(&"done"));
+    let segments = segments(&told.home.path("sessions"), "cli_killed").unwrap().len();
+    println!("{kills} kills, {unfinished} in time, {} answers told, {segments} segments", told.answers.len());
+    told
+}
+
+#[test]
+fn a_turn_killed_at_any_moment_leaves_a_session_that_goes_on() {
+    let told = attacked(1_000_000, 0);
+    // Whoever reads that nothing is wrong does not know yet that this would find anything.
+    let live = told.home.path("sessions/cli_killed.jsonl");
+    let whole = fs::read_to_string(&live).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    fs::write(&live, lines[..lines.len() - 2].concat()).unwrap();
+    assert_eq!(told.wrong().unwrap(), "lost: That was question-last.");
+    fs::write(&live, &whole[..whole.len() - 3]).unwrap();
+    assert!(told.wrong().unwrap().contains("the last line is torn"));
+}
+
+#[test]
+fn a_turn_of_a_long_session_killed_at_any_moment_loses_nothing() {
+    attacked(1_000_000, 8);
+}
+
+#[test]
+fn a_turn_killed_while_segments_begin_loses_nothing() {
+    let told = attacked(6500, 0);
+    assert!(told.home.path("sessions/cli_killed.2.jsonl").exists(), "segments begin");
+}
+
+#[test]
+fn a_turn_killed_before_any_of_its_system_calls_loses_nothing() {
+    const CALLS: &[libc::c_long] = &[
+        libc::SYS_write,
+        libc::SYS_fdatasync,
+        libc::SYS_fsync,
+        libc::SYS_sendto,
+        libc::SYS_renameat,
+        libc::SYS_openat,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_rename,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink,
+    ];
+    let model = attentive();
+    let extra = json!({ "model_list": [{ "context_window": 6500 }], "tools": { "exec": { "sandbox": "off" } } });
+    let home = Home::with(&merged(model.config(), &extra));
+    home.write("workspace/notes.txt", "water the plants\n");
+    let mut told = Told { home, answers: Vec::new() };
+    let mut killed = 0;
+    for n in 0.. {
+        // Fewer than all of them differ: what is read comes first, and is many calls.
+        let mut left = n * if std::env::var_os("BANTAM_KILLS").is_some() { 1 } else { 2 };
+        let question = format!("question-{n}");
+        let padded = format!("{question} {}", "and so on ".repeat(40));
+        let mut first = None;
+        let work = || told.home.agent(["-s", "killed", "-m", &padded]);
+        let run = judged(CALLS, work, |stop| {
+            let program = stop.program();
+            if program.is_none() || *first.get_or_insert(program) != program {
+                return Verdict::GoOn;
+            }
+            left -= 1;
+            if left == -1 { Verdict::Kill } else { Verdict::GoOn }
+        });
+        told.note(&run, &question);
+        if run.code == Some(0) {
+            break;
+        }
+        killed += 1;
+    }
+    assert_eq!(told.wrong(), None);
+    told.home.session("cli_killed").has_one_result_per_call();
+    println!("{killed} kills, {} answers told", told.answers.len());
+    assert!(killed > 20, "{killed}");
 }
 
 #[test]

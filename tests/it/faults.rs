@@ -150,8 +150,8 @@ fn busy() -> Model {
             _ => {
                 let question = request.last("user");
                 // Questions that nobody answered stand before it.
-                let words = question.split_whitespace().filter(|word| word.starts_with("question-"));
-                Reply::text(&answer_to(words.last().unwrap_or_default()))
+                let word = question.split_whitespace().rfind(|word| word.starts_with("question-"));
+                Reply::text(&answer_to(word.unwrap_or_default()))
             }
         };
         reply.counted(request.body.to_string().len() as u64 / 4, 100)
@@ -252,7 +252,6 @@ impl Scene {
         run.exits(0);
         let mut faults: Vec<Fault> = Vec::new();
         for ((call, name, errors), count) in FAULTS.iter().zip(counts) {
-            // How often a thread waits differs from run to run.
             for when in 0..count {
                 faults.extend(errors.iter().map(|errno| Fault { call: *call, name, when, errno: *errno }));
             }

@@ -22,6 +22,7 @@ mod anthropic;
 mod attach;
 mod botrules;
 mod botschema;
+mod bytes;
 mod cancel;
 mod compaction;
 mod config;

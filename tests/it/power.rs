@@ -142,6 +142,13 @@ enum Syncs {
     OfFiles,
 }
 
+/// Where what was added to a file is cut.
+#[derive(Clone, Copy, PartialEq)]
+enum Cuts {
+    Some,
+    All,
+}
+
 /// What a disk holds for certain, and what it may hold.
 #[derive(Default)]
 struct Disk {
@@ -202,12 +209,14 @@ impl Disk {
             let (done, left) = std::mem::take(&mut self.pending).into_iter().partition(of_it);
             self.pending = left;
             let done: Vec<BTreeMap<PathBuf, Option<u64>>> = done;
-            done.iter().for_each(|change| apply(change, &mut self.names));
+            for change in &done {
+                apply(change, &mut self.names);
+            }
         }
     }
 
     /// Every set of names and contents that the disk may hold of the sessions.
-    fn may_hold(&self) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
+    fn may_hold(&self, cuts: Cuts) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
         let sessions = |path: &Path| path.starts_with("sessions");
         let pending: Vec<_> = self.pending.iter().filter(|change| change.keys().any(|path| sessions(path))).collect();
         assert!(pending.len() <= 8, "{} names are unsettled", pending.len());
@@ -223,7 +232,7 @@ impl Disk {
             let mut these = vec![BTreeMap::new()];
             for (path, id) in names.iter().filter(|(path, _)| directory && sessions(path)) {
                 let Some(now) = self.now.get(id) else { continue };
-                let contents = contents(self.data.get(id).map_or(&[][..], |data| data), now);
+                let contents = contents(self.data.get(id).map_or(&[][..], |data| data), now, cuts);
                 let with = |content: &Vec<u8>| {
                     let one = (path.clone(), content.clone());
                     these.iter().map(move |image| image.clone().into_iter().chain([one.clone()]).collect())
@@ -246,16 +255,16 @@ fn apply(change: &BTreeMap<PathBuf, Option<u64>>, names: &mut BTreeMap<PathBuf, 
 }
 
 /// What a file may hold that held `old` when it was last synced, and holds `now`.
-fn contents(old: &[u8], now: &[u8]) -> Vec<Vec<u8>> {
+fn contents(old: &[u8], now: &[u8], cuts: Cuts) -> Vec<Vec<u8>> {
     let Some(added) = now.strip_prefix(old).filter(|added| !added.is_empty()) else {
         return BTreeSet::from([old.to_vec(), now.to_vec()]).into_iter().collect();
     };
-    let step = if std::env::var("BANTAM_CUTS").is_ok_and(|n| n == "all") { 1 } else { added.len().div_ceil(4).max(1) };
-    let cuts = (0..added.len()).step_by(step).chain([1, added.len() - 1, added.len()]);
+    let step = if cuts == Cuts::All { 1 } else { added.len().div_ceil(4) };
+    let at = (0..added.len()).step_by(step).chain([1, added.len() - 1, added.len()]);
     let cut = |at: usize| now[..old.len() + at].to_vec();
     // Room that was given to the file, and into which nothing has been written yet.
     let blank = [old, &vec![0; added.len()]].concat();
-    cuts.map(cut).chain([blank]).collect::<BTreeSet<_>>().into_iter().collect()
+    at.map(cut).chain([blank]).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// What became of all the images of a recording.
@@ -270,6 +279,8 @@ fn played(moments: &[Moment], syncs: Syncs) -> Found {
     let mut disk = Disk::default();
     let mut sent = Vec::new();
     let mut tried = HashSet::new();
+    let all = syncs == Syncs::All && std::env::var("BANTAM_CUTS").is_ok_and(|n| n == "all");
+    let cuts = if all { Cuts::All } else { Cuts::Some };
     for (n, Moment { image, what }) in moments.iter().enumerate() {
         disk.follow(image);
         if n == 0 {
@@ -279,7 +290,7 @@ fn played(moments: &[Moment], syncs: Syncs) -> Found {
             sent.extend_from_slice(bytes);
         }
         let told: Vec<&str> = WORDS.into_iter().filter(|word| holds(&sent, word.as_bytes())).collect();
-        for image in disk.may_hold() {
+        for image in disk.may_hold(cuts) {
             if tried.insert((told.clone(), image.clone())) {
                 found.images += 1;
                 if let Err(e) = goes_on(&image, &told) {

@@ -47,7 +47,7 @@ impl Stop {
     /// What the descriptor in this argument is open on: a path, `socket:[N]`, `pipe:[N]`.
     pub fn target(&self, argument: usize) -> PathBuf {
         // A descriptor is an int; what is above it in the register is nobody's.
-        let fd = self.args[argument] as u32;
+        let fd = self.args[argument] & u64::from(u32::MAX);
         fs::read_link(format!("/proc/{}/fd/{fd}", self.thread)).unwrap_or_default()
     }
 
@@ -87,8 +87,8 @@ pub fn judged<T: Send>(
             work()
         });
         if let Ok(stops) = told.recv() {
-            while let Some(stopped) = next(&stops) {
-                answer(&stops, stopped, &mut judge);
+            while let Some((id, stop)) = next(&stops) {
+                answer(&stops, id, &stop, judge(&stop));
             }
         }
         working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -120,38 +120,38 @@ fn stop_at(calls: &[libc::c_long]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Waits until a call stops; `None` when nobody is left to make one. One whose caller has died meanwhile is no stop, and
-/// needs no answer.
-fn next(stops: &OwnedFd) -> Option<Option<(u64, Stop)>> {
+/// Waits until a call stops; `None` when nobody is left to make one.
+fn next(stops: &OwnedFd) -> Option<(u64, Stop)> {
     /// `SECCOMP_IOCTL_NOTIF_RECV` of `linux/seccomp.h`.
     const RECEIVE: libc::c_ulong = 0xc050_2100;
-    let mut ready = [PollFd::new(stops, PollFlags::IN)];
-    match poll(&mut ready, None) {
-        Err(rustix::io::Errno::INTR) => return Some(None),
-        result => result.unwrap(),
-    };
-    if !ready[0].revents().contains(PollFlags::IN) {
-        return None;
+    loop {
+        let mut ready = [PollFd::new(stops, PollFlags::IN)];
+        match poll(&mut ready, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            result => result.unwrap(),
+        };
+        if !ready[0].revents().contains(PollFlags::IN) {
+            return None;
+        }
+        // SAFETY: the struct is the kernel's, zeroed as it asks and alive through the call. One whose caller has died
+        // meanwhile is an error, and no stop.
+        unsafe {
+            let mut stop: libc::seccomp_notif = mem::zeroed();
+            if libc::ioctl(stops.as_raw_fd(), RECEIVE as _, &raw mut stop) == 0 {
+                let thread = i32::try_from(stop.pid).unwrap();
+                return Some((stop.id, Stop { call: stop.data.nr.into(), args: stop.data.args, thread }));
+            }
+        }
     }
-    // SAFETY: the struct is the kernel's, zeroed as it asks and alive through the call.
-    let stop = unsafe {
-        let mut stop: libc::seccomp_notif = mem::zeroed();
-        (libc::ioctl(stops.as_raw_fd(), RECEIVE as _, &raw mut stop) == 0).then_some(stop)
-    };
-    Some(stop.map(|stop| {
-        let thread = i32::try_from(stop.pid).unwrap();
-        (stop.id, Stop { call: stop.data.nr.into(), args: stop.data.args, thread })
-    }))
 }
 
-fn answer(stops: &OwnedFd, stopped: Option<(u64, Stop)>, judge: &mut impl FnMut(&Stop) -> Verdict) {
+fn answer(stops: &OwnedFd, id: u64, stop: &Stop, verdict: Verdict) {
     /// `SECCOMP_IOCTL_NOTIF_SEND` of `linux/seccomp.h`.
     const SEND: libc::c_ulong = 0xc018_2101;
-    let Some((id, stop)) = stopped else { return };
     // SAFETY: the struct is the kernel's; all zero is a valid one.
     let mut answer: libc::seccomp_notif_resp = unsafe { mem::zeroed() };
     answer.id = id;
-    match judge(&stop) {
+    match verdict {
         Verdict::GoOn => answer.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE.try_into().unwrap(),
         Verdict::Fail(errno) => answer.error = -errno,
         Verdict::Kill => return stop.end(),

@@ -91,7 +91,9 @@ pub fn segments(sessions: &Path, key: &str) -> Result<BTreeMap<String, Session>,
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(sessions).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap();
-        if name.starts_with(&format!("{key}.")) && name.ends_with(".jsonl") {
+        if name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))
+            && Path::new(&name).extension() == Some("jsonl".as_ref())
+        {
             let bytes = fs::read(entry.path()).unwrap();
             let session = Session::read(&bytes).map_err(|what| format!("{name} is damaged: {what}"))?;
             found.insert(name, session);

@@ -98,6 +98,8 @@ pub struct Plan<'a> {
 struct Taken<'a> {
     tree: OwnedFd,
     at: &'a Path,
+    /// It may go away at any moment: then it is not there.
+    passing: bool,
 }
 
 /// Makes the new root and makes it this process's only one. The working directory is the workspace afterwards.
@@ -135,7 +137,7 @@ pub fn enter(plan: &Plan) -> Result<()> {
     )
     .doing("taking the workspace")?;
     sys::set_mount_attributes(workspace.as_fd(), guarded, true).doing("guarding the workspace")?;
-    taken.push(Taken { tree: workspace, at: plan.workspace });
+    taken.push(Taken { tree: workspace, at: plan.workspace, passing: false });
     for path in &plan.change {
         if path.exists() {
             taken.push(take(path, guarded)?);
@@ -146,7 +148,7 @@ pub fn enter(plan: &Plan) -> Result<()> {
             Ok(target) if !links.iter().any(|(known, _)| known == path) => links.push((path, target)),
             Ok(_) => {}
             // One that may not be entered, or that went away meanwhile, is not there.
-            Err(_) => taken.extend(take(path, guarded).ok()),
+            Err(_) => taken.extend(take(path, guarded).ok().map(|taken| Taken { passing: true, ..taken })),
         }
     }
 
@@ -179,10 +181,13 @@ pub fn enter(plan: &Plan) -> Result<()> {
     for (name, text) in &plan.etc {
         write(root, &Path::new("etc").join(name), text)?;
     }
-    for Taken { tree, at } in &taken {
+    for Taken { tree, at, passing } in &taken {
         let target = below_root(at);
         make_mount_point(root, &target, tree.as_fd()).doing(at.display())?;
-        attach(tree.as_fd(), root, &target).doing(format_args!("attaching {}", at.display()))?;
+        match attach(tree.as_fd(), root, &target) {
+            Err(_) if *passing => {}
+            result => result.doing(format_args!("attaching {}", at.display()))?,
+        }
     }
     mount_proc(root)?;
     // From now on only what hangs in it can be written.
@@ -207,7 +212,7 @@ fn take(path: &Path, attributes: MountAttrFlags) -> Result<Taken<'_>> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(CWD, path, flags).doing(format_args!("taking {}", path.display()))?;
     sys::set_mount_attributes(tree.as_fd(), attributes, true).doing(format_args!("guarding {}", path.display()))?;
-    Ok(Taken { tree, at: path })
+    Ok(Taken { tree, at: path, passing: false })
 }
 
 fn tmpfs(size: &CStr, attributes: MountAttrFlags) -> Result<OwnedFd> {
