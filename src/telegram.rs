@@ -73,9 +73,15 @@ pub struct Wake {
     sender: Mutex<Option<Sender<Signal>>>,
     /// It has been told, and has not looked yet.
     posted: Arc<AtomicBool>,
+    sending: Arc<Mutex<()>>,
 }
 
 impl Wake {
+    /// Waits until nothing is being sent.
+    pub fn wait(&self) {
+        drop(self.sending.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     pub fn wake(&self) {
         if let Some(sender) = &*self.sender.lock().unwrap_or_else(PoisonError::into_inner) {
             if !self.posted.swap(true, Ordering::SeqCst) {
@@ -99,8 +105,7 @@ impl Channel for Telegram {
             log: log.clone(),
             cancel: cancel.clone(),
         });
-        let sending =
-            Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), wake.posted.clone());
+        let sending = Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), &wake);
         Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
         let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, alive };
         Builder::new().spawn(move || poller.run()).doing("starting a thread")?;

@@ -53,10 +53,11 @@ pub fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
 /// About how long it is as JSON.
 fn length(value: &Value) -> usize {
     match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
-        Value::String(text) => text.len() + 3,
-        Value::Array(list) => 2 + list.iter().map(length).sum::<usize>(),
-        Value::Object(map) => 2 + map.iter().map(|(name, value)| name.len() + 4 + length(value)).sum::<usize>(),
+        Value::Null | Value::Bool(_) => 4,
+        Value::Number(_) => 2,
+        Value::String(text) => text.len() + 2,
+        Value::Array(list) => 1 + list.iter().map(|value| length(value) + 1).sum::<usize>(),
+        Value::Object(map) => 1 + map.iter().map(|(name, value)| name.len() + 4 + length(value)).sum::<usize>(),
     }
 }
 

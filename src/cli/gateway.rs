@@ -121,13 +121,14 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         cancel,
         alive,
         log: Arc::new(|line| tell(&format!("bantam: telegram: {}", one_line(line, 500)))),
-        wake,
+        wake: wake.clone(),
     };
     let workers = loaded.config.gateway.workers;
     let served = match clock {
         Some(clock) => gateway::serve(crew, workers, WithClock { channel: telegram, clock }),
         None => gateway::serve(crew, workers, telegram),
     };
+    wake.wait();
     over.store(true, Ordering::SeqCst);
     served?;
     if again.load(Ordering::SeqCst) {

@@ -137,7 +137,8 @@ impl Inbox {
         if ids.is_empty() {
             return Ok(());
         }
-        self.append(&[json!({"closed": numbers(ids)})], Durability::Later)
+        self.append(&[json!({"closed": numbers(ids)})], Durability::Later)?;
+        if self.bytes > RENEWED_AT { self.renew() } else { Ok(()) }
     }
 
     /// The files that came with these.

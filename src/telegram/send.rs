@@ -1,16 +1,16 @@
 //! Sending: answers from the outbox, in order for each chat; signs of life while an answer is made.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::CHANNEL;
 use super::api::{Api, Failure};
 use super::format::pieces;
+use super::{CHANNEL, Wake};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::outbox::{Item, Outbox, Pending};
@@ -65,6 +65,8 @@ pub struct Sending {
     unnoted: BTreeMap<String, Option<usize>>,
     /// A signal that something was posted is on its way.
     posted: Arc<AtomicBool>,
+    /// Held while something is sent.
+    at_work: Arc<Mutex<()>>,
 }
 
 impl Sending {
@@ -74,10 +76,24 @@ impl Sending {
         drafts: bool,
         cancel: Cancel,
         log: Arc<dyn Fn(&str) + Send + Sync>,
-        posted: Arc<AtomicBool>,
+        wake: &Wake,
     ) -> Self {
+        let (posted, at_work) = (wake.posted.clone(), wake.sending.clone());
         let (turns, held, unnoted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { api, outbox, drafts, cancel, log, turns, held, pause: FIRST_PAUSE, turns_begun: 0, unnoted, posted }
+        Self {
+            api,
+            outbox,
+            drafts,
+            cancel,
+            log,
+            turns,
+            held,
+            pause: FIRST_PAUSE,
+            turns_begun: 0,
+            unnoted,
+            posted,
+            sending,
+        }
     }
 
     /// Sends until nobody is left to wake it, or the program ends.
@@ -132,8 +148,13 @@ impl Sending {
     /// Says what can be said now. When to try again, if something is left.
     fn deliver(&mut self) -> Option<Instant> {
         self.posted.store(false, Ordering::SeqCst);
+        let sending = self.at_work.clone();
+        let _sending = sending.lock().unwrap_or_else(PoisonError::into_inner);
         let mut again: Option<Instant> = None;
         loop {
+            if self.cancel.why().is_some() {
+                return None;
+            }
             let pending = match self.outbox.pending() {
                 Ok(pending) => self.known(pending),
                 Err(e) => {
@@ -216,19 +237,21 @@ impl Sending {
     /// Says what is left of an item, a piece after the other.
     fn say(&mut self, pending: &Pending) -> Result<(), Failure> {
         let chat = pending.item.to[CHANNEL.len() + 1..].to_owned();
+        // One that is being sent is sent to its end, also when the program is told to end: its fate is known then.
+        let whole = Cancel::new(None);
         let pieces = pieces(&pending.item.text);
         for (n, piece) in pieces.iter().enumerate().skip(pending.pieces) {
             let mut params = place(&chat);
             params["text"] = piece.html.clone().into();
             params["parse_mode"] = "HTML".into();
             params["link_preview_options"] = json!({"is_disabled": true});
-            match self.api.call("sendMessage", &params, Duration::ZERO, &self.cancel) {
+            match self.api.call("sendMessage", &params, Duration::ZERO, &whole) {
                 Ok(_) => {}
                 // Of the text and not of the chat: it is said without any formatting.
                 Err(Failure::Refused(400, why)) if why.contains("parse") || why.contains("entit") => {
                     let mut params = place(&chat);
                     params["text"] = piece.plain.clone().into();
-                    self.api.call("sendMessage", &params, Duration::ZERO, &self.cancel)?;
+                    self.api.call("sendMessage", &params, Duration::ZERO, &whole)?;
                 }
                 Err(e) => return Err(e),
             }

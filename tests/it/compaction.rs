@@ -42,7 +42,7 @@ fn old_results_go_first_and_the_model_is_not_asked_for_a_summary() {
         let asked = request.messages().last().unwrap()["role"] == "user";
         if asked { Reply::call("read_file", &json!({ "path": "long.txt" })) } else { Reply::text("Read.") }
     });
-    let home = home(&model, 20_000);
+    let home = home(&model, 21_000);
     home.write("workspace/long.txt", "words and more words\n".repeat(700));
     for n in 0..3 {
         home.agent(["-m", &format!("read it, {n}")]).exits(0).prints("Read.\n");
