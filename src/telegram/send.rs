@@ -92,7 +92,7 @@ impl Sending {
             turns_begun: 0,
             unnoted,
             posted,
-            sending,
+            at_work,
         }
     }
 
