@@ -87,6 +87,9 @@ pub struct Looked {
     pub broken: Vec<String>,
 }
 
+/// A process that is being started holds its starter's locks until it runs its own program: so long a lock that was given up
+/// may still seem to be held.
+const FORK: Duration = Duration::from_millis(100);
 /// Nobody holds the lock for longer than a few writes take.
 const WAIT: Duration = Duration::from_secs(10);
 /// A file of more bytes is not one of jobs.
@@ -356,9 +359,7 @@ impl Jobs {
         let path = self.home.cron_runs();
         // Before this run's own lock is held, which would look like that of an earlier one.
         let runs = self.settle(runs::read(&path)?, now)?;
-        let run = Lock::acquire(&self.home.run_lock(&name), Duration::ZERO, &Cancel::new(None)).map_err(|e| match e
-            .kind
-        {
+        let run = Lock::acquire(&self.home.run_lock(&name), FORK, &Cancel::new(None)).map_err(|e| match e.kind {
             Kind::Busy => Error::new(Kind::Busy, format!("the job {} is running already", one_line(id, 40)))
                 .hint("wait for its end; bantam cron history shows when it began"),
             _ => e,
@@ -420,7 +421,7 @@ impl Jobs {
     fn settle(&self, mut runs: Vec<Run>, now: Millis) -> Result<Vec<Run>> {
         for run in runs.iter_mut().filter(|run| run.status == Status::Running) {
             let lock = self.home.run_lock(&session_name("cron", &run.job)?);
-            match Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None)) {
+            match Lock::acquire(&lock, FORK, &Cancel::new(None)) {
                 Err(e) if e.kind == Kind::Busy => {}
                 Err(e) => return Err(e),
                 Ok(_free) => {
