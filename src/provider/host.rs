@@ -79,8 +79,7 @@ impl Host {
     }
 
     /// The body as it is sent: with the user's own fields, without what the host was found to refuse.
-    pub fn body(&self, dialect: &Value) -> Value {
-        let mut body = dialect.clone();
+    pub fn body(&self, mut body: Value) -> Value {
         for (name, value) in &self.model.extra_body {
             body[name] = value.clone();
         }
@@ -88,13 +87,13 @@ impl Host {
         body
     }
 
-    /// Asks, and asks once more for each thing that the host turns out to refuse.
+    /// Asks, and asks once more for each thing that the host turns out to refuse. `dialect` makes the body, each time anew.
     ///
     /// # Errors
     /// See [`ProviderError`].
     pub fn ask(
         &self,
-        dialect: &Value,
+        dialect: &dyn Fn() -> Value,
         new: New,
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
@@ -102,7 +101,7 @@ impl Host {
         let mut tried = Vec::new();
         loop {
             let mut begun = false;
-            let result = self.once(&self.body(dialect), new, request, &mut |text| {
+            let result = self.once(self.body(dialect()), new, request, &mut |text| {
                 begun = true;
                 on_delta(text);
             });
@@ -126,12 +125,13 @@ impl Host {
 
     fn once(
         &self,
-        body: &Value,
+        body: Value,
         new: New,
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         let json = Some(body.to_string().into_bytes());
+        drop(body);
         let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
         let outgoing = Outgoing { url: self.url.clone(), headers, json };
         let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;

@@ -72,11 +72,11 @@ impl Provider for OpenAi {
     }
 
     fn preview(&self, request: &Request) -> Value {
-        self.host.body(&self.body(request))
+        self.host.body(self.body(request))
     }
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        self.host.ask(&self.body(request), || Box::<Stream>::default(), request, on_delta)
+        self.host.ask(&|| self.body(request), || Box::<Stream>::default(), request, on_delta)
     }
 }
 
