@@ -1,7 +1,7 @@
 //! Tells a running gateway that something on disk has changed: a job, a message to be sent.
 //!
-//! A datagram to a socket that has a name and no file, made from the home's path. What is in it does not matter, and one that
-//! nobody hears is no loss: the gateway looks by itself now and then.
+//! A datagram to a socket that has a name and no file, made from the home's path. What is in it does not matter. One that
+//! nobody hears costs time: the gateway looks for jobs by itself once an hour, and for messages when it sends the next one.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

@@ -17,7 +17,7 @@ use crate::agent::{Agent, Request};
 use crate::app::{self, Keep, Ready};
 use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, Origin as From, Override};
+use crate::config::{self, Env, Loaded, Origin as From, Override};
 use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::{Context, Error, Result};
@@ -231,8 +231,7 @@ impl Start<'_> {
     /// The agent, answering with `model` if one is named.
     fn agent(&self, model: Option<&str>) -> Result<(Loaded, Ready)> {
         let Self { given, env, home, file, memory } = self;
-        let name = home.config().display().to_string();
-        let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, overrides(given, model)?)?;
+        let loaded = config::load_for(home, file.as_deref(), env, overrides(given, model)?)?;
         let ready = app::build(&app::Parts {
             home,
             config: &loaded.config,

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use super::gateway::load;
 use crate::agent::Agent;
 use crate::app;
 use crate::bus::Kind;
 use crate::cancel::Cancel;
-use crate::config::Env;
+use crate::config::{self, Env};
 use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::Result;
@@ -43,7 +42,7 @@ impl Crew {
         if let Some(agent) = agents.get(&key) {
             return Ok((agent.clone(), Vec::new()));
         }
-        let mut loaded = load(&self.home, self.file.as_deref(), &self.env)?;
+        let mut loaded = config::load_for(&self.home, self.file.as_deref(), &self.env, Vec::new())?;
         if let Some(model) = model {
             loaded.config.agents.defaults.model_name = model.to_owned();
         }
@@ -86,7 +85,7 @@ impl Staff for Crew {
                 Ok("A new conversation begins.".to_owned())
             }
             Kind::Model(name) if name.is_empty() => {
-                let loaded = load(&self.home, self.file.as_deref(), &self.env)?;
+                let loaded = config::load_for(&self.home, self.file.as_deref(), &self.env, Vec::new())?;
                 let names = loaded.config.model_list.iter().map(|entry| entry.model_name.as_str());
                 let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
                 let now = self.agent(session)?.model().to_owned();

@@ -1,6 +1,6 @@
 //! `bantam cron`: jobs to be run at their time, and what became of them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
@@ -12,8 +12,8 @@ use crate::app::{self, Keep};
 use crate::bell;
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded};
-use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbeat};
+use crate::config::{self, Env, Loaded};
+use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbeat, schedule};
 use crate::disk::Lock;
 use crate::error::{Error, Result};
 use crate::outbox::{Item, Outbox};
@@ -89,8 +89,7 @@ pub const HISTORY: Command = Command {
 const KEPT_RUNS: usize = 10;
 
 fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or_default()
+    schedule::millis(SystemTime::now())
 }
 
 fn jobs(env: &Env) -> Result<(Home, Jobs)> {
@@ -194,8 +193,7 @@ fn heartbeat_of(home: &Home, env: &Env) -> Result<Option<u64>> {
 /// The configuration, and whether there is a file of it.
 fn load(home: &Home, env: &Env) -> Result<(bool, Loaded)> {
     let file = config::read(home)?;
-    let name = home.config().display().to_string();
-    let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
+    let loaded = config::load_for(home, file.as_deref(), env, Vec::new())?;
     Ok((file.is_some(), loaded))
 }
 

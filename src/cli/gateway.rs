@@ -42,7 +42,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 fn run(_: &Given, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let file = config::read(&home)?;
-    let loaded = load(&home, file.as_deref(), env)?;
+    let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
@@ -51,7 +51,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let lock = Lock::acquire(&home.session_lock("gateway"), Duration::ZERO, &Cancel::new(None));
     let _lock = lock.map_err(|e| match e.kind {
         ErrorKind::Busy => Error::new(ErrorKind::Busy, "a gateway of this home is running already")
-            .hint("bantam status tells about it"),
+            .hint("end that one first, or set BANTAM_HOME to another home"),
         _ => e,
     })?;
     app::make_workspace(&home, &loaded.config, env)?;
@@ -189,7 +189,7 @@ fn end_at_a_signal(cancel: &Cancel, over: &Arc<AtomicBool>) -> Result<()> {
 
 /// Passes on what other programs of this home tell.
 fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>) {
-    // Where there is no such bell, changes are seen a little later.
+    // Without it a new job is seen within the hour, and a message goes out with the next one.
     let Ok(bell) = bell::hang(home) else { return };
     let pass_on = move || {
         while bell.recv(&mut [0; 8]).is_ok() {
@@ -198,17 +198,7 @@ fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>) {
             wake.wake();
         }
     };
-    // Without it changes are seen a little later, as well.
     drop(Builder::new().spawn(pass_on));
-}
-
-/// The configuration as it is now.
-///
-/// # Errors
-/// It cannot be used.
-pub fn load(home: &Home, file: Option<&str>, env: &Env) -> Result<Loaded> {
-    let name = home.config().display().to_string();
-    Config::load(file.map(|text| (name.as_str(), text)), env, Vec::new())
 }
 
 /// Tells the service manager that started this, as `sd_notify(3)` says.
@@ -245,7 +235,9 @@ impl Watch {
             return false;
         }
         self.seen = now;
-        match config::read(&self.home).and_then(|file| load(&self.home, file.as_deref(), &self.env)) {
+        match config::read(&self.home)
+            .and_then(|file| config::load_for(&self.home, file.as_deref(), &self.env, Vec::new()))
+        {
             Ok(_) => true,
             Err(e) => {
                 tell(&format!(

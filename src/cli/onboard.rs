@@ -11,7 +11,7 @@ use super::echo::Hidden;
 use super::{ask, import, print, tell};
 use crate::app;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
-use crate::config::{self, Choice, Config, Env, keys, vendors};
+use crate::config::{self, Choice, Env, keys, vendors};
 use crate::disk::{self, Copied, Runs};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
@@ -92,7 +92,7 @@ fn tell_of(copied: Copied, path: &str) -> Result<()> {
 fn conclude(home: &Home, source: Option<&import::Source>, env: &Env) -> Result<u8> {
     let file = config::read(home)?;
     let name = home.config().display().to_string();
-    let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
+    let loaded = config::load_for(home, file.as_deref(), env, Vec::new())?;
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
@@ -278,6 +278,7 @@ fn ask_until<T>(question: &str, check: impl Fn(&str) -> Result<T, String>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
 
     #[test]
     fn what_is_written_is_what_was_chosen_and_no_more() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::args::{Command, Flag, Given};
 use super::{ask, print, tell};
-use crate::config::{self, Config, Env};
+use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::skills::{self, Skill, Skills};
 use crate::text::{one_line, printable};
@@ -41,8 +41,7 @@ pub const REMOVE: Command = Command {
 fn shelf(env: &Env) -> Result<Skills> {
     let home = config::home(env)?;
     let file = config::read(&home)?;
-    let name = home.config().display().to_string();
-    let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
+    let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
     Ok(app::skills(&home, &loaded.config))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::args::{Command, Given};
 use super::{print, tell};
 use crate::app;
-use crate::config::{self, Config, Env};
+use crate::config::{self, Env};
 use crate::cron::Jobs;
 use crate::error::Result;
 use crate::secret::Redactor;
@@ -23,8 +23,7 @@ pub const COMMAND: Command = Command {
 fn run(_: &Given, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let file = config::read(&home)?;
-    let name = home.config().display().to_string();
-    let loaded = Config::load(file.as_deref().map(|text| (name.as_str(), text)), env, Vec::new())?;
+    let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }

@@ -205,6 +205,15 @@ impl Config {
     }
 }
 
+/// The settings of a home: `file` is the text of its config.json.
+///
+/// # Errors
+/// As [`Config::load`].
+pub fn load_for(home: &Home, file: Option<&str>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
+    let name = home.config().display().to_string();
+    Config::load(file.map(|text| (name.as_str(), text)), env, flags)
+}
+
 /// The environment, read once. What is not Unicode cannot be a setting of ours.
 pub type Env = BTreeMap<String, String>;
 

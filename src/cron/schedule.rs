@@ -4,6 +4,8 @@
 //! set back, a time that they show twice counts once, the first time. Expressions whose minutes or hours begin with `*`
 //! go by what elapses and not by a time of day, so they run through both, as Vixie's cron has it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::error::{Error, Result};
 use crate::zone::{Civil, Wall, Zone};
 
@@ -21,6 +23,12 @@ pub enum Schedule {
         anchor: Millis,
     },
     Cron(Cron),
+}
+
+/// A time as schedules count it. One before 1970 is 1970.
+#[must_use]
+pub fn millis(time: SystemTime) -> Millis {
+    Millis::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(Millis::MAX)
 }
 
 impl Schedule {

@@ -3,12 +3,12 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::beneath;
 use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response};
 use crate::cancel::Cancel;
-use crate::cron::{Claim, Jobs, Trigger, heartbeat};
+use crate::cron::{Claim, Jobs, Trigger, heartbeat, schedule};
 use crate::disk::Durability;
 use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::message::{Image, Message, NOTE, User};
@@ -66,8 +66,7 @@ impl<C: Channel> Channel for WithClock<C> {
 }
 
 fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    schedule::millis(SystemTime::now())
 }
 
 fn millis(time: Duration) -> i64 {

@@ -33,7 +33,7 @@ pub enum Signal {
 const TYPING: Duration = Duration::from_millis(4500);
 /// Between two drafts of one answer.
 const DRAFTS: Duration = Duration::from_millis(1500);
-/// Characters of a draft: a message holds 4096 UTF-16 units, and a character is two at most.
+/// Bytes of a draft: a message holds 4096 UTF-16 units, and no text has more of these than bytes.
 const MOST_DRAFT: usize = 2000;
 /// Between tries when the network is at fault: the first and the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -1,11 +1,11 @@
 //! The tool that schedules: a model makes, lists and changes jobs. Jobs are no files of the workspace; the parent writes them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use serde_json::Value;
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
-use crate::cron::{Author, Draft, Jobs, When};
+use crate::cron::{Author, Draft, Jobs, When, schedule};
 use crate::error::{Error, Result};
 use crate::text::one_line;
 
@@ -112,8 +112,7 @@ impl Tool for Cron {
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(since.as_millis()).unwrap_or_default();
+        let now = schedule::millis(SystemTime::now());
         let (action, id) = (text(args, "action"), text(args, "job_id"));
         if turn.origin.channel == "cron" && action != "list" {
             // Jobs that make jobs could go on for ever.
