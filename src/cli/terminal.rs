@@ -42,7 +42,10 @@ pub enum Verbosity {
 /// There was no turn.
 pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
     let (result, finished) = channel();
-    gateway::serve(Arc::new(One(Arc::new(agent))), 1, Terminal { inbound, view, signals, result })?;
+    let agent = Arc::new(agent);
+    // The program ends with this turn, and the kernel takes all of it back at once: not piece by piece.
+    std::mem::forget(agent.clone());
+    gateway::serve(Arc::new(One(agent)), 1, Terminal { inbound, view, signals, result })?;
     finished.recv().map_err(|_| Error::failed("the turn ended without a word"))
 }
 
