@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod botapi;
+mod bothttp;
+mod botmethods;
 mod desk;
 mod entities;
 mod harness;
