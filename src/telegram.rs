@@ -133,7 +133,8 @@ struct Desk {
 impl Desk {
     /// Says something in a chat, as the answer to these messages.
     fn say(&self, chat: &str, text: &str, answers: &[String]) {
-        let item = Item { to: format!("{CHANNEL}:{chat}"), text: text.to_owned(), answers: answers.to_vec() };
+        let (to, text) = (format!("{CHANNEL}:{chat}"), text.to_owned());
+        let item = Item { to, text, answers: answers.to_vec(), ..Item::default() };
         match self.outbox.post(&item) {
             Ok(_) => {
                 let closed = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).close(answers);

@@ -249,7 +249,7 @@ fn deliver(home: &Home, to: &str, response: &Response) -> Result<()> {
     if response.partial || text.is_empty() {
         return Ok(());
     }
-    let item = Item { to: to.to_owned(), text: text.to_owned(), answers: Vec::new() };
+    let item = Item { to: to.to_owned(), text: text.to_owned(), ..Item::default() };
     Outbox::new(home.clone()).post(&item)?;
     bell::ring(home);
     if !gateway_runs(home) {
