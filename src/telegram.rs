@@ -91,6 +91,18 @@ impl Wake {
     }
 }
 
+/// Sends what stands in the outbox, here and now, until `is_done` or `cancel` says so. The caller has the right to, see
+/// [`Outbox::sender`].
+pub fn deliver(
+    api: Arc<Api>,
+    outbox: Outbox,
+    is_done: &dyn Fn() -> bool,
+    cancel: Cancel,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+) {
+    Sending::new(api, outbox, false, cancel, log, &Wake::default()).run_until(is_done);
+}
+
 impl Channel for Telegram {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { api, settings, inbox, outbox, cancel, alive, log, wake } = self;
