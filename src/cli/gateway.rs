@@ -10,9 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use super::args::{Command, Given};
 use super::crew::Crew;
-use super::tell;
+use super::{deliver, tell};
 use crate::cancel::Cancel;
-use crate::config::proxy::proxy;
 use crate::config::{self, Config, Env, Loaded};
 use crate::cron::Jobs;
 use crate::disk::Lock;
@@ -21,12 +20,11 @@ use crate::gateway;
 use crate::gateway::clock::{Clock, WithClock};
 use crate::outbox::Outbox;
 use crate::paths::Home;
-use crate::telegram::api::{Api, BASE};
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Settings, Telegram, Wake};
 use crate::text::one_line;
 use crate::zone::Zone;
-use crate::{app, bell, child, http, sys};
+use crate::{app, bell, child, sys};
 
 pub const COMMAND: Command = Command {
     name: "gateway",
@@ -64,13 +62,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let cancel = Cancel::new(None);
     let (again, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     end_at_a_signal(&cancel, &over)?;
-    if !telegram.api_base.is_empty() && !telegram.api_base.starts_with("http") {
-        return Err(Error::config("channels.telegram.api_base is no address").hint("write it as http://HOST:PORT"));
-    }
-    let base = if telegram.api_base.is_empty() { BASE } else { &telegram.api_base };
-    let proxy = if telegram.proxy.is_empty() { proxy(base, env) } else { telegram.proxy };
-    let settings = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
-    let api = Api::new(settings, &telegram.api_base, &telegram.token);
+    let api = deliver::bot(&telegram, env)?;
     let bot = telegram.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
     let (inbox, damage) = Inbox::open(&home.root().join("state"), bot)?;
     for line in damage {

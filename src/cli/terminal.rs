@@ -169,13 +169,23 @@ pub struct View {
     /// Text is shown as it comes.
     streams: bool,
     markdown: Option<Markdown>,
+    then: Option<Then>,
 }
+
+/// What is done with the end of a turn beside showing it. Its error is the turn's, unless that has one already.
+pub type Then = Box<dyn FnOnce(&Response) -> Result<()> + Send>;
 
 impl View {
     pub fn new(show: Show, verbosity: Verbosity, screen: Screen) -> Self {
         let streams = show == Show::Text && screen.stdout_is_terminal;
         let markdown = (streams && screen.style.ansi).then(|| Markdown::new(screen.style.look));
-        Self { show, verbosity, screen, streams, markdown }
+        Self { show, verbosity, screen, streams, markdown, then: None }
+    }
+
+    /// The same, doing something more at the end.
+    pub fn then(mut self, then: Then) -> Self {
+        self.then = Some(then);
+        self
     }
 
     /// The turn begins.
@@ -238,6 +248,10 @@ impl View {
     /// Shows the end of the turn. An answer that could not be written is the error of the whole.
     pub fn done(&mut self, mut response: Response) -> Response {
         self.text_ends();
+        // An object tells how all of it went; a text is not kept waiting.
+        if self.show != Show::Text {
+            self.finish(&mut response);
+        }
         let shown = match self.show {
             Show::Json | Show::Events => self.screen.answer(&format!("{}\n", object(&response))),
             // Half an answer is none to a pipe.
@@ -250,7 +264,16 @@ impl View {
         if let (Err(e), None) = (shown, &response.error) {
             response.error = Some(e);
         }
+        self.finish(&mut response);
         response
+    }
+
+    fn finish(&mut self, response: &mut Response) {
+        match (self.then.take().map(|then| then(response)), &response.error) {
+            (Some(Err(e)), None) => response.error = Some(e),
+            (Some(Err(e)), Some(_)) => drop(super::report(&e)),
+            _ => {}
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::bell;
 use crate::cancel::Cancel;
 use crate::disk::{Lock, Replacement};
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::{Home, session_name};
+use crate::paths::{Home, session_name, telegram_chat};
 use crate::text::{nearest, one_line};
 use crate::zone::Zone;
 
@@ -219,12 +219,8 @@ impl Jobs {
         let deliver = Value::Bool(!draft.to.is_empty());
         let mut payload = vec![("kind", "agent_turn".into()), ("message", message.into()), ("deliver", deliver)];
         if !draft.to.is_empty() {
-            let to = draft.to.split_once(':').filter(|(channel, chat)| *channel == "telegram" && !chat.is_empty());
-            let (channel, chat) = to.ok_or_else(|| {
-                Error::usage(format!("\"{}\" is no place to deliver to", one_line(&draft.to, 40))).hint("telegram:CHAT")
-            })?;
-            payload.push(("channel", channel.into()));
-            payload.push(("to", chat.into()));
+            payload.push(("to", telegram_chat(&draft.to)?.into()));
+            payload.push(("channel", "telegram".into()));
         }
         if !draft.session.is_empty() {
             session_name("cli", &draft.session)?;

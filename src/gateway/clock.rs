@@ -9,13 +9,12 @@ use crate::beneath;
 use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response};
 use crate::cancel::Cancel;
 use crate::cron::{Claim, Jobs, Trigger, heartbeat, schedule};
-use crate::disk::Durability;
 use crate::error::{Context, Kind as ErrorKind, Result};
-use crate::message::{Image, Message, NOTE, User};
+use crate::message::Image;
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, session_name};
-use crate::session::{Entry, Files, Store, shelf};
-use crate::text::{fence, one_line};
+use crate::session::{note, shelf};
+use crate::text::one_line;
 use crate::zone::Zone;
 
 /// The name of this channel.
@@ -198,7 +197,7 @@ impl Clock {
     }
 
     fn tell(&self, to: &str, text: &str) {
-        self.parts().post(to, text);
+        drop(self.parts().post(to, text));
     }
 }
 
@@ -212,13 +211,20 @@ struct Parts {
 }
 
 impl Parts {
-    fn post(&self, to: &str, text: &str) {
+    /// Has it sent, and gives the id of what is.
+    fn post(&self, to: &str, text: &str) -> Option<String> {
         if to.is_empty() || text.is_empty() {
-            return;
+            return None;
         }
-        match self.outbox.post(&Item { to: to.to_owned(), text: text.to_owned(), answers: Vec::new() }) {
-            Ok(_) => (self.posted)(),
-            Err(e) => (self.log)(&e.message),
+        match self.outbox.post(&Item { to: to.to_owned(), text: text.to_owned(), ..Item::default() }) {
+            Ok(id) => {
+                (self.posted)();
+                Some(id)
+            }
+            Err(e) => {
+                (self.log)(&e.message);
+                None
+            }
         }
     }
 }
@@ -244,8 +250,9 @@ impl Run {
                 Err(why) if answer.is_empty() => format!("⚠️ The job “{}” failed: {why}", self.name),
                 _ => answer.to_owned(),
             };
-            self.clock.post(&self.to, &text);
-            self.note(&text);
+            if let Some(id) = self.clock.post(&self.to, &text) {
+                self.note(&id, &text);
+            }
         }
         let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(e)) = claim.map(|claim| jobs.finish(claim, outcome, now())) {
@@ -254,19 +261,14 @@ impl Run {
     }
 
     /// In the chat that it went to, so that "yes, do it" has something to refer to.
-    fn note(&self, text: &str) {
+    fn note(&self, id: &str, text: &str) {
         let Some((channel, chat)) = self.to.split_once(':') else { return };
-        let noted = || -> Result<()> {
-            let store = Files::new(self.clock.home.clone());
-            let mut session = store.load(&session_name(channel, chat)?, &Cancel::new(Some(Duration::from_secs(5))))?;
-            // What it has read may have told it what to say: to others that is data.
-            let fence = fence(text);
-            let content = format!("[The job “{}” sent this to the chat]\n{fence}\n{text}\n{fence}", self.name);
-            let id = format!("{NOTE}{}", self.name);
-            let message = Message::User(User { content, id, ..User::default() });
-            store.append(&mut session, &[Entry::Message(&message)], Durability::Later, SystemTime::now())
-        };
-        if let Err(e) = noted() {
+        let title = format!("The job “{}” sent this to the chat", self.name);
+        let noted = session_name(channel, chat).and_then(|session| {
+            // A job may continue that very conversation.
+            if session == self.session { Ok(()) } else { note(&self.clock.home, &session, id, &title, text) }
+        });
+        if let Err(e) = noted {
             (self.clock.log)(&format!("noting in {} what a job sent there: {}", self.to, e.message));
         }
     }

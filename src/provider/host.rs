@@ -10,7 +10,7 @@ use super::quirks::{self, Learned, Quirk};
 use super::{ProviderError, Request, ToolOffer};
 use crate::config::Model;
 use crate::config::keys::Key;
-use crate::http::{Client, Exchange, Fault, Head, Outgoing, Part, Settings};
+use crate::http::{Client, Exchange, Fault, Head, Outbody, Outgoing, Part, Settings};
 use crate::message::Reply;
 use crate::secret::Secret;
 use crate::sse;
@@ -167,7 +167,7 @@ impl Host {
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
-        let outgoing = Outgoing { url: self.url.clone(), headers, json: Some(json) };
+        let outgoing = Outgoing { url: self.url.clone(), headers, body: Outbody::Json(json) };
         let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;
         let silence = self.model.request_timeout;
         let mut answer = Answer { host: host(&self.url), exchange, silence, last_content: Instant::now() };

@@ -4,6 +4,7 @@ pub mod cron;
 pub mod exec;
 pub mod files;
 pub mod memory;
+pub mod message;
 pub mod pages;
 mod schema;
 pub mod skill;
