@@ -22,8 +22,8 @@ const CONFLICT: Duration = Duration::from_secs(30);
 const QUICK_TRIES: u32 = 3;
 /// The most between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A message whose turn has died this often with the program is set aside.
-const MOST_STARTS: u32 = 3;
+/// A message whose turn was alone under way when the program died, this often, is set aside.
+const MOST_DEATHS: u32 = 3;
 
 const HELP: &str = "Write what you want. Commands:\n/new begin a new conversation\n/stop end the answer under way\n\
                     /status how it is\n/model [NAME] which model answers\n/usage what was used\n/help this";
@@ -64,10 +64,14 @@ impl Poller {
         let Some(me) = self.introduce(&mut pauses) else { return };
         // Answered, and the program ended before it said so.
         let answered = self.desk.outbox.answered().unwrap_or_default();
-        let open = self.inbox().all();
-        let (done, open): (Vec<Open>, Vec<Open>) =
-            open.into_iter().partition(|open| answered.contains(&id(open.update)));
-        self.close(&done.iter().map(|open| open.update).collect::<Vec<u64>>());
+        let mut done: Vec<u64> = self.inbox().all().iter().map(|open| open.update).collect();
+        done.retain(|update| answered.contains(&id(*update)));
+        self.close(&done);
+        let open = {
+            let mut inbox = self.inbox();
+            self.noted(inbox.end(true));
+            inbox.all()
+        };
         self.take_up(open);
         let mut offset: Option<u64> = None;
         while self.cancel.why().is_none() {
@@ -99,6 +103,13 @@ impl Poller {
                 }
                 Err(e) => self.pause(&mut pauses, &e.text(), None),
             }
+        }
+        self.noted(self.inbox().end(false));
+    }
+
+    fn noted(&self, result: crate::error::Result<()>) {
+        if let Err(e) = result {
+            (self.log)(&format!("noting what became of a message: {e}"));
         }
     }
 
@@ -189,16 +200,17 @@ impl Poller {
             if done.contains(&message.update) {
                 continue;
             }
-            let group = if message.group.is_empty() { vec![message.update] } else { message.group.clone() };
+            let has_begun = !message.group.is_empty();
+            let group = if has_begun { message.group.clone() } else { vec![message.update] };
             done.extend(&group);
-            if message.starts >= MOST_STARTS {
+            if message.deaths >= MOST_DEATHS {
                 let ids: Vec<String> = group.iter().map(|update| id(*update)).collect();
                 let text = "A message of yours was set aside: this program ended each time it tried to answer it.";
                 self.desk.say(&message.said.chat, text, &ids);
                 continue;
             }
             let mut said = message.said;
-            if said.command.is_some() && message.starts == 0 {
+            if said.command.is_some() && !has_begun {
                 // One of those that end something has nothing to end any more.
                 let is_stop = said.command.as_deref() == Some("/stop");
                 if is_stop {
@@ -210,15 +222,13 @@ impl Poller {
             }
             let ids: Vec<String> = group.iter().map(|update| id(*update)).collect();
             said.text = self.inbox().texts(&ids);
-            self.send(&group, &said, Kind::Message, message.starts > 0);
+            self.send(&group, &said, Kind::Message, has_begun);
         }
     }
 
     fn close(&self, updates: &[u64]) {
         let ids: Vec<String> = updates.iter().map(|update| id(*update)).collect();
-        if let Err(e) = self.inbox().close(&ids) {
-            (self.log)(&format!("noting that a message was answered: {e}"));
-        }
+        self.noted(self.inbox().close(&ids));
     }
 
     fn pass_on(&self, updates: &[u64], said: &Said) {

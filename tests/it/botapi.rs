@@ -23,6 +23,8 @@ pub const TOKEN: &str = "123456:TEST-token-of-no-bot";
 /// The bot's own id and name.
 pub const BOT: i64 = 123_456;
 pub const BOT_NAME: &str = "test_bantam_bot";
+/// The number of the first update; those that follow are counted on.
+pub const FIRST_UPDATE: i64 = 7001;
 
 /// One request as it came.
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub enum Fault {
     CutAfter,
     /// It is done, and there is no answer until the bot gives up.
     Silence,
+    /// The same, but nothing is done.
+    Lost,
 }
 
 /// All that the server knows.
@@ -75,6 +79,8 @@ pub enum Fault {
 pub struct State {
     pub updates: BTreeMap<i64, Value>,
     pub next_update: i64,
+    /// How often updates were handed out.
+    pub handed_out: usize,
     pub next_message: i64,
     pub allowed: Option<Vec<String>>,
     pub webhook: bool,
@@ -114,7 +120,7 @@ impl BotApi {
     pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { next_update: 7001, next_message: 1, ..State::default() };
+        let state = State { next_update: FIRST_UPDATE, next_message: 1, ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
@@ -354,6 +360,23 @@ impl BotApi {
         self.wait("poll", 1, |state| usize::from(state.polling));
     }
 
+    /// How often updates were handed out so far.
+    pub fn handed_out(&self) -> usize {
+        self.shared.lock().handed_out
+    }
+
+    /// Waits until something is so, and tells whether it came to be in time.
+    pub fn wait_up_to(&self, time: Duration, mut is_so: impl FnMut(&State) -> bool) -> bool {
+        let (state, _) =
+            self.shared.changed.wait_timeout_while(self.shared.lock(), time, |state| !is_so(state)).unwrap();
+        is_so(&state)
+    }
+
+    /// Takes back the faults that have not come yet.
+    pub fn calm(&self) {
+        self.change(|state| state.faults.clear());
+    }
+
     #[track_caller]
     fn wait(&self, what: &str, count: usize, seen: impl Fn(&State) -> usize) {
         let few = |state: &mut State| seen(state) < count;
@@ -442,8 +465,10 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
                 drop(answer(shared, &method, &request));
                 return writer.shutdown(Shutdown::Both);
             }
-            Some(Fault::Silence) => {
-                drop(answer(shared, &method, &request));
+            Some(fault @ (Fault::Silence | Fault::Lost)) => {
+                if matches!(fault, Fault::Silence) {
+                    drop(answer(shared, &method, &request));
+                }
                 // Until the bot hangs up or the test is over.
                 reader.read_line(&mut String::new())?;
                 return Ok(());

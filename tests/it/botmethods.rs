@@ -112,6 +112,7 @@ fn updates(
     if state.webhook {
         return error(409, "Conflict: terminated by setWebhook request");
     }
+    state.handed_out += usize::from(!state.updates.is_empty());
     let limit = usize::try_from(limit.unwrap_or(100).clamp(1, 100)).unwrap();
     Ok(state.updates.values().take(limit).cloned().collect())
 }

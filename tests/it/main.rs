@@ -46,6 +46,7 @@ mod gateway;
 mod grep;
 mod help;
 mod keys;
+mod kills;
 mod memory;
 mod onboard;
 mod power;
