@@ -44,6 +44,7 @@ mod gateway;
 mod grep;
 mod help;
 mod keys;
+mod life;
 mod memory;
 mod onboard;
 mod power;
