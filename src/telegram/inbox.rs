@@ -1,8 +1,9 @@
 //! What users wrote, kept from before Telegram forgets it until it has been answered.
 //!
 //! A journal for each bot, `state/telegram-BOT.jsonl`. Its lines are `{"in":UPDATE,"chat",..}`, `{"edit":UPDATE,"of":UPDATE,
-//! "text"}`, `{"started":[UPDATE..]}` each time a turn for them begins, `{"closed":[UPDATE..]}` once they are answered,
-//! `{"stranger":USER}`, and `{"seen":[UPDATE..]}` for what an earlier file held.
+//! "text"}`, `{"started":[UPDATE..]}` each time a turn for them begins, `{"left":[UPDATE..]}` when the program was told to end
+//! while it was under way, `{"closed":[UPDATE..]}` once they are answered, `{"stranger":USER}`, and `{"seen":[UPDATE..]}` for
+//! what an earlier file held. A message that was open then has how it stood with it, as `"starts"` and `"group"`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -23,8 +24,9 @@ const REMEMBERED: usize = 4000;
 pub struct Open {
     pub update: u64,
     pub said: Said,
-    /// How often a turn for it began, and with which others the last time.
+    /// How often a turn for it began and ended with the program, which nobody had told to end.
     pub starts: u32,
+    /// With which others a turn for it began the last time, itself included; empty when none ever did.
     pub group: Vec<u64>,
 }
 
@@ -36,6 +38,10 @@ pub struct Inbox {
     /// The same in the order in which they came: their numbers may begin anew anywhere.
     order: VecDeque<u64>,
     strangers: BTreeSet<i64>,
+    /// Those whose turn began in this run of the program.
+    under_way: BTreeSet<u64>,
+    /// The program is about to end.
+    is_leaving: bool,
     bytes: u64,
     /// What it came to when it was last renewed.
     least: u64,
@@ -49,16 +55,8 @@ impl Inbox {
     pub fn open(state: &std::path::Path, bot: i64) -> Result<(Self, Vec<String>)> {
         let path = state.join(format!("telegram-{bot}.jsonl"));
         let opened = Journal::open(&path).doing("opening the inbox")?;
-        let mut inbox = Self {
-            bytes: fs_err::metadata(&path).map_or(0, |meta| meta.len()),
-            path,
-            least: 0,
-            journal: None,
-            open: Vec::new(),
-            seen: BTreeSet::new(),
-            order: VecDeque::new(),
-            strangers: BTreeSet::new(),
-        };
+        let mut inbox = Self::empty(path);
+        inbox.bytes = fs_err::metadata(&inbox.path).map_or(0, |meta| meta.len());
         let mut damage = Vec::new();
         if let Some(opened) = opened {
             for line in &opened.lines {
@@ -68,6 +66,21 @@ impl Inbox {
             damage = opened.damage;
         }
         Ok((inbox, damage))
+    }
+
+    fn empty(path: PathBuf) -> Self {
+        Self {
+            path,
+            journal: None,
+            open: Vec::new(),
+            seen: BTreeSet::new(),
+            order: VecDeque::new(),
+            strangers: BTreeSet::new(),
+            under_way: BTreeSet::new(),
+            is_leaving: false,
+            bytes: 0,
+            least: 0,
+        }
     }
 
     /// What is open, the oldest first.
@@ -112,7 +125,7 @@ impl Inbox {
     /// What the file system says.
     pub fn edit(&mut self, update: u64, said: &Said) -> Result<Option<u64>> {
         let same = |open: &&Open| open.said.message == said.message && open.said.chat == said.chat;
-        let of = self.open.iter().find(same).filter(|open| open.starts == 0).map(|open| open.update);
+        let of = self.open.iter().find(same).filter(|open| open.group.is_empty()).map(|open| open.update);
         let (line, durability) = match of {
             Some(of) => (json!({"edit": update, "of": of, "text": said.text}), Durability::Now),
             None => (json!({"seen": [update]}), Durability::Later),
@@ -126,7 +139,26 @@ impl Inbox {
     /// # Errors
     /// What the file system says.
     pub fn start(&mut self, ids: &[String]) -> Result<()> {
+        if self.is_leaving {
+            return Ok(());
+        }
+        self.under_way.extend(numbers(ids));
         self.append(&[json!({"started": numbers(ids)})], Durability::Later)
+    }
+
+    /// The program has been told to end: what is under way does not end for any fault of its own, so it has not been started.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn leave(&mut self) -> Result<()> {
+        self.is_leaving = true;
+        let mut left = self.open.iter().map(|open| open.update).collect::<Vec<u64>>();
+        left.retain(|update| self.under_way.contains(update));
+        self.under_way.clear();
+        if left.is_empty() {
+            return Ok(());
+        }
+        self.append(&[json!({"left": left})], Durability::Later)
     }
 
     /// These are answered.
@@ -198,7 +230,9 @@ impl Inbox {
         };
         if let Some(update) = line.get("in").and_then(Value::as_u64) {
             self.remember(update);
-            self.open.push(Open { update, said: said(line), ..Open::default() });
+            // How it stood when an earlier file was left behind.
+            let starts = line["starts"].as_u64().and_then(|starts| u32::try_from(starts).ok()).unwrap_or(0);
+            self.open.push(Open { update, said: said(line), starts, group: list("group") });
         } else if let Some(update) = line.get("edit").and_then(Value::as_u64) {
             self.remember(update);
             let of = line.get("of").and_then(Value::as_u64);
@@ -212,6 +246,10 @@ impl Inbox {
         for open in self.open.iter_mut().filter(|open| started.contains(&open.update)) {
             open.starts += 1;
             open.group.clone_from(&started);
+        }
+        let left = list("left");
+        for open in self.open.iter_mut().filter(|open| left.contains(&open.update)) {
+            open.starts = open.starts.saturating_sub(1);
         }
         let closed = list("closed");
         self.open.retain(|open| !closed.contains(&open.update));
@@ -235,8 +273,11 @@ impl Inbox {
         let mut lines = vec![json!({"v": 1}), json!({"seen": self.order})];
         lines.extend(self.strangers.iter().map(|user| json!({"stranger": user})));
         for open in &self.open {
-            lines.push(line(open.update, &open.said));
-            lines.extend((0..open.starts).map(|_| json!({"started": open.group})));
+            let mut line = line(open.update, &open.said);
+            if !open.group.is_empty() {
+                (line["starts"], line["group"]) = (open.starts.into(), open.group.clone().into());
+            }
+            lines.push(line);
         }
         let fields: Vec<Fields> = lines.iter().filter_map(|line| line.as_object().cloned()).collect();
         journal.restart(fields)?;
@@ -259,6 +300,7 @@ fn numbers(ids: &[String]) -> Vec<u64> {
 fn line(update: u64, said: &Said) -> Value {
     let files: Vec<Value> = said.files.iter().map(Attached::to_json).collect();
     let mut line = json!({"in": update, "chat": said.chat, "message": said.message, "text": said.text});
+    line["from"] = said.from.into();
     if !files.is_empty() {
         line["files"] = files.into();
     }
@@ -276,6 +318,8 @@ fn said(line: &Value) -> Said {
     Said {
         chat: text("chat"),
         message: line["message"].as_i64().unwrap_or_default(),
+        // Earlier lines do not say; a private chat has the number of its user.
+        from: line["from"].as_i64().or_else(|| text("chat").parse().ok()).unwrap_or_default(),
         text: text("text"),
         command: line["command"].as_str().map(str::to_owned),
         files: line["files"].as_array().into_iter().flatten().map(Attached::from_json).collect(),
@@ -315,11 +359,36 @@ mod tests {
     }
 
     #[test]
+    fn who_is_told_to_end_has_not_crashed() {
+        let dir = std::env::temp_dir().join(format!("bantam-inbox-left-{}", std::process::id()));
+        let open = || Inbox::open(&dir, 7).unwrap().0;
+        let mut inbox = open();
+        inbox.keep(&[(1, hello("1", 1)), (2, hello("1", 2)), (3, hello("2", 3))], &[]).unwrap();
+        inbox.start(&[id(3)]).unwrap();
+        drop(inbox);
+        for _ in 0..3 {
+            // The third waits for its turn, and what was said of it before stays.
+            let mut inbox = open();
+            inbox.start(&[id(1), id(2)]).unwrap();
+            inbox.leave().unwrap();
+            inbox.start(&[id(3)]).unwrap();
+            inbox.leave().unwrap();
+        }
+        let mut inbox = open();
+        let stands = |open: &Open| (open.update, open.starts, open.group.clone());
+        let all: Vec<_> = inbox.all().iter().map(stands).collect();
+        assert_eq!(all, [(1, 0, vec![1, 2]), (2, 0, vec![1, 2]), (3, 1, vec![3])]);
+        // Its turn has begun: an edit comes too late.
+        assert_eq!(inbox.edit(4, &hello("1", 1)).unwrap(), None);
+        fs_err::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
     fn a_long_inbox_is_renewed_and_forgets_nothing_that_is_open() {
         let dir = std::env::temp_dir().join(format!("bantam-inbox-long-{}", std::process::id()));
         let mut inbox = Inbox::open(&dir, 7).unwrap().0;
-        inbox.keep(&[(1, hello("1", 1))], &[]).unwrap();
-        inbox.start(&[id(1)]).unwrap();
+        inbox.keep(&[(1, hello("1", 1)), (1000, hello("1", 3)), (1001, hello("1", 4))], &[]).unwrap();
+        inbox.start(&[id(1), id(1000)]).unwrap();
         let long = Said { text: "x".repeat(10_000), ..hello("1", 2) };
         for update in 2..300 {
             inbox.keep(&[(update, long.clone())], &[]).unwrap();
@@ -329,7 +398,9 @@ mod tests {
         assert_eq!(files.len(), 1);
         assert!(fs_err::metadata(&inbox.path).unwrap().len() < 2 * RENEWED_AT);
         let again = Inbox::open(&dir, 7).unwrap().0;
-        assert_eq!((again.all().len(), again.all()[0].starts), (1, 1));
+        let stands = |open: &Open| (open.update, open.starts, open.group.clone());
+        let all: Vec<_> = again.all().iter().map(stands).collect();
+        assert_eq!(all, [(1, 1, vec![1, 1000]), (1000, 1, vec![1, 1000]), (1001, 0, vec![])]);
         assert!((1..300).all(|update| again.has_seen(update)));
         fs_err::remove_dir_all(&dir).unwrap();
     }

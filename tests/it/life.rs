@@ -2,6 +2,7 @@
 //! service that keeps it running.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use bantam::cron::{Author, Draft, Jobs, Singles, Status, Trigger, When};
 use rustix::process::Signal;
@@ -139,4 +140,123 @@ fn a_job_that_was_cut_short_is_told_once() {
     assert_eq!(api.texts(OWNER), [told, "Hello.", "Hello."]);
     let list = home.bantam().args(["cron", "list"]).run();
     assert!(list.exits(0).stdout.contains("unknown"), "{}", list.stdout);
+}
+
+#[test]
+fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
+    let model = Model::answering(|request, n| match (request.texts("tool").len(), n) {
+        (0, _) => Reply::call("exec", &json!({ "command": "echo x >>count" })),
+        (_, ..=4) => Reply::text("Counted.").held(),
+        _ => Reply::text("Counted."),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    for n in 1..=4 {
+        let gateway = start(&home);
+        if n == 1 {
+            api.text(OWNER, "count");
+        }
+        model.wait_for_holds(n);
+        gateway.signal(Signal::TERM);
+        gateway.finish().exits(0);
+    }
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Counted."]);
+    api.text(43, "and you?");
+    api.wait_for_texts(43, 1);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert_eq!(api.texts(OWNER).len(), 1);
+    assert_eq!(fs::read_to_string(home.path("workspace/count")).unwrap(), "x\nx\n", "once for each of the two");
+    home.session("telegram_42").has_one_result_per_call();
+}
+
+#[test]
+fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
+    let model =
+        Model::answering(|request, _| Reply::text(&format!("About {}.", request.last("user").contains("mine"))));
+    let api = BotApi::start();
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    // Kept, and the program ended before it was answered.
+    let kept = |update: i64, chat: &str, from: i64, text: &str| json!({ "in": update, "chat": chat, "message": update, "from": from, "text": text });
+    let lines = [
+        json!({ "v": 1 }),
+        kept(1, "43", 43, "mine"),
+        kept(2, "-5", 43, "mine, in a group"),
+        json!({ "started": [2] }),
+        kept(3, "42", OWNER, "theirs"),
+        json!({ "in": 4, "chat": "-5", "message": 4, "text": "mine, before it was written down whose" }),
+    ];
+    home.dir("state");
+    let journal = lines.map(|line| line.as_object().unwrap().clone());
+    bantam::disk::Journal::create(&home.path("state/telegram-123456.jsonl"), &journal).unwrap();
+    for chat in [OWNER, 43, -5] {
+        api.chat(chat);
+    }
+    let mut other = config.clone();
+    other["channels"]["telegram"]["allow_from"] = json!([OWNER]);
+    home.config(&other.to_string());
+    let gateway = start(&home);
+    gateway.wait_for_stderr("3 messages of users who are not in allow_from any more");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["About false."]);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    // They are closed: letting the user in again does not bring them back.
+    home.config(&config.to_string());
+    let gateway = start(&home);
+    api.text(43, "again");
+    assert_eq!(api.wait_for_texts(43, 1), ["About false."]);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert!(api.texts(-5).is_empty());
+    assert_eq!(model.requests().len(), 2);
+}
+
+#[test]
+fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
+    let model = Model::answering(|_, _| Reply::text("Yes."));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "one");
+    api.wait_for_texts(OWNER, 1);
+    api.wait_for_confirmation();
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    api.restart_updates_at(9);
+    let gateway = start(&home);
+    for n in 2..=3 {
+        api.text(OWNER, "more");
+        api.wait_for_texts(OWNER, n);
+    }
+    api.wait_for_confirmation();
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert_eq!(model.requests().len(), 3);
+}
+
+#[test]
+fn in_a_group_whoever_may_can_stop_a_turn_and_begin_anew() {
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text("Well.");
+        if request.last("user").contains("snail") { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let group = -1_000_000_000_123;
+    api.mention(group, OWNER, "snail");
+    model.wait_for_holds(1);
+    api.message(group, 43, &json!({ "text": "/stop" }));
+    assert_eq!(api.wait_for_texts(group, 1), ["(Stopped.)"]);
+    api.mention(group, OWNER, "snail again");
+    model.wait_for_holds(2);
+    api.message(group, 43, &json!({ "text": "/new@test_bantam_bot" }));
+    assert_eq!(api.wait_for_texts(group, 3)[1..], ["(Stopped.)", "A new conversation begins."]);
+    api.mention(group, OWNER, "what was that?");
+    api.wait_for_texts(group, 4);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert!(!model.request(2).body.to_string().contains("snail"));
 }
