@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::args::{Command, Given};
 use super::crew::Crew;
 use super::{deliver, tell};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded};
-use crate::cron::Jobs;
+use crate::cron::{Jobs, schedule};
 use crate::disk::Lock;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway;
-use crate::gateway::clock::{Clock, WithClock};
+use crate::gateway::clock::{Clock, Steadiness, WithClock};
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::inbox::Inbox;
@@ -71,19 +71,27 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let watch = Watch { home: home.clone(), seen: stamp(&home), env: env.clone() };
     let socket = env.get("NOTIFY_SOCKET").cloned();
     notify(socket.as_deref(), "READY=1");
+    let wake = Arc::new(Wake::default());
+    let (change, changed) = sync_channel(1);
     let alive = {
-        let (cancel, again, watch) = (cancel.clone(), again.clone(), Mutex::new(watch));
+        let (cancel, again, change) = (cancel.clone(), again.clone(), change.clone());
+        let steadiness = Steadiness::new(schedule::millis(SystemTime::now()), Instant::now());
+        let state = Mutex::new((watch, steadiness));
         Box::new(move || {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let (watch, steadiness) = &mut *state;
+            if steadiness.was_lost(schedule::millis(SystemTime::now()), Instant::now()) {
+                // Next runs are reckoned anew. One that waits already is enough.
+                let _full = change.try_send(());
+            }
             notify(socket.as_deref(), "WATCHDOG=1");
-            if watch.lock().unwrap_or_else(PoisonError::into_inner).has_changed() {
+            if watch.has_changed() {
                 tell("bantam: config.json has changed: starting anew");
                 again.store(true, Ordering::SeqCst);
                 cancel.stop();
             }
         })
     };
-    let wake = Arc::new(Wake::default());
-    let (change, changed) = sync_channel(1);
     let stop = change.clone();
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());

@@ -40,6 +40,8 @@ pub struct Inbox {
     /// The same in the order in which they came: their numbers may begin anew anywhere.
     order: VecDeque<u64>,
     strangers: BTreeSet<i64>,
+    /// The program is about to end.
+    is_leaving: bool,
     bytes: u64,
     /// What it came to when it was last renewed.
     least: u64,
@@ -53,16 +55,8 @@ impl Inbox {
     pub fn open(state: &std::path::Path, bot: i64) -> Result<(Self, Vec<String>)> {
         let path = state.join(format!("telegram-{bot}.jsonl"));
         let opened = Journal::open(&path).doing("opening the inbox")?;
-        let mut inbox = Self {
-            bytes: fs_err::metadata(&path).map_or(0, |meta| meta.len()),
-            path,
-            least: 0,
-            journal: None,
-            open: Vec::new(),
-            seen: BTreeSet::new(),
-            order: VecDeque::new(),
-            strangers: BTreeSet::new(),
-        };
+        let mut inbox = Self::empty(path);
+        inbox.bytes = fs_err::metadata(&inbox.path).map_or(0, |meta| meta.len());
         let mut damage = Vec::new();
         if let Some(opened) = opened {
             for line in &opened.lines {
@@ -72,6 +66,20 @@ impl Inbox {
             damage = opened.damage;
         }
         Ok((inbox, damage))
+    }
+
+    fn empty(path: PathBuf) -> Self {
+        Self {
+            path,
+            journal: None,
+            open: Vec::new(),
+            seen: BTreeSet::new(),
+            order: VecDeque::new(),
+            strangers: BTreeSet::new(),
+            is_leaving: false,
+            bytes: 0,
+            least: 0,
+        }
     }
 
     /// What is open, the oldest first.
@@ -130,6 +138,9 @@ impl Inbox {
     /// # Errors
     /// What the file system says.
     pub fn start(&mut self, ids: &[String]) -> Result<()> {
+        if self.is_leaving {
+            return Ok(());
+        }
         self.append(&[json!({"started": numbers(ids)})], Durability::Later)
     }
 
@@ -139,6 +150,8 @@ impl Inbox {
     /// # Errors
     /// What the file system says.
     pub fn end(&mut self, has_died: bool) -> Result<()> {
+        // What would begin now would only be cut short.
+        self.is_leaving |= !has_died;
         let mut under_way: Vec<&Vec<u64>> = self.open.iter().filter(|o| o.is_under_way).map(|o| &o.group).collect();
         under_way.dedup();
         let Some(first) = under_way.first() else { return Ok(()) };
@@ -261,7 +274,9 @@ impl Inbox {
         lines.extend(self.strangers.iter().map(|user| json!({"stranger": user})));
         for open in &self.open {
             let mut line = line(open.update, &open.said);
-            (line["group"], line["deaths"]) = (open.group.clone().into(), open.deaths.into());
+            if !open.group.is_empty() {
+                (line["group"], line["deaths"]) = (open.group.clone().into(), open.deaths.into());
+            }
             lines.push(line);
             if open.is_under_way {
                 lines.push(json!({"started": open.group}));
@@ -288,6 +303,7 @@ fn numbers(ids: &[String]) -> Vec<u64> {
 fn line(update: u64, said: &Said) -> Value {
     let files: Vec<Value> = said.files.iter().map(Attached::to_json).collect();
     let mut line = json!({"in": update, "chat": said.chat, "message": said.message, "text": said.text});
+    line["from"] = said.from.into();
     if !files.is_empty() {
         line["files"] = files.into();
     }
@@ -305,6 +321,8 @@ fn said(line: &Value) -> Said {
     Said {
         chat: text("chat"),
         message: line["message"].as_i64().unwrap_or_default(),
+        // Earlier lines do not say; a private chat has the number of its user.
+        from: line["from"].as_i64().or_else(|| text("chat").parse().ok()).unwrap_or_default(),
         text: text("text"),
         command: line["command"].as_str().map(str::to_owned),
         files: line["files"].as_array().into_iter().flatten().map(Attached::from_json).collect(),
@@ -364,8 +382,16 @@ mod tests {
             inbox = open();
             inbox.end(has_died).unwrap();
             assert_eq!(deaths(&inbox), comes_to);
+            drop(inbox);
+            inbox = open();
         }
-        assert_eq!(deaths(&open()), [1, 1, 1]);
+        // Told to end, it begins nothing more; and what has begun once is too late for an edit.
+        inbox.end(false).unwrap();
+        inbox.start(&one).unwrap();
+        let mut inbox = open();
+        inbox.end(true).unwrap();
+        assert_eq!(deaths(&inbox), [1, 1, 1]);
+        assert_eq!(inbox.edit(4, &hello("1", 1)).unwrap(), None);
         fs_err::remove_dir_all(&dir).unwrap();
     }
 
@@ -373,10 +399,10 @@ mod tests {
     fn a_long_inbox_is_renewed_and_forgets_nothing_that_is_open() {
         let dir = std::env::temp_dir().join(format!("bantam-inbox-long-{}", std::process::id()));
         let mut inbox = Inbox::open(&dir, 7).unwrap().0;
-        inbox.keep(&[(1, hello("1", 1))], &[]).unwrap();
-        inbox.start(&[id(1)]).unwrap();
+        inbox.keep(&[(1, hello("1", 1)), (1000, hello("1", 3)), (1001, hello("1", 4))], &[]).unwrap();
+        inbox.start(&[id(1), id(1000)]).unwrap();
         inbox.end(true).unwrap();
-        inbox.start(&[id(1)]).unwrap();
+        inbox.start(&[id(1), id(1000)]).unwrap();
         let long = Said { text: "x".repeat(10_000), ..hello("1", 2) };
         for update in 2..300 {
             inbox.keep(&[(update, long.clone())], &[]).unwrap();
@@ -386,7 +412,9 @@ mod tests {
         assert_eq!(files.len(), 1);
         assert!(fs_err::metadata(&inbox.path).unwrap().len() < 2 * RENEWED_AT);
         let again = Inbox::open(&dir, 7).unwrap().0;
-        assert_eq!((again.all().len(), &again.all()[0].group, again.all()[0].deaths), (1, &vec![1], 1));
+        let stands = |open: &Open| (open.update, open.deaths, open.group.clone(), open.is_under_way);
+        let all: Vec<_> = again.all().iter().map(stands).collect();
+        assert_eq!(all, [(1, 1, vec![1, 1000], true), (1000, 1, vec![1, 1000], true), (1001, 0, vec![], false)]);
         assert!((1..300).all(|update| again.has_seen(update)));
         fs_err::remove_dir_all(&dir).unwrap();
     }

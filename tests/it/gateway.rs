@@ -466,7 +466,7 @@ fn a_job_is_not_run_twice_by_a_crash() {
     drop(gateway.finish());
     let gateway = start(&home);
     api.text(OWNER, "hello");
-    assert_eq!(api.wait_for_texts(OWNER, 1), ["About hello."]);
+    assert!(api.wait_for_texts(OWNER, 2).contains(&"About hello.".to_owned()));
     ends(gateway);
     assert_eq!(model.requests().len(), 2, "the job ran again");
     let history = home.bantam().args(["cron", "history"]).run();

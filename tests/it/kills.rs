@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, FIRST_UPDATE, Fault, TOKEN};
 use crate::harness::{Home, Running, merged, until};
-use crate::model::{Model, Reply, Request, call};
+use crate::model::{Model, Reply, call};
 use crate::stored::{one_result_per_call, segments};
 
 /// Between two messages.

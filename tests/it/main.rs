@@ -47,6 +47,7 @@ mod grep;
 mod help;
 mod keys;
 mod kills;
+mod life;
 mod memory;
 mod onboard;
 mod power;
