@@ -138,7 +138,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
 }
 
 /// The bot, if there is one to run.
-fn bot_of(loaded: &Loaded) -> Result<config::Telegram> {
+pub fn bot_of(loaded: &Loaded) -> Result<config::Telegram> {
     let telegram = loaded.config.channels.telegram.clone();
     let token_is_there = !telegram.token.is_empty();
     // A token in the environment, and nothing said: that is meant.
