@@ -59,8 +59,8 @@ pub(super) fn take_over(store: &Files, session: &mut Session) -> Result<()> {
         let has = |message: &Message| matches!(message, Message::User(user) if user.id == id);
         if !session.messages.iter().any(has) {
             let at = UNIX_EPOCH + Duration::from_secs(fields["at"].as_u64().unwrap_or_default());
-            let (content, id, time) = (content.to_owned(), id.to_owned(), rfc3339(at));
-            new.push((User { content, id, time, ..User::default() }, at));
+            let (content, time, id) = (content.to_owned(), rfc3339(at), id.to_owned());
+            new.push((User { content, time, id, ..User::default() }, at));
         }
     }
     let mut left = new.len();
