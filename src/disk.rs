@@ -128,7 +128,7 @@ impl NewFile {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub fn begin(path: &Path) -> Result<Self> {
         let lock = Lock::acquire(path, Duration::ZERO, &Cancel::new(None))?;
         Ok(Self { path: path.to_owned(), lock, kept: false })
     }

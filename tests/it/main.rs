@@ -62,6 +62,7 @@ mod session;
 mod sessions;
 mod skills;
 mod status;
+mod talk;
 mod templates;
 mod terminal;
 mod unrestricted;
