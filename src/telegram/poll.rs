@@ -222,8 +222,13 @@ impl Poller {
             done.extend(&group);
             if message.deaths >= MOST_DEATHS {
                 let ids: Vec<String> = group.iter().map(|update| id(*update)).collect();
-                let text = "A message of yours was set aside: this program ended each time it tried to answer it.";
-                self.desk.say(&message.said.chat, text, &ids);
+                // What it says is not repeated: it may be what brings the sender down, too.
+                let what = match group.len() {
+                    1 => "A message of yours was".to_owned(),
+                    count => format!("{count} messages of yours were"),
+                };
+                let text = format!("{what} set aside: this program ended each time it tried to answer.");
+                self.desk.say(&message.said.chat, &text, &ids);
                 continue;
             }
             let mut said = message.said;
