@@ -17,10 +17,12 @@ mod repl;
 mod screen;
 mod sessions;
 mod skills;
+mod standing;
 mod status;
 mod terminal;
 mod tools;
 mod usage;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
