@@ -15,6 +15,7 @@ mod onboard;
 mod question;
 mod repl;
 mod screen;
+mod service;
 mod sessions;
 mod skills;
 mod standing;
@@ -42,6 +43,7 @@ const COMMANDS: &[&Command] = &[
     &onboard::COMMAND,
     &doctor::COMMAND,
     &status::COMMAND,
+    &service::COMMAND,
     &tools::COMMAND,
     &sessions::LIST,
     &sessions::SHOW,

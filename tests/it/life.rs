@@ -409,3 +409,85 @@ fn whoever_is_told_to_end_while_it_begins_anew_ends() {
     model.release();
     gateway.finish_within(Duration::from_secs(40)).exits(0);
 }
+
+/// The words of a unit's line, without what quotes and percent signs are for.
+fn words(value: &str) -> Vec<String> {
+    shell_words::split(&value.replace("%%", "%")).unwrap()
+}
+
+#[test]
+fn a_unit_is_printed_for_this_home_and_this_program() {
+    let home = Home::with(&json!({ "agents": { "defaults": { "workspace": "/srv/a b" } },
+        "tools": { "write_paths": ["/srv/100%"] } }));
+    let odd = home.dir("odd \"50%\" \\ home");
+    let print = |args: &[&str]| home.bantam().arg("service").args(args).run();
+    let run = print(&["--system"]);
+    run.exits(0).is_quiet();
+    let unit = run.stdout.clone();
+    let values = |unit: &str, key: &str| -> Vec<String> {
+        let lines = unit.lines().filter_map(|line| line.split_once('='));
+        lines.filter(|(name, _)| *name == key).map(|(_, value)| value.to_owned()).collect()
+    };
+    let one = |key: &str| match &values(&unit, key)[..] {
+        [value] => value.clone(),
+        values => panic!("{key}: {values:?} in {unit}"),
+    };
+    // Every line is a comment, a section, or a key with a value.
+    let mut section = "";
+    for line in unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_prefix('[') {
+            Some(name) => section = name.strip_suffix(']').expect("a section"),
+            None => {
+                assert!(line.split_once('=').is_some_and(|(key, _)| key.chars().all(char::is_alphanumeric)), "{line}")
+            }
+        }
+        assert!(["Unit", "Service", "Install"].contains(&section), "{line}");
+    }
+    assert_eq!(words(&one("ExecStart")), [env!("CARGO_BIN_EXE_bantam"), "gateway"]);
+    let root = home.path("").display().to_string().trim_end_matches('/').to_owned();
+    assert_eq!(words(&one("Environment")), [format!("BANTAM_HOME={root}")]);
+    let writable: Vec<String> = values(&unit, "ReadWritePaths").iter().flat_map(|value| words(value)).collect();
+    assert_eq!(writable, [format!("-{root}"), "-/srv/a b".into(), "-/srv/100%".into()]);
+    for (key, value) in [
+        ("Type", "notify"),
+        ("Restart", "on-failure"),
+        ("KillMode", "mixed"),
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("WantedBy", "multi-user.target"),
+    ] {
+        assert_eq!(one(key), value);
+    }
+    // A poll and what it may take beyond; a pause; and an end.
+    assert!(one("WatchdogSec").parse::<u64>().unwrap() > 2 * (50 + 25));
+    assert!((4..60).contains(&one("TimeoutStopSec").parse::<u64>().unwrap()));
+    // What would take the jail away.
+    for key in [
+        "RestrictNamespaces",
+        "ProtectProc",
+        "ProcSubset",
+        "ProtectKernelTunables",
+        "ProtectKernelLogs",
+        "ProtectClock",
+    ] {
+        assert_eq!(values(&unit, key), [""; 0], "{key}");
+    }
+
+    let run = home.bantam().env("BANTAM_HOME", &odd).args(["service", "--system"]).run();
+    let environment = values(&run.exits(0).stdout, "Environment");
+    assert_eq!(words(&environment[0]), [format!("BANTAM_HOME={}", odd.display())]);
+    let nowhere = home.path("nowhere");
+    home.bantam().env("BANTAM_HOME", &nowhere).arg("service").run().exits(0).says("bantam onboard makes it");
+    assert!(!nowhere.exists());
+
+    home.config(&json!({ "agents": { "defaults": { "restrict_to_workspace": false } } }).to_string());
+    let run = print(&["--system"]);
+    assert_eq!(values(&run.exits(0).stdout, "ReadWritePaths"), [""; 0], "what is let loose is not held");
+    let own = print(&[]);
+    let is_root = rustix::process::geteuid().is_root();
+    let target = if is_root { "multi-user.target" } else { "default.target" };
+    assert_eq!(values(&own.exits(0).stdout, "WantedBy"), [target]);
+    // At a terminal it is told what to type next.
+    let shown = home.bantam().args(["service", "--system"]).on_a_terminal().run();
+    assert!(shown.exits(0).stdout.contains("systemctl enable --now bantam"), "{}", shown.stdout);
+}
