@@ -202,6 +202,19 @@ impl Drop for Replacement {
     }
 }
 
+/// Gives what is at `from` the name `to` in the same directory, on disk before this returns: whoever looks sees all of it
+/// there, or nothing. `false`, and nothing changed, when there is something at `to`.
+///
+/// # Errors
+/// What the file system says.
+pub fn put(from: &Path, to: &Path) -> Result<bool> {
+    if to.symlink_metadata().is_ok() {
+        return Ok(false);
+    }
+    fs_err::rename(from, to)?;
+    sync_dir(to.parent().unwrap_or(Path::new("."))).map(|()| true)
+}
+
 /// Removes a file, or a directory with all that is in it. What is not there is removed already.
 ///
 /// # Errors

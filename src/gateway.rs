@@ -3,6 +3,7 @@
 //! Everything goes this way, the one-shot command line included: there is no second path that runs turns.
 
 pub mod clock;
+pub mod status;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Sender, channel};

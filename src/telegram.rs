@@ -31,6 +31,7 @@ use crate::outbox::{Item, Outbox};
 use api::Api;
 use inbox::Inbox;
 use poll::Poller;
+pub use poll::{Sign, Watch};
 use send::{Sending, Signal};
 pub use update::Said;
 
@@ -59,8 +60,7 @@ pub struct Telegram {
     pub outbox: Outbox,
     /// Ends the polling.
     pub cancel: Cancel,
-    /// Called after each poll that worked.
-    pub alive: Box<dyn Fn() + Send>,
+    pub watch: Watch,
     /// Where what people should know is written: standard error.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
     /// Given to whoever wants to tell that something was posted.
@@ -105,7 +105,7 @@ pub fn deliver(
 
 impl Channel for Telegram {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { api, settings, inbox, outbox, cancel, alive, log, wake } = self;
+        let Self { api, settings, inbox, outbox, cancel, watch, log, wake } = self;
         let (signals, signalled) = channel();
         *wake.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
@@ -119,7 +119,7 @@ impl Channel for Telegram {
         });
         let sending = Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), &wake);
         Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
-        let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, alive };
+        let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, watch };
         Builder::new().spawn(move || poller.run()).doing("starting a thread")?;
         let (outbound, events) = channel::<Outbound>();
         let passing = move || {
