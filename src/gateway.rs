@@ -65,9 +65,6 @@ pub fn serve(staff: Arc<dyn Staff>, at_once: usize, from: impl Channel) -> Resul
             }
             Kind::Status | Kind::Usage => message.reply(&floor.handle(&message)),
             Kind::Message | Kind::New | Kind::Model(_) => {
-                if let (Kind::New, Some(worker)) = (&message.kind, worker) {
-                    worker.queue.stop();
-                }
                 // One that is about to end takes nothing more.
                 let session = message.session.clone();
                 let Some(message) = worker.map_or(Some(message.clone()), |worker| worker.queue.push(message)) else {
@@ -216,8 +213,17 @@ impl Queue {
         if state.is_closed {
             return Some(message);
         }
-        state.waiting.push_back(message);
+        if message.kind != Kind::New {
+            state.waiting.push_back(message);
+            self.changed.notify_all();
+            return None;
+        }
+        // It acts at once. What waits is answered in the new conversation.
+        state.waiting.push_front(message);
         self.changed.notify_all();
+        let running = state.running.clone();
+        drop(state);
+        running.iter().for_each(Cancel::stop);
         None
     }
 
