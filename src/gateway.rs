@@ -132,7 +132,8 @@ impl Floor {
                 return;
             }
         }
-        let request = Request { input: text, images, session, origin: origin.clone(), id: ids.join("+"), cancel };
+        let id = ids.join("+");
+        let request = Request { images, origin: origin.clone(), id, cancel, ..Request::new(text, session) };
         let response = agent.run(&request, &show);
         drop((place, alone));
         if let Some(keeper) = &keeper {
