@@ -154,7 +154,7 @@ impl Agent {
                 events(event);
             }
             // Its words are for its caller.
-            Event::Delta(_) | Event::DeltasVoid | Event::Done(_) => {}
+            Event::Delta(_) | Event::DeltasVoid | Event::Background(_) | Event::Done(_) => {}
         };
         let response = self.subagent().run(&request, &shown);
         let output = response.output.trim();

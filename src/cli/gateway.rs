@@ -19,6 +19,7 @@ use crate::disk::Lock;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway;
 use crate::gateway::clock::{Clock, WithClock};
+use crate::gateway::tasks::Tasks;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::api::{Api, BASE};
@@ -76,6 +77,10 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     for line in damage {
         tell(&format!("bantam: {line}"));
     }
+    let (tasks, reports, damage) = Tasks::open(&home)?;
+    for line in damage {
+        tell(&format!("bantam: {line}"));
+    }
     let watch = Watch { home: home.clone(), seen: stamp(&home), env: env.clone() };
     let socket = env.get("NOTIFY_SOCKET").cloned();
     notify(socket.as_deref(), "READY=1");
@@ -117,6 +122,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         api: Arc::new(api),
         settings: Settings { allow_from, answers_all: telegram.group_trigger == "all", drafts: telegram.streaming },
         inbox,
+        reports,
         outbox: Outbox::new(home.clone()),
         cancel,
         alive,
@@ -125,8 +131,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     };
     let workers = loaded.config.gateway.workers;
     let served = match clock {
-        Some(clock) => gateway::serve(crew, workers, WithClock { channel: telegram, clock }),
-        None => gateway::serve(crew, workers, telegram),
+        Some(clock) => gateway::serve(crew, workers, tasks, WithClock { channel: telegram, clock }),
+        None => gateway::serve(crew, workers, tasks, telegram),
     };
     wake.wait();
     over.store(true, Ordering::SeqCst);

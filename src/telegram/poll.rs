@@ -58,8 +58,8 @@ struct Pauses {
 }
 
 impl Poller {
-    /// Polls until it is stopped. Nothing but a stop ends it.
-    pub fn run(self) {
+    /// Polls until it is stopped. Nothing but a stop ends it. `reports` are what an earlier run left of background tasks.
+    pub fn run(self, reports: Vec<Inbound>) {
         let mut pauses = Pauses::default();
         let Some(me) = self.introduce(&mut pauses) else { return };
         // Answered, and the program ended before it said so.
@@ -68,7 +68,11 @@ impl Poller {
         let (done, open): (Vec<Open>, Vec<Open>) =
             open.into_iter().partition(|open| answered.contains(&id(open.update)));
         self.close(&done.iter().map(|open| open.update).collect::<Vec<u64>>());
+        // What was being answered when it ended is the last of its conversation, and is taken up before anything else.
+        let (begun, others): (Vec<Inbound>, Vec<Inbound>) = reports.into_iter().partition(|report| report.is_alone);
+        self.bring(begun);
         self.take_up(open);
+        self.bring(others);
         let mut offset: Option<u64> = None;
         while self.cancel.why().is_none() {
             let mut params = json!({"timeout": HELD, "limit": 100, "allowed_updates": ALLOWED});
@@ -179,6 +183,13 @@ impl Poller {
             }
         }
         Ok(())
+    }
+
+    fn bring(&self, reports: Vec<Inbound>) {
+        for report in reports {
+            let keeper = Some(self.desk.clone() as Arc<dyn Keeper>);
+            drop(self.inbound.send(Inbound { keeper, ..report }));
+        }
     }
 
     /// Takes up what an earlier run left open. What was being answered when it ended runs by itself, so that a message

@@ -58,6 +58,7 @@ mod session;
 mod sessions;
 mod skills;
 mod status;
+mod tasks;
 mod templates;
 mod terminal;
 mod unrestricted;
