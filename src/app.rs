@@ -30,6 +30,7 @@ use crate::tool::files::FileTool;
 use crate::tool::memory::Memory;
 use crate::tool::message::SendMessage;
 use crate::tool::skill::{ReadSkill, RunSkill};
+use crate::tool::spawn::Spawn;
 use crate::tool::subagent::Subagent;
 use crate::tool::think::Think;
 use crate::usage::{self, Budget};
@@ -192,6 +193,7 @@ pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env, jobs: 
     tools.push(Box::new(ReadSkill::new(skills(home, config))));
     tools.push(Box::new(RunSkill::new(skills(home, config))));
     tools.push(Box::new(Subagent::new()));
+    tools.push(Box::new(Spawn::new()));
     tools.push(Box::new(Memory::new(hands.clone(), local_time(env))));
     let exec = &config.tools.exec;
     if exec.enabled {

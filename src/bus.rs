@@ -56,6 +56,8 @@ impl Inbound {
 pub enum Kind {
     /// A message for the model.
     Message,
+    /// What a background task came to, for the model.
+    Report,
     /// Ends the turn that is under way, at once.
     Stop,
     /// Ends it, and begins a new conversation.
@@ -108,6 +110,8 @@ pub enum Event {
     Notice(String),
     /// What `-v` shows: retries, timings.
     Trace(String),
+    /// So many background tasks have been begun in the conversation, and their reports not been answered yet.
+    Background(usize),
     /// The turn is over and stored, for better or worse.
     Done(Box<Response>),
 }
@@ -169,6 +173,23 @@ pub struct Response {
 }
 
 impl Response {
+    /// This one and `next`, which came of it, as one.
+    pub fn join(&mut self, next: Self) {
+        let before = std::mem::replace(self, next);
+        if !before.output.is_empty() {
+            let gap = if self.output.is_empty() { "" } else { "\n\n" };
+            self.output = format!("{}{gap}{}", before.output.trim_end(), self.output);
+        }
+        if self.error.is_none() && before.error.is_some() {
+            (self.error, self.stop) = (before.error, before.stop);
+        }
+        self.steps += before.steps;
+        self.tool_calls.splice(..0, before.tool_calls);
+        self.usage.add(before.usage);
+        self.add_cost(before.cost);
+        self.ms += before.ms;
+    }
+
     /// Adds what something cost, where that is known.
     pub fn add_cost(&mut self, cost: Option<f64>) {
         self.cost = cost.map(|cost| rounded(self.cost.unwrap_or(0.0) + cost)).or(self.cost);

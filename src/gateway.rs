@@ -4,6 +4,7 @@
 
 pub mod clock;
 pub mod status;
+pub mod tasks;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Sender, channel};
@@ -11,10 +12,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::agent::{Agent, Request};
-use crate::bus::{Channel, Event, Inbound, Kind, Outbound};
+use crate::agent::{Agent, Request, Tokens};
+use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound, Response};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
+use tasks::{Asked, Spawner, Tasks};
 
 /// A worker without work ends after this.
 const IDLE: Duration = Duration::from_secs(60);
@@ -29,17 +31,63 @@ pub trait Staff: Send + Sync {
     /// It cannot be made.
     fn agent(&self, session: &str) -> Result<Arc<Agent>>;
 
-    /// Does what is no turn, and says what to answer. `busy` is how many turns are under way.
+    /// Does what is no turn, and says what to answer.
     ///
     /// # Errors
     /// What went wrong, for the user.
-    fn handle(&self, _kind: &Kind, _session: &str, _busy: usize) -> Result<String> {
+    fn handle(&self, _kind: &Kind, _session: &str, _busy: Busy) -> Result<String> {
         Err(Error::failed("there is no such thing here"))
     }
+
+    /// What all that comes in shares; `None` where each turn and each background task has limits of its own.
+    fn shared(&self) -> Option<Shared> {
+        None
+    }
+}
+
+/// What is under way.
+#[derive(Clone, Copy)]
+pub struct Busy {
+    pub turns: usize,
+    /// Background tasks whose report has not been answered.
+    pub tasks: usize,
+}
+
+/// What one question may use, with all that comes of it.
+#[derive(Clone)]
+pub struct Shared {
+    pub until: Instant,
+    pub tokens: Arc<Tokens>,
 }
 
 /// One agent for all there is.
 pub struct One(pub Arc<Agent>);
+
+/// One agent for one question.
+pub struct Once {
+    agent: Arc<Agent>,
+    shared: Shared,
+}
+
+impl Once {
+    /// The question's time begins now.
+    #[must_use]
+    pub fn new(agent: Agent) -> Self {
+        let limits = agent.limits();
+        let until = Instant::now() + limits.timeout;
+        Self { agent: Arc::new(agent), shared: Shared { until, tokens: Arc::new(Tokens::new(limits.budget_tokens)) } }
+    }
+}
+
+impl Staff for Once {
+    fn agent(&self, _: &str) -> Result<Arc<Agent>> {
+        Ok(self.agent.clone())
+    }
+
+    fn shared(&self) -> Option<Shared> {
+        Some(self.shared.clone())
+    }
+}
 
 impl Staff for One {
     fn agent(&self, _: &str) -> Result<Arc<Agent>> {
@@ -47,47 +95,21 @@ impl Staff for One {
     }
 }
 
-/// Serves a channel until nothing more can come in from it and every turn has ended. At most `at_once` turns are under way.
+/// Serves a channel until nothing more can come in from it, and every turn and every background task has ended. At most
+/// `at_once` turns are under way.
 ///
 /// # Errors
 /// A thread could not be started.
-pub fn serve(staff: Arc<dyn Staff>, at_once: usize, from: impl Channel) -> Result<()> {
+pub fn serve(staff: Arc<dyn Staff>, at_once: usize, tasks: Tasks, from: impl Channel) -> Result<()> {
     let (tx, inbound) = channel();
     let outbound = from.start(tx)?;
-    let floor = Arc::new(Floor { staff, outbound, room: Room::new(at_once), alone: Mutex::default() });
-    let mut workers: HashMap<String, Worker> = HashMap::new();
+    let shared = staff.shared();
+    let (room, alone, workers) = (Room::new(at_once), Mutex::default(), Mutex::default());
+    let floor = Arc::new(Floor { staff, shared, outbound, tasks, room, alone, workers });
     for message in inbound {
-        let worker = workers.get(&message.session);
-        match message.kind {
-            Kind::Stop => {
-                let stopped = worker.is_some_and(|worker| worker.queue.stop());
-                // Where a turn was stopped, its end says so.
-                message.reply(if stopped { "" } else { "There is nothing to stop." });
-            }
-            Kind::Status | Kind::Usage => message.reply(&floor.handle(&message)),
-            Kind::Message | Kind::New | Kind::Model(_) => {
-                if let (Kind::New, Some(worker)) = (&message.kind, worker) {
-                    worker.queue.stop();
-                }
-                // One that is about to end takes nothing more.
-                let session = message.session.clone();
-                let Some(message) = worker.map_or(Some(message.clone()), |worker| worker.queue.push(message)) else {
-                    continue;
-                };
-                let worker = Worker::start(floor.clone())?;
-                drop(worker.queue.push(message));
-                if let Some(old) = workers.insert(session, worker) {
-                    old.join()?;
-                }
-                workers.retain(|_, worker| !worker.thread.is_finished());
-            }
-        }
+        floor.take(message)?;
     }
-    for worker in workers.values() {
-        worker.queue.lock().is_over = true;
-        worker.queue.changed.notify_all();
-    }
-    workers.into_values().try_for_each(Worker::join)
+    floor.close()
 }
 
 impl Inbound {
@@ -100,26 +122,149 @@ impl Inbound {
 }
 
 /// What all workers share.
-struct Floor {
+pub struct Floor {
     staff: Arc<dyn Staff>,
+    shared: Option<Shared>,
     outbound: Sender<Outbound>,
+    tasks: Tasks,
     room: Room,
     /// Held by a turn that runs beside no other of its sort.
     alone: Mutex<()>,
+    workers: Mutex<Workers>,
+}
+
+#[derive(Default)]
+struct Workers {
+    by_session: HashMap<String, Worker>,
+    /// Nothing more comes from the channel.
+    are_last: bool,
 }
 
 impl Floor {
+    /// Acts on what came in: at once, or by the worker of its conversation.
+    fn take(self: &Arc<Self>, message: Inbound) -> Result<()> {
+        let stopped = match message.kind {
+            Kind::Stop | Kind::New => {
+                let (stopped, noted) = self.tasks.stop(&message.session);
+                self.note(&message.origin, noted);
+                stopped
+            }
+            _ => 0,
+        };
+        match message.kind {
+            Kind::Stop => {
+                let turn = self.workers().by_session.get(&message.session).is_some_and(|worker| worker.queue.stop());
+                // Where a turn was stopped, its end says so.
+                message.reply(&match (stopped, turn) {
+                    (0, true) => String::new(),
+                    (0, false) => "There is nothing to stop.".to_owned(),
+                    (1, _) => "The background task was stopped.".to_owned(),
+                    (n, _) => format!("{n} background tasks were stopped."),
+                });
+                self.show_tasks(&message.origin, &message.session);
+            }
+            Kind::Status | Kind::Usage => message.reply(&self.handle(&message)),
+            Kind::Message | Kind::Report | Kind::New | Kind::Model(_) => self.give_to_worker(message)?,
+        }
+        Ok(())
+    }
+
+    fn give_to_worker(self: &Arc<Self>, message: Inbound) -> Result<()> {
+        let mut workers = self.workers();
+        let session = message.session.clone();
+        let message = match workers.by_session.get(&session) {
+            // One that is about to end takes nothing more.
+            Some(worker) => worker.queue.push(message),
+            None => Some(message),
+        };
+        let Some(message) = message else { return Ok(()) };
+        let worker = Worker::start(self.clone(), workers.are_last)?;
+        drop(worker.queue.push(message));
+        if let Some(mut old) = workers.by_session.insert(session, worker) {
+            old.thread.take().map_or(Ok(()), join)?;
+        }
+        workers.by_session.retain(|_, worker| worker.thread.as_ref().is_none_or(|thread| !thread.is_finished()));
+        Ok(())
+    }
+
+    /// Waits for all that is under way. What tasks report meanwhile is answered, and that may begin others.
+    fn close(&self) -> Result<()> {
+        loop {
+            self.tasks.wait();
+            let threads: Vec<JoinHandle<()>> = {
+                let mut workers = self.workers();
+                workers.are_last = true;
+                for worker in workers.by_session.values() {
+                    worker.queue.lock().is_over = true;
+                    worker.queue.changed.notify_all();
+                }
+                workers.by_session.values_mut().filter_map(|worker| worker.thread.take()).collect()
+            };
+            if threads.is_empty() && self.tasks.are_idle() {
+                return Ok(());
+            }
+            threads.into_iter().try_for_each(join)?;
+        }
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn handle(&self, message: &Inbound) -> String {
-        self.staff.handle(&message.kind, &message.session, self.room.taken()).unwrap_or_else(|e| e.message)
+        let busy = Busy { turns: self.room.taken(), tasks: self.tasks.count(None) };
+        self.staff.handle(&message.kind, &message.session, busy).unwrap_or_else(|e| e.message)
+    }
+
+    fn show(&self, origin: &Origin, event: Event) {
+        // A channel that has gone misses what it would have shown, and nothing else changes.
+        drop(self.outbound.send(Outbound { origin: origin.clone(), event }));
+    }
+
+    /// Shows how many background tasks the conversation waits for.
+    fn show_tasks(&self, origin: &Origin, session: &str) {
+        self.show(origin, Event::Background(self.tasks.count(Some(session))));
+    }
+
+    /// Shows what could not be written down about tasks.
+    fn note(&self, origin: &Origin, noted: Result<()>) {
+        if let Err(e) = noted {
+            self.show(origin, Event::Notice(e.message));
+        }
+    }
+
+    /// Within the time that all share, if they do.
+    fn cancel(&self, cancel: Cancel) -> Cancel {
+        match &self.shared {
+            Some(shared) => cancel.with_timeout(shared.until.saturating_duration_since(Instant::now())),
+            None => cancel,
+        }
     }
 
     /// Runs one turn.
-    fn turn(&self, message: Inbound, cancel: Cancel) {
-        let Inbound { origin, session, mut text, attachments: mut images, ids, keeper, is_alone, .. } = message;
-        let show = |event| {
-            // A channel that has gone misses what it would have shown, and nothing else changes.
-            drop(self.outbound.send(Outbound { origin: origin.clone(), event }));
+    fn turn(self: &Arc<Self>, message: Inbound, cancel: Cancel) {
+        // Of a report: the name of its task, what it used, and how deep it is.
+        let task = if message.kind == Kind::Report {
+            let id = message.ids.first().cloned().unwrap_or_default();
+            let Some(asked) = self.tasks.ask(&id) else { return };
+            Some((id, asked))
+        } else {
+            None
         };
+        let (origin, session) = (message.origin.clone(), message.session.clone());
+        let response = self.answer(message, cancel, task.as_ref());
+        if let Some(response) = response {
+            self.show(&origin, Event::Done(Box::new(response)));
+        }
+        if let Some((id, _)) = task {
+            self.note(&origin, self.tasks.over(&id));
+            self.show_tasks(&origin, &session);
+        }
+    }
+
+    /// `None` when there was no turn, and nothing more is to be done about it now.
+    fn answer(self: &Arc<Self>, message: Inbound, cancel: Cancel, task: Option<&(String, Asked)>) -> Option<Response> {
+        let Inbound { origin, session, mut text, attachments: mut images, ids, keeper, is_alone, .. } = message;
         let alone = is_alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
         let place = self.room.enter();
         let agent = match self.staff.agent(&session) {
@@ -128,21 +273,53 @@ impl Floor {
                 if let Some(keeper) = &keeper {
                     keeper.reply(&ids, &origin, &format!("⚠️ {}", e.message));
                 }
-                return;
+                return None;
             }
         };
         if let Some(keeper) = &keeper {
             if !keeper.begin(&ids, &origin, &mut text, &mut images) {
-                return;
+                return None;
             }
         }
-        let request = Request { input: text, images, session, origin: origin.clone(), id: ids.join("+"), cancel };
-        let response = agent.run(&request, &show);
+        let mut depth = 0;
+        match task {
+            Some((id, asked)) => {
+                depth = asked.depth;
+                self.note(&origin, self.tasks.asked(id));
+            }
+            None => {
+                for label in self.tasks.take_stopped(&session) {
+                    text.push_str(&format!("\n\n[The user has stopped the background task “{label}”.]"));
+                }
+            }
+        }
+        let background = Arc::new(Spawner {
+            floor: self.clone(),
+            agent: agent.clone(),
+            session: session.clone(),
+            origin: origin.clone(),
+            keeper: keeper.clone(),
+            depth,
+        });
+        let request = Request {
+            images,
+            origin: origin.clone(),
+            id: ids.join("+"),
+            cancel: self.cancel(cancel),
+            tokens: self.shared.as_ref().map(|shared| shared.tokens.clone()),
+            background: Some(background),
+            ..Request::new(text, session)
+        };
+        let mut response = agent.run(&request, &|event| self.show(&origin, event));
         drop((place, alone));
+        if let Some((_, asked)) = task {
+            response.usage.add(asked.used.0);
+            response.add_cost(asked.used.1);
+        }
         if let Some(keeper) = &keeper {
             keeper.end(&ids, &origin, &response);
         }
-        show(Event::Done(Box::new(response)));
+        Some(response)
     }
 }
 
@@ -184,7 +361,8 @@ impl Drop for Place<'_> {
 /// The thread that does what comes in for one conversation, one after the other.
 struct Worker {
     queue: Arc<Queue>,
-    thread: JoinHandle<()>,
+    /// Until somebody waits for its end.
+    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -217,14 +395,25 @@ impl Queue {
         if state.is_closed {
             return Some(message);
         }
-        state.waiting.push_back(message);
+        if message.kind != Kind::New {
+            state.waiting.push_back(message);
+            self.changed.notify_all();
+            return None;
+        }
+        // It acts at once. What waits is answered in the new conversation.
+        state.waiting.push_front(message);
         self.changed.notify_all();
+        let running = state.running.clone();
+        drop(state);
+        running.iter().for_each(Cancel::stop);
         None
     }
 
     /// Ends the turn that is under way, or the next that waits. Whether there was one.
     fn stop(&self) -> bool {
         let mut state = self.lock();
+        // Their tasks have been stopped.
+        state.waiting.retain(|message| message.kind != Kind::Report);
         match &state.running {
             Some(cancel) => {
                 let cancel = cancel.clone();
@@ -255,7 +444,7 @@ impl Queue {
         }
         let mut message = state.waiting.pop_front()?;
         let cancel = Cancel::new(None);
-        if message.kind != Kind::Message {
+        if !matches!(message.kind, Kind::Message | Kind::Report) {
             return Some((message, cancel));
         }
         // From here on a stop finds it.
@@ -282,7 +471,8 @@ impl Queue {
 impl Inbound {
     /// Whether `more`, which came after it, can be answered with it.
     fn takes(&self, more: &Self) -> bool {
-        let together = more.kind == Kind::Message && self.origin == more.origin;
+        let both = self.kind == Kind::Message && more.kind == Kind::Message;
+        let together = both && self.origin == more.origin;
         together && !self.ids.is_empty() && !more.ids.is_empty() && !self.is_alone && !more.is_alone
     }
 
@@ -300,23 +490,25 @@ impl Inbound {
 }
 
 impl Worker {
-    fn start(floor: Arc<Floor>) -> Result<Self> {
+    /// `is_last`: it ends when nothing is left to do.
+    fn start(floor: Arc<Floor>, is_last: bool) -> Result<Self> {
         let queue = Arc::new(Queue::default());
+        queue.lock().is_over = is_last;
         let own = queue.clone();
         let work = move || {
             while let Some((message, cancel)) = own.next() {
                 match message.kind {
-                    Kind::Message => floor.turn(message, cancel),
+                    Kind::Message | Kind::Report => floor.turn(message, cancel),
                     _ => message.reply(&floor.handle(&message)),
                 }
                 own.lock().running = None;
             }
         };
         let thread = std::thread::Builder::new().name("worker".to_owned()).spawn(work).doing("starting a thread")?;
-        Ok(Self { queue, thread })
+        Ok(Self { queue, thread: Some(thread) })
     }
+}
 
-    fn join(self) -> Result<()> {
-        self.thread.join().map_err(|_| Error::failed("a worker died"))
-    }
+fn join(thread: JoinHandle<()>) -> Result<()> {
+    thread.join().map_err(|_| Error::failed("a worker died"))
 }

@@ -57,6 +57,8 @@ pub struct Telegram {
     pub api: Arc<Api>,
     pub settings: Settings,
     pub inbox: Inbox,
+    /// Of background tasks, as an earlier run of the program left them.
+    pub reports: Vec<Inbound>,
     pub outbox: Outbox,
     /// Ends the polling.
     pub cancel: Cancel,
@@ -105,7 +107,7 @@ pub fn deliver(
 
 impl Channel for Telegram {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { api, settings, inbox, outbox, cancel, watch, log, wake } = self;
+        let Self { api, settings, inbox, reports, outbox, cancel, watch, log, wake } = self;
         let (signals, signalled) = channel();
         *wake.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
@@ -120,7 +122,7 @@ impl Channel for Telegram {
         let sending = Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), &wake);
         Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
         let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, watch };
-        Builder::new().spawn(move || poller.run()).doing("starting a thread")?;
+        Builder::new().spawn(move || poller.run(reports)).doing("starting a thread")?;
         let (outbound, events) = channel::<Outbound>();
         let passing = move || {
             for Outbound { origin, event } in events {
@@ -149,10 +151,7 @@ impl Desk {
         let item = Item { to, text, answers: answers.to_vec(), ..Item::default() };
         match self.outbox.post(&item) {
             Ok(_) => {
-                let closed = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).close(answers);
-                if let Err(e) = closed {
-                    (self.log)(&format!("noting that a message was answered: {e}"));
-                }
+                self.close(answers);
                 drop(self.signals.send(Signal::Posted));
             }
             // The answer is in the conversation, and the message stays open: it is answered again after a restart.
@@ -164,13 +163,28 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// What of these came by this channel is answered.
+    fn close(&self, ids: &[String]) {
+        let own: Vec<String> = ids.iter().filter(|id| is_own(id)).cloned().collect();
+        if let Err(e) = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).close(&own) {
+            (self.log)(&format!("noting that a message was answered: {e}"));
+        }
+    }
+}
+
+/// Whether it is the name of a message that came by this channel: reports of background tasks are answered here, too.
+fn is_own(id: &str) -> bool {
+    id.starts_with(CHANNEL)
+}
+
 impl Keeper for Desk {
     fn begin(&self, ids: &[String], origin: &Origin, text: &mut String, images: &mut Vec<Image>) -> bool {
         if self.cancel.why().is_some() {
             return false;
         }
         drop(self.signals.send(Signal::Busy(origin.chat.clone())));
-        let files = {
+        let files = if ids.iter().any(|id| is_own(id)) {
             let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
             // They may have been edited since they came.
             let said = inbox.texts(ids);
@@ -181,6 +195,8 @@ impl Keeper for Desk {
                 (self.log)(&format!("noting that a message is being answered: {e}"));
             }
             inbox.files(ids)
+        } else {
+            Vec::new()
         };
         let mut size = 0;
         for file in files {
@@ -213,10 +229,10 @@ impl Keeper for Desk {
     }
 
     fn reply(&self, ids: &[String], origin: &Origin, text: &str) {
-        if !text.is_empty() {
+        if text.is_empty() {
+            self.close(ids);
+        } else {
             self.say(&origin.chat, text, ids);
-        } else if let Err(e) = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).close(ids) {
-            (self.log)(&format!("noting that a message was answered: {e}"));
         }
     }
 }

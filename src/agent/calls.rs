@@ -2,11 +2,12 @@
 //! gets one result.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
 use super::breaker::Breaker;
-use super::task::Helpers;
+use super::task::{Helpers, Tokens};
 use super::turn::Events;
 use super::{Agent, Request};
 use crate::bus::{CallReport, Event};
@@ -38,7 +39,13 @@ pub struct Calls<'a> {
 type Admitted<'a> = (Ready<'a>, Option<String>);
 
 impl<'a> Calls<'a> {
-    pub fn new(agent: &'a Agent, request: &'a Request, cancel: &'a Cancel, events: Events<'a>) -> Self {
+    pub fn new(
+        agent: &'a Agent,
+        request: &'a Request,
+        cancel: &'a Cancel,
+        events: Events<'a>,
+        tokens: Arc<Tokens>,
+    ) -> Self {
         Self {
             agent,
             request,
@@ -46,7 +53,7 @@ impl<'a> Calls<'a> {
             events,
             pages: Pages::default(),
             breaker: Breaker::default(),
-            helpers: Helpers::default(),
+            helpers: Helpers::new(tokens),
         }
     }
 
@@ -137,6 +144,7 @@ impl<'a> Calls<'a> {
                 pages: &self.pages,
                 events: self.events,
                 run_task: &|task| self.agent.run_task(task, &self.helpers, self.cancel, self.events),
+                start_task: &|label, task| self.agent.start_task(label, task, &self.helpers, self.request),
             }),
         };
         let report = CallReport { name: call.name().to_owned(), ok: !result.is_error, ms: millis(started.elapsed()) };

@@ -37,6 +37,7 @@ use crate::text::rfc3339;
 use crate::tool::{Registry, Tool, ToolSpec};
 use crate::usage::Ledger;
 use context::Prompt;
+pub use task::{Background, Performed, Tokens};
 
 /// What one turn may use.
 #[derive(Clone, Copy, Debug)]
@@ -125,6 +126,10 @@ pub struct Request {
     /// where it was, and one that is over is not run again: its answer is given once more.
     pub id: String,
     pub cancel: Cancel,
+    /// What it may use of [`Limits::budget_tokens`], where it shares them with others; `None` for all of them.
+    pub tokens: Option<Arc<Tokens>>,
+    /// Who takes tasks that its tools start and do not wait for; `None`: nobody does.
+    pub background: Option<Arc<dyn Background>>,
 }
 
 impl Request {
@@ -132,7 +137,16 @@ impl Request {
     pub fn new(input: impl Into<String>, session: impl Into<String>) -> Self {
         let session = session.into();
         let origin = Origin { channel: "library".to_owned(), chat: session.clone() };
-        Self { input: input.into(), images: Vec::new(), session, origin, id: String::new(), cancel: Cancel::new(None) }
+        Self {
+            input: input.into(),
+            images: Vec::new(),
+            session,
+            origin,
+            id: String::new(),
+            cancel: Cancel::new(None),
+            tokens: None,
+            background: None,
+        }
     }
 
     /// What the user says in this turn.
@@ -164,6 +178,12 @@ impl Agent {
     #[must_use]
     pub fn model(&self) -> &str {
         self.lineup.first().map_or("", Provider::model)
+    }
+
+    /// What one turn may use.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// What the first request of a turn would be, as JSON for people. Nothing is sent, and nothing is stored.

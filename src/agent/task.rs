@@ -1,7 +1,8 @@
 //! Subagents: one engine for every tool that has another agent do something.
 //!
 //! A subagent is this agent again, with a context of its own: it sees its task and nothing of the conversation, has the
-//! same tools but those that talk or start others, the same limits, and what is left of the budget. It remembers nothing.
+//! same tools but those that talk or start others, the same limits, and shares the budget. It remembers nothing. Whoever
+//! asks for one waits for it, or hands the task to the [`Background`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,25 +22,61 @@ const MOST: usize = 16;
 /// The channel of a subagent, by which it is known as one.
 const CHANNEL: &str = "subagent";
 
+/// The tokens of a turn, which all that it starts shares: what is spent side by side is spent once.
+pub struct Tokens {
+    most: Option<u64>,
+    spent: AtomicU64,
+}
+
+impl Tokens {
+    /// `most` is how many there are; `None` for no limit.
+    #[must_use]
+    pub fn new(most: Option<u64>) -> Self {
+        Self { most, spent: AtomicU64::new(0) }
+    }
+
+    pub fn spend(&self, tokens: u64) {
+        self.spent.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// # Errors
+    /// [`Kind::Limit`] when none is left.
+    pub fn check(&self) -> Result<()> {
+        let spent = self.spent.load(Ordering::Relaxed);
+        let Some(most) = self.most.filter(|most| spent >= *most) else { return Ok(()) };
+        Err(Error::new(Kind::Limit, format!("the turn's budget of {most} tokens is used up ({spent} were spent)"))
+            .hint("give it more with --budget-tokens"))
+    }
+}
+
+/// Who takes tasks that go on while the conversation does.
+pub trait Background: Send + Sync {
+    /// Takes a task, to be done with [`Agent::perform`]. Its report comes back as a message. Returns at once.
+    ///
+    /// # Errors
+    /// In words for the model: it cannot be taken.
+    fn begin(&self, label: &str, task: Task, tokens: Arc<Tokens>) -> Result<()>;
+}
+
+/// What a task came to.
+pub struct Performed {
+    /// The report. An error is in words for the model.
+    pub report: Result<String>,
+    pub usage: Usage,
+    pub cost: Option<f64>,
+}
+
 /// The subagents of a turn.
 pub struct Helpers {
     begun: AtomicUsize,
     /// With what it cost.
     used: Mutex<(Usage, Option<f64>)>,
-    /// Tokens that are left for them; the most there are for no limit.
-    left: AtomicU64,
-}
-
-impl Default for Helpers {
-    fn default() -> Self {
-        Self { begun: AtomicUsize::new(0), used: Mutex::default(), left: AtomicU64::new(u64::MAX) }
-    }
+    tokens: Arc<Tokens>,
 }
 
 impl Helpers {
-    /// What is left of the turn's tokens, for each of those that are begun from now on.
-    pub fn may_spend(&self, left: Option<u64>) {
-        self.left.store(left.unwrap_or(u64::MAX), Ordering::Relaxed);
+    pub fn new(tokens: Arc<Tokens>) -> Self {
+        Self { begun: AtomicUsize::new(0), used: Mutex::default(), tokens }
     }
 
     /// What they used since this was last asked.
@@ -54,19 +91,54 @@ impl Agent {
     /// # Errors
     /// In words for the model: there may be no more of them, this is one itself, or it came to nothing.
     pub fn run_task(&self, task: &Task, helpers: &Helpers, cancel: &Cancel, events: Events) -> Result<ToolOutput> {
+        let number = self.count(helpers)?;
+        let chat = format!("{CHANNEL}_{number}");
+        let done = self.perform(task, &chat, helpers.tokens.clone(), cancel, &|event| {
+            events(match event {
+                Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("subagent: {summary}") },
+                event => event,
+            });
+        });
+        let mut used = helpers.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.0.add(done.usage);
+        used.1 = done.cost.map(|cost| used.1.unwrap_or(0.0) + cost).or(used.1);
+        done.report.map(ToolOutput::text)
+    }
+
+    /// Hands a task to the background of the turn.
+    ///
+    /// # Errors
+    /// In words for the model: there is none, or it takes no more.
+    pub fn start_task(&self, label: &str, task: Task, helpers: &Helpers, request: &Request) -> Result<()> {
+        let Some(background) = &request.background else {
+            return Err(Error::failed("there is no background here: use subagent, which waits"));
+        };
+        self.count(helpers)?;
+        background.begin(label, task, helpers.tokens.clone())
+    }
+
+    /// Counts one more subagent of a turn.
+    fn count(&self, helpers: &Helpers) -> Result<usize> {
         if self.is_subagent {
             return Err(Error::failed("a subagent does its task itself"));
         }
-        if helpers.begun.fetch_add(1, Ordering::Relaxed) >= MOST {
+        let number = helpers.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        if number > MOST {
             return Err(Error::failed(format!(
                 "there were {MOST} subagents in this turn already: do the rest yourself"
             )));
         }
-        let chat = format!("{CHANNEL}_{}", helpers.begun.load(Ordering::Relaxed));
+        Ok(number)
+    }
+
+    /// Does a task as a subagent, on this thread. `chat` is what its calls of the model are written down as.
+    #[must_use]
+    pub fn perform(&self, task: &Task, chat: &str, tokens: Arc<Tokens>, cancel: &Cancel, events: Events) -> Performed {
         let request = Request {
-            session: chat.clone(),
-            origin: Origin { channel: CHANNEL.to_owned(), chat },
+            session: chat.to_owned(),
+            origin: Origin { channel: CHANNEL.to_owned(), chat: chat.to_owned() },
             cancel: cancel.with_timeout(self.limits.timeout),
+            tokens: Some(tokens),
             ..Request::new(
                 format!(
                     "You are a subagent: another agent has given you one task, and you see nothing of its conversation. \
@@ -78,38 +150,32 @@ impl Agent {
             )
         };
         let shown = |event: Event| match event {
-            Event::ToolStarted { summary } => events(Event::ToolStarted { summary: format!("subagent: {summary}") }),
-            Event::Notice(_) | Event::Trace(_) | Event::ToolFinished { .. } => events(event),
+            Event::ToolStarted { .. } | Event::Notice(_) | Event::Trace(_) | Event::ToolFinished { .. } => {
+                events(event);
+            }
             // Its words are for its caller.
-            Event::Delta(_) | Event::DeltasVoid | Event::Done(_) => {}
+            Event::Delta(_) | Event::DeltasVoid | Event::Background(_) | Event::Done(_) => {}
         };
-        let response = self.subagent(helpers).run(&request, &shown);
-        {
-            let mut used = helpers.used.lock().unwrap_or_else(PoisonError::into_inner);
-            used.0.add(response.usage);
-            used.1 = response.cost.map(|cost| used.1.unwrap_or(0.0) + cost).or(used.1);
-        }
+        let response = self.subagent().run(&request, &shown);
         let output = response.output.trim();
-        match response.error {
-            None => Ok(ToolOutput::text(output)),
+        let report = match response.error {
+            None => Ok(output.to_owned()),
             Some(error) if error.kind == Kind::Interrupted => Err(error),
             // It answered, though it had to stop early.
             Some(error) if response.stop == TurnStop::Limit && !output.is_empty() => {
-                Ok(ToolOutput::text(format!("{output}\n[the subagent had to stop: {}]", error.message)))
+                Ok(format!("{output}\n[the subagent had to stop: {}]", error.message))
             }
             Some(error) if output.is_empty() => Err(error.doing("the subagent failed")),
             Some(error) => {
                 Err(Error::failed(format!("the subagent failed: {}; so far it had: {output}", error.message)))
             }
-        }
+        };
+        Performed { report, usage: response.usage, cost: response.cost }
     }
 
-    fn subagent(&self, helpers: &Helpers) -> Self {
+    fn subagent(&self) -> Self {
         let tools = self.tools.without(&NOT_FOR_SUBAGENTS);
-        let left = helpers.left.load(Ordering::Relaxed);
         let offers = offers(&tools);
-        let mut limits = self.limits;
-        limits.budget_tokens = limits.budget_tokens.map(|budget| budget.min(left));
         Self {
             lineup: Arc::clone(&self.lineup),
             offers_weight: history::weight_of_offers(&offers),
@@ -117,7 +183,7 @@ impl Agent {
             tools,
             store: Arc::new(Memory::default()),
             prompt: Arc::clone(&self.prompt),
-            limits,
+            limits: self.limits,
             history: self.history,
             stream: self.stream,
             filter: None,

@@ -1,12 +1,14 @@
 //! The loop: ask, run the tools that the model wants, ask again, until it answers.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
 
 use super::calls::Calls;
 use super::compact::Compaction;
+use super::task::Tokens;
 use super::{Agent, Limits, Request};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::Cancel;
@@ -202,11 +204,12 @@ impl Agent {
         }
         let asking = Asking { request, cancel, events };
         let mut compaction = Compaction::new(self, asking);
-        let mut calls = Calls::new(self, request, cancel, events);
-        let (mut step, mut spent, mut asked_again) = (0, 0_u64, false);
+        let tokens = request.tokens.clone().unwrap_or_else(|| Arc::new(Tokens::new(self.limits.budget_tokens)));
+        let mut calls = Calls::new(self, request, cancel, events, tokens.clone());
+        let (mut step, mut asked_again) = (0, false);
         loop {
-            if let Some(budget) = self.limits.budget_tokens.filter(|budget| spent >= *budget) {
-                return Ok(Ending::fault(over_budget(budget, spent), String::new()));
+            if let Err(e) = tokens.check() {
+                return Ok(Ending::fault(e, String::new()));
             }
             step += 1;
             // The last step is asked without tools, so that there is an answer; a limit of one still leaves room for it.
@@ -220,7 +223,7 @@ impl Agent {
             }
             response.add_cost(cost);
             response.usage.add(summaries);
-            spent = spent.saturating_add(summaries.total());
+            tokens.spend(summaries.total());
             let mut reply = match asked {
                 Ok(reply) => reply,
                 Err((error, partial)) => {
@@ -234,7 +237,7 @@ impl Agent {
             response.steps += 1;
             response.usage.add(reply.usage);
             let system = System::marked(&built.text, built.mark);
-            spent = spent.saturating_add(self.counted(system, &session.messages, &reply).total());
+            tokens.spend(self.counted(system, &session.messages, &reply).total());
             if offers.is_empty() || reply.stop != Stop::Done {
                 // Not offered, or perhaps cut short: such calls are neither run nor kept.
                 reply.calls.clear();
@@ -255,12 +258,10 @@ impl Agent {
             let reply = Message::Assistant(reply);
             self.store.append(session, &[Entry::Message(&reply)], Durability::Now, SystemTime::now())?;
             session.messages.push(reply);
-            calls.helpers.may_spend(self.limits.budget_tokens.map(|budget| budget.saturating_sub(spent)));
             calls.run(&wanted, &last_word, session, &mut response.tool_calls)?;
             let (helped, cost) = calls.helpers.take_bill();
             response.usage.add(helped);
             response.add_cost(cost);
-            spent = spent.saturating_add(helped.total());
             if let Some(why) = cancel.why() {
                 return Ok(Ending::fault(ProviderError::Cancelled(why).into_error(self.model()), String::new()));
             }
@@ -361,11 +362,6 @@ fn last_answer(session: &Session) -> String {
         _ => None,
     };
     session.messages.iter().rev().find_map(text).unwrap_or_default()
-}
-
-fn over_budget(budget: u64, spent: u64) -> Error {
-    Error::new(Kind::Limit, format!("the turn's budget of {budget} tokens is used up ({spent} were spent)"))
-        .hint("give it more with --budget-tokens")
 }
 
 /// What an answer without calls means. `limit` is why it was the last that could be had.

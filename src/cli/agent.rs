@@ -22,6 +22,7 @@ use crate::config::{self, Env, Loaded, Origin as From, Override};
 use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::{Context, Error, Result};
+use crate::gateway::tasks::Tasks;
 use crate::gateway::{self, One};
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{self, Entry, Files, Memory, Store, shelf};
@@ -182,7 +183,8 @@ fn converse(start: &Start, mut talk: Talk, agent: Agent) -> Result<u8> {
     }
     loop {
         let (result, ended) = channel();
-        gateway::serve(Arc::new(One(agent.clone())), 1, Repl { talk, model: agent.model().to_owned(), result })?;
+        let repl = Repl { talk, model: agent.model().to_owned(), result };
+        gateway::serve(Arc::new(One(agent.clone())), 1, Tasks::default(), repl)?;
         let (back, end) = ended.recv().map_err(|_| Error::failed("the conversation ended without a word"))?;
         talk = back;
         match end {

@@ -12,7 +12,7 @@ use crate::config::{self, Env};
 use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::Result;
-use crate::gateway::Staff;
+use crate::gateway::{Busy, Staff};
 use crate::paths::Home;
 use crate::session::{self, Entry, Files, Store, shelf};
 use crate::text::clip;
@@ -77,7 +77,7 @@ impl Staff for Crew {
         Ok(agent)
     }
 
-    fn handle(&self, kind: &Kind, session: &str, busy: usize) -> Result<String> {
+    fn handle(&self, kind: &Kind, session: &str, busy: Busy) -> Result<String> {
         let cancel = Cancel::new(None);
         match kind {
             Kind::New => {
@@ -104,9 +104,11 @@ impl Staff for Crew {
                 let agent = self.agent(session)?;
                 let messages = Files::new(self.home.clone()).peek(session)?.messages.len();
                 Ok(format!(
-                    "bantam {}, `{}`\nmessages in this conversation: {messages}\nturns under way: {busy}",
+                    "bantam {}, `{}`\nmessages in this conversation: {messages}\nturns under way: {}\nbackground tasks: {}",
                     env!("CARGO_PKG_VERSION"),
-                    agent.model()
+                    agent.model(),
+                    busy.turns,
+                    busy.tasks
                 ))
             }
             Kind::Usage => {
@@ -117,7 +119,7 @@ impl Staff for Crew {
                 let (calls, wrote) = (total.calls, total.usage.completion_tokens);
                 Ok(format!("Today: {calls} calls, {read} tokens read and {wrote} written{cost}."))
             }
-            Kind::Message | Kind::Stop => Ok(String::new()),
+            Kind::Message | Kind::Report | Kind::Stop => Ok(String::new()),
         }
     }
 }

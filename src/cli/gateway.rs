@@ -18,6 +18,7 @@ use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway;
 use crate::gateway::clock::{Clock, Steadiness, WithClock};
 use crate::gateway::status::Status;
+use crate::gateway::tasks::Tasks;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::inbox::Inbox;
@@ -66,6 +67,10 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let api = deliver::bot(&telegram, env)?;
     let bot = telegram.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
     let (inbox, damage) = Inbox::open(&home.root().join("state"), bot)?;
+    for line in damage {
+        tell(&format!("bantam: {line}"));
+    }
+    let (tasks, reports, damage) = Tasks::open(&home)?;
     for line in damage {
         tell(&format!("bantam: {line}"));
     }
@@ -120,6 +125,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         api: Arc::new(api),
         settings: Settings { allow_from, answers_all: telegram.group_trigger == "all", drafts: telegram.streaming },
         inbox,
+        reports,
         outbox: Outbox::new(home.clone()),
         cancel,
         watch: Watch { tell: Box::new(hear), within },
@@ -128,8 +134,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     };
     let workers = loaded.config.gateway.workers;
     let served = match clock {
-        Some(clock) => gateway::serve(crew, workers, WithClock { channel: telegram, clock }),
-        None => gateway::serve(crew, workers, telegram),
+        Some(clock) => gateway::serve(crew, workers, tasks, WithClock { channel: telegram, clock }),
+        None => gateway::serve(crew, workers, tasks, telegram),
     };
     wake.wait();
     end.is_over.store(true, Ordering::SeqCst);

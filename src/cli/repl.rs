@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::screen::Screen;
-use super::terminal::{Show, Signals, Verbosity, View};
-use crate::bus::{Channel, Event, Inbound, Origin, Outbound};
+use super::terminal::{self, Show, Signals, Verbosity, View};
+use crate::bus::{Channel, Inbound, Origin, Outbound};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::Usage;
 use crate::paths::session_name;
@@ -163,14 +163,8 @@ impl Talk {
         view.begin();
         let gone = || Error::failed("the conversation's thread has gone");
         inbound.send(question).map_err(|_| gone())?;
-        let response = loop {
-            match events.recv().map_err(|_| gone())?.event {
-                Event::Done(response) => break response,
-                event => view.event(event),
-            }
-        };
-        self.signals.turn_ends();
-        let response = view.done(*response);
+        let response = terminal::whole(events, &mut view, &self.signals).ok_or_else(gone)?;
+        let response = view.done(response);
         self.spent.add(response.usage);
         if let Some(cost) = response.cost {
             self.cost = Some(self.cost.unwrap_or(0.0) + cost);

@@ -2,7 +2,7 @@
 //!
 //! Standard output holds the answer and nothing else: streamed on a terminal, otherwise printed whole once it is stored.
 
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
@@ -12,9 +12,10 @@ use super::is_interrupt;
 use super::markdown::Markdown;
 use super::screen::Screen;
 use crate::agent::Agent;
-use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response};
+use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response, TurnStop};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
-use crate::gateway::{self, One};
+use crate::gateway::tasks::Tasks;
+use crate::gateway::{self, Once};
 use crate::sys;
 use crate::text::printable;
 
@@ -42,10 +43,11 @@ pub enum Verbosity {
 /// There was no turn.
 pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
     let (result, finished) = channel();
-    let agent = Arc::new(agent);
+    let terminal = Terminal { inbound, view, signals, result };
+    let once = Arc::new(Once::new(agent));
     // The program ends with this turn, and the kernel takes all of it back at once: not piece by piece.
-    std::mem::forget(agent.clone());
-    gateway::serve(Arc::new(One(agent)), 1, Terminal { inbound, view, signals, result })?;
+    std::mem::forget(once.clone());
+    gateway::serve(once, 1, Tasks::default(), terminal)?;
     finished.recv().map_err(|_| Error::failed("the turn ended without a word"))
 }
 
@@ -66,19 +68,49 @@ impl Channel for Terminal {
         // The receiver is there: it was made a moment ago.
         drop(inbound.send(question));
         let showing = move || {
-            for Outbound { event, .. } in events {
-                if let Event::Done(response) = event {
-                    // Nothing more comes in: that ends the dispatcher.
-                    signals.turn_ends();
-                    drop(result.send(view.done(*response)));
-                } else {
-                    view.event(event);
-                }
+            // Nothing more comes in after this: that ends the dispatcher.
+            if let Some(response) = whole(&events, &mut view, &signals) {
+                drop(result.send(view.done(response)));
             }
         };
         Builder::new().spawn(showing).doing("starting a thread")?;
         Ok(outbound)
     }
+}
+
+/// Shows a turn, its background tasks and the answers to their reports, until nothing is left to come. What they came to
+/// together; `None` when the dispatcher has gone.
+pub fn whole(events: &Receiver<Outbound>, view: &mut View, signals: &Signals) -> Option<Response> {
+    let (mut whole, mut tasks, mut had_tasks): (Option<Response>, usize, bool) = (None, 0, false);
+    for Outbound { event, .. } in events {
+        match event {
+            Event::Done(response) => {
+                view.turn_ends(&response, tasks);
+                match &mut whole {
+                    None => whole = Some(*response),
+                    Some(before) => before.join(*response),
+                }
+            }
+            Event::Background(left) => {
+                had_tasks = true;
+                tasks = left;
+                view.event(event);
+            }
+            event => view.event(event),
+        }
+        // A task is over after the answer to its report was shown.
+        if tasks == 0 && whole.is_some() {
+            break;
+        }
+    }
+    let was_stopped = signals.turn_ends();
+    let mut whole = whole?;
+    if was_stopped && had_tasks && whole.error.is_none() {
+        // The turn was over: its tasks were stopped.
+        whole.stop = TurnStop::Cancelled;
+        whole.error = Some(Error::new(ErrorKind::Interrupted, "stopped by the user"));
+    }
+    Some(whole)
 }
 
 /// What a signal does: it stops the turn that is under way, and the next one ends the program.
@@ -142,8 +174,11 @@ impl Signals {
         wanted.stopped = false;
     }
 
-    pub fn turn_ends(&self) {
-        self.lock().turn = None;
+    /// Whether it was stopped.
+    pub fn turn_ends(&self) -> bool {
+        let mut wanted = self.lock();
+        wanted.turn = None;
+        wanted.stopped
     }
 
     /// Whether Ctrl-C was typed since this was last asked.
@@ -170,6 +205,8 @@ pub struct View {
     streams: bool,
     markdown: Option<Markdown>,
     then: Option<Then>,
+    /// The whole answers so far.
+    answers: String,
 }
 
 /// What is done with the end of a turn beside showing it. Its error is the turn's, unless that has one already.
@@ -179,7 +216,7 @@ impl View {
     pub fn new(show: Show, verbosity: Verbosity, screen: Screen) -> Self {
         let streams = show == Show::Text && screen.stdout_is_terminal;
         let markdown = (streams && screen.style.ansi).then(|| Markdown::new(screen.style.look));
-        Self { show, verbosity, screen, streams, markdown, then: None }
+        Self { show, verbosity, screen, streams, markdown, answers: String::new(), then: None }
     }
 
     /// The same, doing something more at the end.
@@ -245,20 +282,35 @@ impl View {
         self.screen.end_line();
     }
 
-    /// Shows the end of the turn. An answer that could not be written is the error of the whole.
-    pub fn done(&mut self, mut response: Response) -> Response {
+    /// A turn is over. The reports of so many tasks are still to come.
+    fn turn_ends(&mut self, response: &Response, tasks: usize) {
         self.text_ends();
+        // Half an answer is none to a pipe.
+        if !response.partial && !response.output.is_empty() {
+            if !self.answers.is_empty() {
+                self.answers.push('\n');
+            }
+            self.answers.push_str(&response.output);
+            if !self.answers.ends_with('\n') {
+                self.answers.push('\n');
+            }
+        }
+        match tasks {
+            0 => {}
+            1 => self.busy("waiting for a background task"),
+            n => self.busy(&format!("waiting for {n} background tasks")),
+        }
+    }
+
+    /// Shows the end of it all. An answer that could not be written is the error of the whole.
+    pub fn done(&mut self, mut response: Response) -> Response {
         // An object tells how all of it went; a text is not kept waiting.
         if self.show != Show::Text {
             self.finish(&mut response);
         }
         let shown = match self.show {
             Show::Json | Show::Events => self.screen.answer(&format!("{}\n", object(&response))),
-            // Half an answer is none to a pipe.
-            Show::Text if !self.streams && !response.partial && !response.output.is_empty() => {
-                let end = if response.output.ends_with('\n') { "" } else { "\n" };
-                self.screen.answer(&format!("{}{end}", response.output))
-            }
+            Show::Text if !self.streams && !self.answers.is_empty() => self.screen.answer(&self.answers),
             Show::Text => Ok(()),
         };
         if let (Err(e), None) = (shown, &response.error) {
@@ -286,6 +338,7 @@ fn line(event: &Event) -> Value {
         Event::ToolFinished { name, ok, ms } => json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms}),
         Event::Notice(text) => json!({"event": "notice", "text": text}),
         Event::Trace(text) => json!({"event": "trace", "text": text}),
+        Event::Background(tasks) => json!({"event": "background", "tasks": tasks}),
         Event::Done(response) => object(response),
     }
 }

@@ -83,8 +83,8 @@ struct Pauses {
 }
 
 impl Poller {
-    /// Polls until it is stopped. Nothing but a stop ends it.
-    pub fn run(self) {
+    /// Polls until it is stopped. Nothing but a stop ends it. `reports` are what an earlier run left of background tasks.
+    pub fn run(self, reports: Vec<Inbound>) {
         // From here on no turn begins that would have to be taken up.
         let (inbox, log) = (self.inbox.clone(), self.log.clone());
         let _left = self.cancel.on_stop(move || {
@@ -104,7 +104,11 @@ impl Poller {
             self.noted(inbox.end(true));
             inbox.all()
         };
+        // What was being answered when it ended is the last of its conversation, and is taken up before anything else.
+        let (begun, others): (Vec<Inbound>, Vec<Inbound>) = reports.into_iter().partition(|report| report.is_alone);
+        self.bring(begun);
         self.take_up(open);
+        self.bring(others);
         let mut offset = Offset::default();
         let held = self.watch.within.as_secs().saturating_sub(SLACK).clamp(1, HELD);
         while self.cancel.why().is_none() {
@@ -223,6 +227,13 @@ impl Poller {
             }
         }
         Ok(())
+    }
+
+    fn bring(&self, reports: Vec<Inbound>) {
+        for report in reports {
+            let keeper = Some(self.desk.clone() as Arc<dyn Keeper>);
+            drop(self.inbound.send(Inbound { keeper, ..report }));
+        }
     }
 
     /// Takes up what an earlier run left open. What was being answered when it ended runs by itself, so that a message

@@ -8,6 +8,7 @@ pub mod message;
 pub mod pages;
 mod schema;
 pub mod skill;
+pub mod spawn;
 pub mod subagent;
 pub mod think;
 
@@ -101,6 +102,8 @@ pub struct Turn<'a> {
     /// Has another agent do something, and waits: how a tool reaches the agent without knowing it. An error is in words
     /// for the model.
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
+    /// The same without waiting: what becomes of it comes back as a message. It is told of by the label.
+    pub start_task: &'a (dyn Fn(&str, Task) -> Result<()> + Sync),
 }
 
 /// What a subagent is to do.
@@ -397,7 +400,9 @@ mod tests {
         let origin = Origin { channel: "test".into(), chat: "x".into() };
         let (cancel, pages) = (Cancel::new(None), Pages::default());
         let run_task = &|_: &Task| Ok(ToolOutput::default());
-        registry.read(&call).run(&Turn { origin: &origin, cancel: &cancel, pages: &pages, events: &|_| (), run_task })
+        let start_task = &|_: &str, _| Ok(());
+        let (origin, cancel, pages) = (&origin, &cancel, &pages);
+        registry.read(&call).run(&Turn { origin, cancel, pages, events: &|_| (), run_task, start_task })
     }
 
     #[test]

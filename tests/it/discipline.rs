@@ -111,6 +111,7 @@ fn each_call_is_told_to_a_person_in_one_line() {
         ("skill", json!({ "name": "no\nsuch" }), "skill no such"),
         ("run_skill", json!({ "name": "none", "task": "go" }), "run_skill none: go"),
         ("subagent", json!({ "task": "look\naround" }), "subagent look around"),
+        ("spawn", json!({ "task": " " }), "spawn"),
         (
             "exce",
             json!({ "command": "pwd" }),

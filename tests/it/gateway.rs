@@ -88,6 +88,22 @@ fn what_is_written_during_a_turn_is_the_next_turn() {
 }
 
 #[test]
+fn a_new_conversation_begins_before_what_waits_is_answered() {
+    let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second.")]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "aardvark");
+    model.wait_for_holds(1);
+    api.text(OWNER, "badger");
+    api.text(OWNER, "/new");
+    assert_eq!(api.wait_for_texts(OWNER, 3), ["(Stopped.)", "A new conversation begins.", "Second."]);
+    ends(gateway);
+    let second = model.request(1).body["messages"].to_string();
+    assert!(second.contains("badger") && !second.contains("aardvark"), "{second}");
+}
+
+#[test]
 fn chats_are_served_side_by_side_and_a_stop_acts_at_once() {
     let model = Model::answering(|request, _| {
         let said = said(request);

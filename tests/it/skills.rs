@@ -177,6 +177,19 @@ fn a_subagents_tokens_count_and_end_with_the_budget() {
 }
 
 #[test]
+fn subagents_side_by_side_share_what_is_left_of_the_budget() {
+    let model = Model::answering(|request, _| match task_of(request) {
+        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })),
+        None => Reply::calls(["a", "b", "c", "d"].map(|id| call(id, "subagent", &json!({ "task": id })))),
+    });
+    let home = Home::with(&model.config());
+    let budget = (USAGE.2 * 9).to_string();
+    home.agent(["-m", "go", "--budget-tokens", &budget]).exits(6).fails_with_a_hint();
+    // What was under way when it was used up is one request of each.
+    assert!((9..=12).contains(&model.requests().len()), "{}", model.requests().len());
+}
+
+#[test]
 fn too_many_subagents_are_refused_and_a_failed_one_is_told() {
     let model = Model::answering(|request, _| match task_of(request) {
         Some(_) => Reply::error(400, "no such thing"),

@@ -1,0 +1,401 @@
+//! Background tasks: what a conversation has handed to a subagent and does not wait for.
+//!
+//! Each runs on a thread of its own. Its report comes back as a message of the conversation, and is answered by a turn of
+//! its own. A gateway keeps a journal, `state/tasks.jsonl`, so that none vanishes: its lines are `{"task":ID,"label",
+//! "session","channel","chat","depth"}` when one begins, `{"ended":ID,"text"}` with what is said of its end, `{"asked":ID}`
+//! when a turn for that begins, and `{"over":ID}` when its answer is kept.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::Floor;
+use crate::agent::{Agent, Background, Performed, Tokens};
+use crate::bus::{Event, Inbound, Keeper, Kind, Origin};
+use crate::cancel::Cancel;
+use crate::disk::{Durability, Fields, Journal};
+use crate::error::{Context, Error, Kind as ErrorKind, Result};
+use crate::message::Usage;
+use crate::outbox::{Item, Outbox};
+use crate::paths::Home;
+use crate::text::{clip, fence};
+use crate::tool::Task;
+
+/// Tasks under way at once; further ones wait for their turn.
+const AT_ONCE: usize = 4;
+/// Tasks that wait; a further one is refused.
+const MOST_WAITING: usize = 16;
+/// How many tasks may have come of one another, each begun by the answer to the one before.
+const DEEPEST: u64 = 4;
+/// The longest report that goes to the model, in bytes.
+const LONGEST_REPORT: usize = 64 << 10;
+/// A report whose answer has died this often with the program is set aside.
+const MOST_ASKED: usize = 3;
+/// From this many bytes on, a journal in which nothing is open is begun anew.
+const RENEWED_AT: u64 = 64 << 10;
+
+/// The background tasks of all conversations.
+#[derive(Default)]
+pub struct Tasks {
+    state: Mutex<State>,
+    /// One has ended.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where they are written down, if they are.
+    path: Option<PathBuf>,
+    journal: Option<Journal>,
+    /// Those whose report has not been answered yet.
+    open: BTreeMap<String, Open>,
+    running: usize,
+    waiting: VecDeque<Job>,
+    /// What was stopped in a conversation, and its model does not know yet.
+    stopped: BTreeMap<String, Vec<String>>,
+}
+
+/// A task whose report has not been answered yet.
+struct Open {
+    label: String,
+    session: String,
+    depth: u64,
+    cancel: Cancel,
+    /// Its report is being answered: from here on it is a turn like any other.
+    is_asked: bool,
+    used: (Usage, Option<f64>),
+}
+
+/// A task that is to be run.
+struct Job {
+    id: String,
+    label: String,
+    task: Task,
+    tokens: Arc<Tokens>,
+    cancel: Cancel,
+    agent: Arc<Agent>,
+    /// Without its text.
+    report: Inbound,
+}
+
+/// What the answer to a report has to know of its task.
+pub struct Asked {
+    pub depth: u64,
+    /// What the task used, with what that cost.
+    pub used: (Usage, Option<f64>),
+}
+
+impl Tasks {
+    /// The tasks of a home, written down there; and what an earlier run of the program left, as messages without a keeper:
+    /// those whose answer had begun are [`Inbound::is_alone`]. Nobody else may have it open. Damage is told in sentences.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn open(home: &Home) -> Result<(Self, Vec<Inbound>, Vec<String>)> {
+        let path = home.root().join("state").join("tasks.jsonl");
+        let mut state = State { path: Some(path.clone()), ..State::default() };
+        let Some(opened) = Journal::open(&path).doing("opening the journal of background tasks")? else {
+            return Ok((Self { state: Mutex::new(state), ..Self::default() }, Vec::new(), Vec::new()));
+        };
+        state.journal = Some(opened.journal);
+        let mut left: Vec<(String, Value, String, usize)> = Vec::new();
+        for line in opened.lines {
+            let is = |key: &str| line.fields.get(key).and_then(Value::as_str);
+            if let Some(id) = is("task") {
+                left.push((id.to_owned(), line.fields.clone(), String::new(), 0));
+            } else if let Some(id) = is("over") {
+                left.retain(|(other, ..)| other != id);
+            } else if let Some(open) = left.iter_mut().find(|(id, ..)| Some(id.as_str()) == is("ended")) {
+                open.2 = is("text").unwrap_or_default().to_owned();
+            } else if let Some(open) = left.iter_mut().find(|(id, ..)| Some(id.as_str()) == is("asked")) {
+                open.3 += 1;
+            }
+        }
+        let outbox = Outbox::new(home.clone());
+        let answered = if left.is_empty() { Vec::new() } else { outbox.answered()? };
+        let mut messages = Vec::new();
+        for (id, fields, said, asked) in left {
+            let text = |key: &str| fields[key].as_str().unwrap_or_default().to_owned();
+            let origin = Origin { channel: text("channel"), chat: text("chat") };
+            let label = text("label");
+            if answered.contains(&id) {
+                state.note(&json!({"over": id}), Durability::Later)?;
+                continue;
+            }
+            if asked >= MOST_ASKED {
+                let text = format!(
+                    "The report of the background task “{label}” was set aside: this program ended each time it tried to \
+                     answer it."
+                );
+                outbox.post(&Item {
+                    to: format!("{}:{}", origin.channel, origin.chat),
+                    text,
+                    answers: vec![id.clone()],
+                    ..Item::default()
+                })?;
+                state.note(&json!({"over": id}), Durability::Later)?;
+                continue;
+            }
+            let said = if said.is_empty() {
+                format!(
+                    "[The background task “{label}” was interrupted when the program ended. What it did is unknown, and it \
+                     is not run again.]"
+                )
+            } else {
+                said
+            };
+            let depth = fields["depth"].as_u64().unwrap_or_default();
+            let message = Inbound::message(origin, text("session"), said);
+            let session = message.session.clone();
+            messages.push(Inbound { kind: Kind::Report, ids: vec![id.clone()], is_alone: asked > 0, ..message });
+            let (cancel, used) = (Cancel::new(None), <(Usage, Option<f64>)>::default());
+            state.open.insert(id, Open { label, session, depth, cancel, is_asked: false, used });
+        }
+        Ok((Self { state: Mutex::new(state), ..Self::default() }, messages, opened.damage))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many have been begun and not been answered, in a conversation or in all.
+    #[must_use]
+    pub fn count(&self, session: Option<&str>) -> usize {
+        let state = self.lock();
+        state.open.values().filter(|open| session.is_none_or(|session| open.session == session)).count()
+    }
+
+    /// Takes a job: written down when this returns. It is given back when it can be run at once.
+    ///
+    /// # Errors
+    /// In words for the model: there are too many, or it cannot be written down.
+    fn take(&self, job: Job, depth: u64) -> Result<Option<Job>> {
+        let mut state = self.lock();
+        if state.waiting.len() >= MOST_WAITING {
+            return Err(Error::failed(format!(
+                "{AT_ONCE} background tasks are under way and {MOST_WAITING} wait: wait for their reports"
+            )));
+        }
+        let Inbound { origin, session, .. } = &job.report;
+        let line = json!({
+            "task": job.id, "label": job.label, "session": session, "channel": origin.channel, "chat": origin.chat,
+            "depth": depth,
+        });
+        state.note(&line, Durability::Now)?;
+        let (label, session, cancel) = (job.label.clone(), session.clone(), job.cancel.clone());
+        let open = Open { label, session, depth, cancel, is_asked: false, used: Default::default() };
+        state.open.insert(job.id.clone(), open);
+        if state.running < AT_ONCE {
+            state.running += 1;
+            return Ok(Some(job));
+        }
+        state.waiting.push_back(job);
+        Ok(None)
+    }
+
+    /// One has ended. Whether anybody wants to know; then it is on disk what is said of it.
+    fn ended(&self, id: &str, text: &str, used: (Usage, Option<f64>)) -> Result<bool> {
+        let mut state = self.lock();
+        let Some(open) = state.open.get_mut(id) else { return Ok(false) };
+        open.used = used;
+        state.note(&json!({"ended": id, "text": text}), Durability::Now).map(|()| true)
+    }
+
+    /// What is to be run next on the thread of one that has ended.
+    fn next(&self) -> Option<Job> {
+        let mut state = self.lock();
+        let next = state.waiting.pop_front();
+        if next.is_none() {
+            state.running -= 1;
+            self.changed.notify_all();
+        }
+        next
+    }
+
+    /// One that was to be run has no thread. Those that wait are taken by the threads of others.
+    fn withdraw(&self, id: &str) -> Result<()> {
+        self.lock().running -= 1;
+        self.changed.notify_all();
+        self.over(id)
+    }
+
+    /// The answer to a report begins; `None` when the task has been stopped meanwhile.
+    pub fn ask(&self, id: &str) -> Option<Asked> {
+        let mut state = self.lock();
+        let open = state.open.get_mut(id)?;
+        open.is_asked = true;
+        Some(Asked { depth: open.depth, used: open.used })
+    }
+
+    /// Writes down that the answer to a report has begun.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn asked(&self, id: &str) -> Result<()> {
+        self.lock().note(&json!({"asked": id}), Durability::Later)
+    }
+
+    /// The report was answered.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn over(&self, id: &str) -> Result<()> {
+        let mut state = self.lock();
+        state.open.remove(id);
+        state.note(&json!({"over": id}), Durability::Later)
+    }
+
+    /// Ends the tasks of a conversation, but for one whose report is being answered. How many there were.
+    ///
+    /// # Errors
+    /// What the file system says; they are stopped all the same.
+    pub fn stop(&self, session: &str) -> (usize, Result<()>) {
+        let mut state = self.lock();
+        let these = state.open.iter().filter(|(_, open)| open.session == session && !open.is_asked);
+        let ids: Vec<String> = these.map(|(id, _)| id.clone()).collect();
+        state.waiting.retain(|job| !ids.contains(&job.id));
+        let mut noted = Ok(());
+        let mut cancels = Vec::new();
+        for id in &ids {
+            let Some(Open { label, cancel, .. }) = state.open.remove(id) else { continue };
+            cancels.push(cancel);
+            state.stopped.entry(session.to_owned()).or_default().push(label);
+            noted = noted.and(state.note(&json!({"over": id}), Durability::Later));
+        }
+        drop(state);
+        cancels.iter().for_each(Cancel::stop);
+        (ids.len(), noted)
+    }
+
+    /// The labels of those that were stopped since this was last asked.
+    pub fn take_stopped(&self, session: &str) -> Vec<String> {
+        self.lock().stopped.remove(session).unwrap_or_default()
+    }
+
+    #[must_use]
+    pub fn are_idle(&self) -> bool {
+        self.lock().running == 0
+    }
+
+    /// Waits until none is under way.
+    pub fn wait(&self) {
+        drop(self.changed.wait_while(self.lock(), |state| state.running > 0));
+    }
+}
+
+impl State {
+    /// Writes a line, where they are written down.
+    fn note(&mut self, line: &Value, durability: Durability) -> Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let fields = |line: Value| line.as_object().cloned().unwrap_or_default();
+        let header = || -> Fields { fields(json!({"v": 1})) };
+        let doing = "writing down background tasks";
+        let journal = match self.journal.take() {
+            Some(journal) => Some(journal),
+            // A handle that has failed is not trusted again: the file is, and is read anew.
+            None => Journal::open(path).doing(doing)?.map(|opened| opened.journal),
+        };
+        let Some(mut journal) = journal else {
+            self.journal = Some(Journal::create(path, &[header(), fields(line.clone())]).doing(doing)?);
+            return Ok(());
+        };
+        journal.append(&[fields(line.clone())], durability).doing(doing)?;
+        if self.open.is_empty() && fs_err::metadata(path)?.len() > RENEWED_AT {
+            journal.restart(vec![header()]).doing(doing)?;
+        }
+        self.journal = Some(journal);
+        Ok(())
+    }
+}
+
+/// Takes the tasks of one turn.
+pub struct Spawner {
+    pub floor: Arc<Floor>,
+    pub agent: Arc<Agent>,
+    pub session: String,
+    pub origin: Origin,
+    pub keeper: Option<Arc<dyn Keeper>>,
+    /// Of the task whose report the turn answers.
+    pub depth: u64,
+}
+
+impl Background for Spawner {
+    fn begin(&self, label: &str, task: Task, tokens: Arc<Tokens>) -> Result<()> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        if self.origin.channel == "cron" {
+            return Err(Error::failed("a job is over with its answer: use subagent, which waits"));
+        }
+        if self.depth >= DEEPEST {
+            return Err(Error::failed(format!(
+                "this came of {DEEPEST} background tasks in a row: answer your user before you begin another"
+            )));
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let id = format!("task-{now:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let (ids, keeper) = (vec![id.clone()], self.keeper.clone());
+        let report = Inbound::message(self.origin.clone(), self.session.clone(), String::new());
+        let report = Inbound { kind: Kind::Report, ids, keeper, ..report };
+        let (label, cancel, agent) = (label.to_owned(), self.floor.cancel(Cancel::new(None)), self.agent.clone());
+        let job = Job { id: id.clone(), label, task, tokens, cancel, agent, report };
+        if let Some(job) = self.floor.tasks.take(job, self.depth + 1)? {
+            let floor = self.floor.clone();
+            let started = std::thread::Builder::new().name("task".to_owned()).spawn(move || work(&floor, job));
+            if let Err(e) = started {
+                self.floor.tasks.withdraw(&id)?;
+                return Err(Error::from(e).doing("starting a thread"));
+            }
+        }
+        self.floor.show_tasks(&self.origin, &self.session);
+        Ok(())
+    }
+}
+
+/// Runs a job, and then those that wait.
+fn work(floor: &Arc<Floor>, first: Job) {
+    let mut next = Some(first);
+    while let Some(Job { id, label, task, tokens, cancel, agent, report }) = next {
+        let shown = |event: Event| {
+            floor.show(
+                &report.origin,
+                match event {
+                    Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("{label}: {summary}") },
+                    event => event,
+                },
+            );
+        };
+        let Performed { report: told, usage, cost } = agent.perform(&task, &id, tokens, &cancel, &shown);
+        let text = said(&label, told);
+        let origin = report.origin.clone();
+        match floor.tasks.ended(&id, &text, (usage, cost)) {
+            // It was stopped: nobody is told.
+            Ok(false) => {}
+            kept => {
+                floor.note(&origin, kept.map(drop));
+                let session = report.session.clone();
+                if let Err(e) = floor.take(Inbound { text, ..report }) {
+                    floor.note(&origin, Err(e));
+                    floor.note(&origin, floor.tasks.over(&id));
+                    floor.show_tasks(&origin, &session);
+                }
+            }
+        }
+        next = floor.tasks.next();
+    }
+}
+
+/// What the model is told of the end of a task. What it reports is data: it may have read anything.
+fn said(label: &str, report: Result<String>) -> String {
+    let (how, text) = match report {
+        Ok(text) => ("has ended. Its report:", text),
+        Err(e) if e.kind == ErrorKind::Interrupted => ("was stopped:", e.message),
+        Err(e) => ("failed:", e.message),
+    };
+    let shown = clip(text.trim(), LONGEST_REPORT);
+    let cut = if shown.len() < text.trim().len() { "\n[the rest is cut off]" } else { "" };
+    let fence = fence(shown);
+    format!("[The background task “{label}” {how}]\n{fence}\n{shown}\n{fence}{cut}")
+}

@@ -1,0 +1,319 @@
+//! Background tasks: they go on beside the conversation, and what they report comes back as a message.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::harness::{Home, Running, merged, seen, until};
+use crate::model::{Call, Model, Reply, Request, USAGE, call};
+
+const OWNER: i64 = 42;
+
+fn config(model: &Model, api: &BotApi) -> Value {
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
+    merged(model.config(), &json!({ "channels": { "telegram": bot } }))
+}
+
+/// What a task's request is known by.
+fn task_of(request: &Request) -> Option<String> {
+    let said = request.texts("user").into_iter().next()?;
+    Some(said.split_once("The task:\n\n")?.1.to_owned())
+}
+
+/// The report that a request is to answer.
+fn report_of(request: &Request) -> Option<String> {
+    let said = request.texts("user").pop()?;
+    let (_, report) = said.split_once("[The background task ")?;
+    Some(report.to_owned())
+}
+
+fn spawn(id: &str, task: &str) -> Call {
+    call(id, "spawn", &json!({ "task": task, "label": format!("label of {task}") }))
+}
+
+/// A model that begins these tasks when it is asked `go`, and says what it is told of their ends.
+fn spawning(tasks: &'static [&'static str], work: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Model {
+    Model::answering(move |request, _| {
+        if let Some(task) = task_of(request) {
+            return work(&task);
+        }
+        if let Some(report) = report_of(request) {
+            return Reply::text(&format!("Heard of {}", report.replace('\n', " ")));
+        }
+        let last = request.messages().last().map(|message| message["role"].clone());
+        match request.last("user") {
+            said if said.contains("go") && last == Some("user".into()) => {
+                Reply::calls(tasks.iter().enumerate().map(|(n, task)| spawn(&format!("c{n}"), task)))
+            }
+            _ if last == Some("tool".into()) => Reply::text(&format!("Begun: {}", request.last("tool"))),
+            _ => Reply::text("Here I am."),
+        }
+    })
+}
+
+#[test]
+fn a_one_shot_waits_for_its_tasks_and_answers_their_reports() {
+    let model = spawning(&["the moon"], |task| Reply::text(&format!("{task} is grey")));
+    let home = Home::with(&model.config());
+    let run = home.agent(["-m", "go"]);
+    run.exits(0);
+    let lines: Vec<&str> = run.stdout.lines().collect();
+    assert!(lines[0].starts_with("Begun: The background task \"label of the moon\" has begun."), "{}", run.stdout);
+    let heard = "Heard of “label of the moon” has ended. Its report:] ``` the moon is grey ```";
+    assert_eq!(lines[1..], ["", heard], "{}", run.stdout);
+    let asked = model.requests().iter().filter_map(task_of).collect::<Vec<_>>();
+    assert_eq!(asked, ["the moon"]);
+    home.session("cli_default").has_one_result_per_call();
+    // A process that waits for its end needs no journal of it.
+    assert!(!home.files().iter().any(|file| file.contains("tasks")), "{:?}", home.files());
+}
+
+#[test]
+fn json_is_one_object_that_adds_up() {
+    let model = spawning(&["a", "b"], |task| Reply::text(&format!("report {task}")));
+    let home = Home::with(&model.config());
+    let told = home.agent(["-m", "go", "--json"]).exits(0).json();
+    let output = told["output"].as_str().unwrap();
+    assert!(output.starts_with("Begun") && output.contains("report a") && output.contains("report b"), "{output}");
+    // Two steps, one for each report; and a request for each task.
+    assert_eq!((&told["steps"], &told["stop"]), (&json!(4), &json!("done")));
+    assert_eq!(told["usage"]["total_tokens"], 6 * USAGE.2);
+    assert_eq!(told["tool_calls"].as_array().unwrap().len(), 2);
+    let rows = home.bantam().args(["usage", "--json"]).run();
+    assert_eq!(rows.json()["total"]["total_tokens"], 6 * USAGE.2, "the ledger has the tasks, too");
+}
+
+#[test]
+fn four_are_under_way_at_once_and_the_others_wait() {
+    let model = spawning(&["1", "2", "3", "4", "5", "6"], |task| Reply::text(&format!("report {task}")).held());
+    let home = Home::with(&model.config());
+    let run = home.bantam().args(["agent", "-m", "go", "--json"]).spawn();
+    model.wait_for_holds(4);
+    let tasks = || model.requests().iter().filter_map(task_of).count();
+    assert_eq!(tasks(), 4);
+    for n in 5..=6 {
+        model.release();
+        model.wait_for_holds(n);
+    }
+    (0..4).for_each(|_| model.release());
+    let run = run.finish();
+    let told = run.exits(0).json();
+    assert!((1..=6).all(|n| told["output"].as_str().unwrap().contains(&format!("report {n}"))), "{told}");
+}
+
+#[test]
+fn a_failed_task_is_told_and_a_stop_ends_the_waiting() {
+    let model = spawning(&["broken"], |_| Reply::error(400, "no such thing"));
+    let home = Home::with(&model.config());
+    let run = home.agent(["-m", "go"]);
+    assert!(run.exits(0).stdout.contains("“label of broken” failed:"), "{}", run.stdout);
+
+    let model = spawning(&["slow"], |_| Reply::text("never").held());
+    let home = Home::with(&model.config());
+    let run = home.bantam().args(["agent", "-m", "go", "--json"]).spawn();
+    model.wait_for_holds(1);
+    // The turn itself is over by the time the second line of its session is there.
+    until("the first answer is stored", || {
+        home.files().iter().any(|file| file.ends_with("cli_default.jsonl"))
+            && home.session("cli_default").history().iter().any(|message| {
+                message["role"] == "assistant" && message["content"].as_str().is_some_and(|text| text.contains("Begun"))
+            })
+    });
+    run.signal(Signal::INT);
+    let started = Instant::now();
+    let run = run.finish();
+    let told = run.exits(130).json();
+    assert!(started.elapsed() < Duration::from_secs(5));
+    assert_eq!((&told["stop"], told["output"].as_str().unwrap().starts_with("Begun")), (&json!("cancelled"), true));
+}
+
+#[test]
+fn time_and_tokens_bound_the_whole() {
+    let model = spawning(&["slow"], |_| Reply::text("never").held());
+    let home = Home::with(&model.config());
+    let started = Instant::now();
+    home.agent(["-m", "go", "--timeout", "2"]).exits(6);
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+
+    let model = Model::answering(|request, _| match task_of(request) {
+        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })),
+        None if request.texts("tool").is_empty() => Reply::calls([spawn("a", "a"), spawn("b", "b")]),
+        None => Reply::text("Begun."),
+    });
+    let home = Home::with(&model.config());
+    let budget = (USAGE.2 * 8).to_string();
+    home.agent(["-m", "go", "--budget-tokens", &budget]).exits(6).fails_with_a_hint();
+    assert!((8..=10).contains(&model.requests().len()), "{}", model.requests().len());
+}
+
+#[test]
+fn tasks_that_come_of_tasks_end() {
+    let model = Model::answering(|request, _| match task_of(request) {
+        Some(task) => Reply::text(&task),
+        None if request.messages().last().unwrap()["role"] == "tool" => Reply::text(&request.last("tool")),
+        None => Reply::calls([spawn("c", "again")]),
+    });
+    let home = Home::with(&model.config());
+    let run = home.agent(["-m", "go"]);
+    run.exits(0);
+    assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
+    assert!(run.stdout.contains("4 background tasks in a row"), "{}", run.stdout);
+}
+
+#[test]
+fn a_conversation_at_the_terminal_goes_on_when_they_are_answered() {
+    let model = spawning(&["the moon"], |task| Reply::text(&format!("{task} is grey")));
+    let home = Home::with(&model.config());
+    let run = home.bantam().arg("agent").stdin("go\n").on_a_terminal().run();
+    run.exits(0);
+    let seen = seen(&run.stdout);
+    let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("no {text} in {seen}"));
+    // It asks again when there is nothing more to come.
+    assert!(at("Begun") < at("the moon is grey") && at("the moon is grey") < seen.rfind("> ").unwrap(), "{seen}");
+}
+
+/// Waits until the gateway has noted that so many messages were sent.
+fn noted(home: &Home, count: usize) {
+    until("what was sent is noted", || {
+        let outbox = std::fs::read_to_string(home.path("state/outbox.jsonl")).unwrap_or_default();
+        outbox.matches("\"over\"").count() >= count
+    });
+}
+
+fn start(home: &Home) -> Running<'_> {
+    home.bantam().arg("gateway").spawn()
+}
+
+#[track_caller]
+fn ends(gateway: Running) {
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+}
+
+#[test]
+fn a_chat_goes_on_while_a_task_runs_and_hears_of_its_end() {
+    let model = spawning(&["the moon"], |_| Reply::text("grey").held());
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    assert!(api.wait_for_texts(OWNER, 1)[0].starts_with("Begun"));
+    model.wait_for_holds(1);
+    api.text(OWNER, "hello");
+    assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Here I am.");
+    api.text(OWNER, "/status");
+    assert!(api.wait_for_texts(OWNER, 3)[2].contains("background tasks: 1"), "{:?}", api.texts(OWNER));
+    model.release();
+    assert!(
+        api.wait_for_texts(OWNER, 4)[3].contains("Heard of “label of the moon” has ended"),
+        "{:?}",
+        api.texts(OWNER)
+    );
+    ends(gateway);
+    home.session("telegram_42").has_one_result_per_call();
+    // Nothing of it is left for the next start.
+    let asked = model.requests().len();
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    api.wait_for_texts(OWNER, 5);
+    ends(gateway);
+    assert_eq!(model.requests().len(), asked + 1);
+}
+
+#[test]
+fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_does_too() {
+    let model = spawning(&["a", "b"], |_| Reply::text("never").held());
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    for (n, (command, answer)) in
+        [("/stop", "2 background tasks were stopped."), ("/new", "A new conversation begins.")].iter().enumerate()
+    {
+        api.text(OWNER, "go");
+        api.wait_for_texts(OWNER, 4 * n + 1);
+        model.wait_for_holds(2 * (n + 1));
+        api.text(OWNER, command);
+        assert_eq!(&api.wait_for_texts(OWNER, 4 * n + 2)[4 * n + 1], answer);
+        api.text(OWNER, "/status");
+        assert!(api.wait_for_texts(OWNER, 4 * n + 3)[4 * n + 2].contains("background tasks: 0"));
+        api.text(OWNER, "hello");
+        api.wait_for_texts(OWNER, 4 * n + 4);
+    }
+    ends(gateway);
+    let told = |request: &Request| request.last("user").contains("has stopped the background task “label of a”");
+    assert_eq!(model.requests().iter().filter(|request| told(request)).count(), 2);
+}
+
+#[test]
+fn a_task_that_was_under_way_at_a_crash_is_told_and_not_run_again() {
+    let model = spawning(&["the moon"], |_| Reply::text("grey").held());
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    api.wait_for_texts(OWNER, 1);
+    model.wait_for_holds(1);
+    noted(&home, 1);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let gateway = start(&home);
+    let texts = api.wait_for_texts(OWNER, 2);
+    assert!(texts[1].contains("“label of the moon” was interrupted when the program ended"), "{texts:?}");
+    ends(gateway);
+    assert_eq!(model.requests().iter().filter_map(task_of).count(), 1);
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    assert_eq!(api.wait_for_texts(OWNER, 3)[2], "Here I am.");
+    ends(gateway);
+}
+
+#[test]
+fn a_report_outlives_a_crash_before_and_after_its_answer() {
+    // While it is being answered; and when the answer was kept, and not sent.
+    let model = Model::answering(|request, number| match (task_of(request), report_of(request)) {
+        (Some(_), _) => Reply::text("grey"),
+        (_, Some(_)) if number == 3 => Reply::text("lost").held(),
+        (_, Some(_)) => Reply::text("Heard: grey."),
+        _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),
+        _ => Reply::calls([spawn("c", "the moon")]),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    api.wait_for_texts(OWNER, 1);
+    model.wait_for_holds(1);
+    noted(&home, 1);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    api.fault("sendMessage", Fault::Silence);
+    let gateway = start(&home);
+    api.wait_for_texts(OWNER, 2);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let asked = model.requests().len();
+    let gateway = start(&home);
+    // The fault was after the effect, so it is there twice; and nobody was asked again.
+    assert_eq!(api.wait_for_texts(OWNER, 3), ["Begun.", "Heard: grey.", "Heard: grey."]);
+    ends(gateway);
+    assert_eq!(model.requests().len(), asked);
+    let session = home.session("telegram_42");
+    let reports =
+        session.history().iter().filter(|message| message.to_string().contains("[The background task")).count();
+    assert_eq!(reports, 1, "the report is in the conversation more than once");
+}
+
+#[test]
+fn a_job_cannot_begin_one() {
+    let model = Model::answering(|request, _| match request.messages().last().unwrap()["role"].as_str() {
+        Some("tool") => Reply::text(&request.last("tool")),
+        _ => Reply::calls([spawn("c", "the moon")]),
+    });
+    let home = Home::with(&model.config());
+    home.bantam().args(["cron", "add", "-m", "look", "-e", "3600", "-n", "look"]).run().exits(0);
+    let run = home.bantam().args(["cron", "run", "look"]).run();
+    run.exits(0);
+    assert!(run.stdout.contains("a job is over with its answer"), "{}", run.stdout);
+}
