@@ -4,6 +4,8 @@
 //! a thread of its own and hands over what arrives through a channel; the caller waits on that channel, which a stop
 //! wakes too. To end a blocked read, the `ureq` agent is shut down: that closes its socket.
 
+mod tls;
+
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -309,6 +311,7 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
     });
     // Reading the certificates of a whole system takes longer than all else in a turn.
     let trusts = !url.starts_with("http://") || settings.proxy.starts_with("https://");
+    let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::provider());
     if let Some(path) = settings.ca_file.as_ref().filter(|_| trusts) {
         let pem = fs_err::read(path).map_err(|e| {
             Error::config(format!("reading the certificates that SSL_CERT_FILE names: {e}"))
@@ -324,7 +327,7 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
             return Err(Error::config(format!("{} holds no certificate", path.display()))
                 .hint("unset SSL_CERT_FILE, or point it at a PEM bundle"));
         }
-        config = config.tls_config(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots)).build());
+        tls = tls.root_certs(RootCerts::new_with_certs(&roots));
     }
-    Ok(config.build().new_agent())
+    Ok(config.tls_config(tls.build()).build().new_agent())
 }
