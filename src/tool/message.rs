@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 use crate::bell;
@@ -24,6 +24,18 @@ const MOST_FILE: u64 = 50 << 20;
 /// The one channel that has chats.
 const CHANNEL: &str = "telegram";
 
+/// As text, it takes less room than the code that would build it.
+const SCHEMA: &str = r#"{
+    "type": "object",
+    "properties": {
+        "content": {"type": "string", "description": "Markdown; may be empty when there is a file"},
+        "channel": {"type": "string", "enum": ["telegram"]},
+        "chat_id": {"type": "string", "description": "Another chat, by its number; default: where this turn or job answers, else the owner"},
+        "file": {"type": "string", "description": "Path in the workspace, at most 50 MB; pictures are shown as such"}
+    },
+    "required": ["content"]
+}"#;
+
 pub struct SendMessage {
     spec: ToolSpec,
     hands: Arc<Hands>,
@@ -38,22 +50,12 @@ pub struct SendMessage {
 impl SendMessage {
     #[must_use]
     pub fn new(hands: Arc<Hands>, home: Home, jobs: Jobs, allowed: Vec<i64>, heartbeat: String) -> Self {
-        let text = |about: &str| json!({"type": "string", "description": about});
         let spec = ToolSpec {
             name: "message".into(),
             description: "Send a message to the user's chat now, or a file of the workspace. Your final answer is \
                           delivered by itself: never repeat in it what you sent, nor send what it will say."
                 .into(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "content": text("Markdown; may be empty when there is a file"),
-                    "channel": {"type": "string", "enum": [CHANNEL]},
-                    "chat_id": text("Another chat, by its number; default: where this turn or job answers, else the owner"),
-                    "file": text("Path in the workspace, at most 50 MB; pictures are shown as such"),
-                },
-                "required": ["content"],
-            }),
+            schema: serde_json::from_str(SCHEMA).unwrap_or_default(),
             risk: Risk::Writes,
             source: "built in".into(),
         };
