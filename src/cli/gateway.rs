@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::args::{Command, Given};
 use super::crew::Crew;
-use super::tell;
 use super::watch::{End, File, Manager, Watcher, noted};
+use super::{init, tell};
 use crate::cancel::Cancel;
 use crate::config::proxy::proxy;
 use crate::config::{self, Config, Env, Loaded};
@@ -40,6 +40,9 @@ pub const COMMAND: Command = Command {
 const FAREWELL: Duration = Duration::from_secs(3);
 
 fn run(_: &Given, env: &Env) -> Result<u8> {
+    if init::is_called_for() {
+        return init::run(&["gateway"]);
+    }
     let cancel = Cancel::new(None);
     let end = Arc::new(End::default());
     end_at_a_signal(&cancel, &end)?;
