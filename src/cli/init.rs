@@ -25,8 +25,10 @@ pub fn run(args: &[&str]) -> Result<u8> {
     let pass_on = move || {
         loop {
             let _which = sys::wait_for_signal();
-            // It may have ended by now.
-            drop(kill_process(gateway, Signal::TERM));
+            if kill_process(gateway, Signal::TERM).is_err() {
+                // It has ended.
+                return;
+            }
         }
     };
     Builder::new().spawn(pass_on).doing("starting a thread")?;

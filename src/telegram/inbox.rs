@@ -306,7 +306,7 @@ pub fn look(state: &Path) -> Result<Glance> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let bot = name.strip_prefix("telegram-").and_then(|rest| rest.strip_suffix(".jsonl"));
         // Others stand for what was left behind.
-        if !bot.is_some_and(|bot| bot.parse::<i64>().is_ok()) {
+        if bot.is_none_or(|bot| bot.parse::<i64>().is_err()) {
             continue;
         }
         let mut inbox = Inbox::empty(entry.path());

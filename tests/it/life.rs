@@ -438,7 +438,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         match line.strip_prefix('[') {
             Some(name) => section = name.strip_suffix(']').expect("a section"),
             None => {
-                assert!(line.split_once('=').is_some_and(|(key, _)| key.chars().all(char::is_alphanumeric)), "{line}")
+                assert!(line.split_once('=').is_some_and(|(key, _)| key.chars().all(char::is_alphanumeric)), "{line}");
             }
         }
         assert!(["Unit", "Service", "Install"].contains(&section), "{line}");
