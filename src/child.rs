@@ -35,11 +35,19 @@ pub fn again(role: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// This program again, with this process's environment and streams: not for what a model may reach.
+#[must_use]
+pub fn same(args: &[&str]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(args);
+    command
+}
+
 /// Becomes this program again, from its beginning and with this process's environment: only where that fails it returns.
 #[must_use]
 pub fn become_again(args: &[&str]) -> std::io::Error {
     use std::os::unix::process::CommandExt;
-    Command::new("/proc/self/exe").args(args).exec()
+    same(args).exec()
 }
 
 /// What has to stand between a command and the machine.

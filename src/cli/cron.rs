@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value};
 
 use super::args::{Command, Flag, Given};
-use super::deliver::{Delivery, gateway_runs};
+use super::deliver::Delivery;
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Verbosity, View};
 use super::{print, report, tell, zone};
@@ -15,6 +15,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Env, Loaded};
 use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbeat, schedule};
 use crate::error::{Error, Result};
+use crate::gateway::status::is_running;
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::shelf;
 use crate::text::{one_line, printable};
@@ -120,7 +121,7 @@ fn add(given: &Given, env: &Env) -> Result<u8> {
     let job = jobs.add(&draft, Author::User, now())?;
     let (id, name) = (job.id(), printable(job.name()));
     print(&format!("{id} is added: {name}\n{}", upcoming(&jobs, &job, 3)?))?;
-    if !gateway_runs(&home) {
+    if !is_running(&home) {
         tell(&format!("bantam: bantam gateway runs it, and none is running; bantam cron run {id} runs it now"));
     }
     Ok(0)

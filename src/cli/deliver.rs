@@ -12,6 +12,7 @@ use crate::config::proxy::proxy;
 use crate::config::{self, Config, Env};
 use crate::disk::Lock;
 use crate::error::{Error, Kind, Result};
+use crate::gateway::status::is_running;
 use crate::http;
 use crate::outbox::{Fate, Item, Outbox};
 use crate::paths::{Home, session_name};
@@ -25,12 +26,6 @@ const WAIT: Duration = Duration::from_secs(30);
 /// Between two looks at what somebody else delivers: the first and the last.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(250);
-
-/// Whether a gateway of this home is running.
-pub fn gateway_runs(home: &Home) -> bool {
-    // It holds this for as long as it lives.
-    Lock::acquire(&home.session_lock("gateway"), Duration::ZERO, &Cancel::new(None)).is_err()
-}
 
 /// The Bot API as it is configured.
 ///
@@ -96,7 +91,7 @@ impl Delivery {
             Fate::GivenUp(why) => Err(Error::failed(why).doing(what).hint("write to the bot from that chat first")),
             Fate::Pending => {
                 let last = if last.is_empty() { last } else { format!(" ({last})") };
-                let runs = gateway_runs(&self.home);
+                let runs = is_running(&self.home);
                 let next = if runs { "the gateway goes on trying" } else { "bantam gateway sends it when it runs" };
                 Err(Error::failed(format!("{what}: not taken within {} s{last}", WAIT.as_secs()))
                     .hint(format!("it is kept in the outbox: {next}")))
@@ -150,7 +145,7 @@ impl Delivery {
     /// Says what turns have posted with the tool `message`, unless a gateway does.
     pub fn rest(&self) {
         let is_done = || self.outbox.pending().is_ok_and(|pending| pending.is_empty());
-        if is_done() || gateway_runs(&self.home) {
+        if is_done() || is_running(&self.home) {
             return;
         }
         match self.work(&is_done) {

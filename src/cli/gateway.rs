@@ -1,28 +1,27 @@
 //! `bantam gateway`: the bot, until it is told to end.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use super::args::{Command, Given};
 use super::crew::Crew;
-use super::watch::{End, File, Manager, Watcher, noted};
-use super::{deliver, tell};
+use super::watch::{self, End};
+use super::{deliver, init, tell};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded};
-use crate::cron::{Jobs, schedule};
+use crate::cron::Jobs;
 use crate::disk::Lock;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway;
-use crate::gateway::clock::{Clock, Steadiness, WithClock};
-use crate::gateway::status::Status;
+use crate::gateway::clock::{Clock, WithClock};
 use crate::gateway::tasks::Tasks;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::inbox::Inbox;
-use crate::telegram::{Settings, Sign, Telegram, Wake, Watch};
+use crate::telegram::{Settings, Telegram, Wake};
 use crate::text::one_line;
 use crate::zone::Zone;
 use crate::{app, bell, child, sys};
@@ -39,6 +38,9 @@ pub const COMMAND: Command = Command {
 const FAREWELL: Duration = Duration::from_secs(3);
 
 fn run(_: &Given, env: &Env) -> Result<u8> {
+    if init::is_called_for() {
+        return init::run(&["gateway"]);
+    }
     let cancel = Cancel::new(None);
     let end = Arc::new(End::default());
     end_at_a_signal(&cancel, &end)?;
@@ -74,32 +76,9 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     for line in damage {
         tell(&format!("bantam: {line}"));
     }
-    let manager = Manager::of(env);
-    let status = Arc::new(Status::new(&home, SystemTime::now()));
-    noted(status.write());
-    let _farewell = {
-        let (end, status, manager) = (end.clone(), status.clone(), manager.clone());
-        cancel.on_stop(move || {
-            if end.is_told.load(Ordering::SeqCst) {
-                manager.notify("STOPPING=1");
-                noted(status.ends(SystemTime::now()));
-            }
-        })
-    };
-    manager.notify("READY=1");
     let wake = Arc::new(Wake::default());
     let (change, changed) = sync_channel(1);
-    let within = manager.within;
-    let watcher = Mutex::new(Watcher {
-        file: File::of(&home, env),
-        clock: Steadiness::new(schedule::millis(SystemTime::now()), Instant::now()),
-        change: change.clone(),
-        manager,
-        status,
-        end: end.clone(),
-        cancel: cancel.clone(),
-    });
-    let hear = move |sign: Sign| watcher.lock().unwrap_or_else(PoisonError::into_inner).hears(sign);
+    let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, change.clone());
     let stop = change.clone();
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());
@@ -128,7 +107,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         reports,
         outbox: Outbox::new(home.clone()),
         cancel,
-        watch: Watch { tell: Box::new(hear), within },
+        watch,
         log: Arc::new(|line| tell(&format!("bantam: telegram: {}", one_line(line, 500)))),
         wake: wake.clone(),
     };
@@ -138,10 +117,10 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         None => gateway::serve(crew, workers, tasks, telegram),
     };
     wake.wait();
-    end.is_over.store(true, Ordering::SeqCst);
+    end.over.store(true, Ordering::SeqCst);
     served?;
     // Whoever was told to end does not begin anew.
-    if end.is_anew.load(Ordering::SeqCst) && !end.is_told.load(Ordering::SeqCst) {
+    if end.anew.load(Ordering::SeqCst) && !end.told.load(Ordering::SeqCst) {
         return Err(child::become_again(&["gateway"])).doing("starting anew");
     }
     Ok(0)
@@ -187,11 +166,11 @@ fn end_at_a_signal(cancel: &Cancel, end: &Arc<End>) -> Result<()> {
     let (cancel, end) = (cancel.clone(), end.clone());
     let wait = move || {
         let _which = sys::wait_for_signal();
-        end.is_told.store(true, Ordering::SeqCst);
+        end.told.store(true, Ordering::SeqCst);
         cancel.stop();
         std::thread::sleep(FAREWELL);
         // What is under way now is taken up at the next start: it is on disk.
-        if !end.is_over.load(Ordering::SeqCst) {
+        if !end.over.load(Ordering::SeqCst) {
             std::process::exit(0);
         }
     };

@@ -11,6 +11,7 @@ mod echo;
 mod gateway;
 mod help;
 mod import;
+mod init;
 mod markdown;
 mod onboard;
 mod question;

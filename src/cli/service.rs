@@ -2,7 +2,8 @@
 //!
 //! What stands in it is chosen so that the jail goes on to work: that needs namespaces, mounts and a `/proc` over which
 //! nothing else is mounted (so no `RestrictNamespaces`, `ProtectProc`, `ProtectKernelTunables` and `ProtectKernelLogs`), and the
-//! gateway asks the kernel whether the clock is kept (so no `ProtectClock`, which forbids the question, too).
+//! gateway asks the kernel whether the clock is kept (so no `ProtectClock`, which forbids the question, too). The jail has a
+//! host name of its own (so no `ProtectHostname`, which forbids to give it one).
 
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
@@ -49,7 +50,6 @@ KeyringMode=private
 PrivateTmp=yes
 PrivateDevices=yes
 ProtectControlGroups=yes
-ProtectHostname=yes
 ProtectKernelModules=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 SystemCallFilter=~@cpu-emulation @module @obsolete @raw-io @reboot @swap

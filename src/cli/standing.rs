@@ -67,23 +67,21 @@ impl Standing {
         let all = Jobs::new(home.clone(), env);
         let now = schedule::millis(SystemTime::now());
         let mut jobs: Vec<Row> = Vec::new();
-        match all.list() {
-            Err(e) => warnings.push(e.message),
-            Ok(list) => {
-                for job in list {
-                    let next = match all.zone(job.tz()).and_then(|zone| job.due(now, 0, None, &zone)) {
-                        Ok(Due::Later(Some(next)) | Due::Missed(next)) => next,
-                        Ok(Due::Now) => now,
-                        // It will not run, and `cron list` says why.
-                        Ok(Due::Later(None)) | Err(_) => continue,
-                    };
-                    let (id, name) = (job.id().to_owned(), one_line(job.name(), 60));
-                    let (last, status) =
-                        (job.last_run().map(time).unwrap_or_default(), one_line(job.last_status(), 20));
-                    let place = jobs.iter().position(|other| other.next > next).unwrap_or(jobs.len());
-                    jobs.insert(place, Row { id, name, next, last, status });
-                }
-            }
+        let found = all.list().unwrap_or_else(|e| {
+            warnings.push(e.message);
+            Vec::new()
+        });
+        for job in found {
+            let next = match all.zone(job.tz()).and_then(|zone| job.due(now, 0, None, &zone)) {
+                Ok(Due::Later(Some(next)) | Due::Missed(next)) => next,
+                Ok(Due::Now) => now,
+                // It will not run, and `cron list` says why.
+                Ok(Due::Later(None)) | Err(_) => continue,
+            };
+            let place = jobs.iter().position(|other| other.next > next).unwrap_or(jobs.len());
+            let last = job.last_run().map(time).unwrap_or_default();
+            let (id, name, status) = (job.id().to_owned(), one_line(job.name(), 60), one_line(job.last_status(), 20));
+            jobs.insert(place, Row { id, name, next, last, status });
         }
         let heartbeat = sessions.iter().find(|session| session.key == "cron_heartbeat");
         Self {

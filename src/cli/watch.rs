@@ -3,55 +3,55 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::tell;
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Hook};
 use crate::config::{self, Env};
 use crate::cron::schedule;
 use crate::error::Result;
 use crate::gateway::clock::Steadiness;
 use crate::gateway::status::Status;
 use crate::paths::Home;
-use crate::telegram::Sign;
+use crate::telegram::{Sign, Watch};
 use crate::text::one_line;
 
 /// How the program is to end.
 #[derive(Default)]
 pub struct End {
     /// A signal came.
-    pub is_told: AtomicBool,
+    pub told: AtomicBool,
     /// The configuration has changed: it begins anew.
-    pub is_anew: AtomicBool,
+    pub anew: AtomicBool,
     /// Nothing is under way any more.
-    pub is_over: AtomicBool,
+    pub over: AtomicBool,
 }
 
 /// The service manager that started this, as `sd_notify(3)` and `sd_watchdog_enabled(3)` say.
 #[derive(Clone)]
-pub struct Manager {
+struct Manager {
     /// Where it listens; none when nobody does.
     socket: Option<String>,
     /// How often it wants to hear that this lives: twice within its limit.
-    pub within: Duration,
+    within: Duration,
 }
 
 /// How often nobody in particular wants a sign.
 const SELDOM: Duration = Duration::from_secs(3600);
 
 impl Manager {
-    pub fn of(env: &Env) -> Self {
+    fn of(env: &Env) -> Self {
         let own = env.get("WATCHDOG_PID").is_none_or(|pid| *pid == std::process::id().to_string());
         let limit = env.get("WATCHDOG_USEC").and_then(|limit| limit.parse::<u64>().ok());
         let limit = limit.filter(|limit| own && *limit > 0).map(Duration::from_micros);
         Self { socket: env.get("NOTIFY_SOCKET").cloned(), within: limit.map_or(SELDOM, |limit| limit / 2) }
     }
 
-    pub fn notify(&self, state: &str) {
+    fn notify(&self, state: &str) {
         let Some(path) = &self.socket else { return };
         let send = || -> std::io::Result<usize> {
             let address = match path.strip_prefix('@') {
@@ -65,21 +65,49 @@ impl Manager {
     }
 }
 
-/// See the module's description.
-pub struct Watcher {
-    pub file: File,
-    pub clock: Steadiness,
-    /// Told when the clock was set.
-    pub change: SyncSender<()>,
-    pub manager: Manager,
-    pub status: Arc<Status>,
-    pub end: Arc<End>,
-    pub cancel: Cancel,
+/// Begins to watch, and says that the gateway is ready. `change` is told when the clock was set. The hook is for when a signal
+/// ends it.
+pub fn begin(home: &Home, env: &Env, cancel: &Cancel, end: &Arc<End>, change: SyncSender<()>) -> (Watch, Hook) {
+    let manager = Manager::of(env);
+    let status = Arc::new(Status::new(home, SystemTime::now()));
+    noted(status.write());
+    let farewell = {
+        let (end, status, manager) = (end.clone(), status.clone(), manager.clone());
+        cancel.on_stop(move || {
+            if end.told.load(Ordering::SeqCst) {
+                manager.notify("STOPPING=1");
+                noted(status.ends(SystemTime::now()));
+            }
+        })
+    };
+    manager.notify("READY=1");
+    let within = manager.within;
+    let watcher = Mutex::new(Watcher {
+        file: File::of(home, env),
+        clock: Steadiness::new(schedule::millis(SystemTime::now()), Instant::now()),
+        change,
+        manager,
+        status,
+        end: end.clone(),
+        cancel: cancel.clone(),
+    });
+    let hear = move |sign: Sign| watcher.lock().unwrap_or_else(PoisonError::into_inner).hears(sign);
+    (Watch { tell: Box::new(hear), within }, farewell)
+}
+
+struct Watcher {
+    file: File,
+    clock: Steadiness,
+    change: SyncSender<()>,
+    manager: Manager,
+    status: Arc<Status>,
+    end: Arc<End>,
+    cancel: Cancel,
 }
 
 impl Watcher {
     /// The poll gives a sign.
-    pub fn hears(&mut self, sign: Sign) {
+    fn hears(&mut self, sign: Sign) {
         let now = SystemTime::now();
         match sign {
             Sign::Serving(name) => {
@@ -97,7 +125,7 @@ impl Watcher {
         }
         if self.cancel.why().is_none() && self.file.has_changed() {
             tell("bantam: config.json has changed: starting anew");
-            self.end.is_anew.store(true, Ordering::SeqCst);
+            self.end.anew.store(true, Ordering::SeqCst);
             self.live_on();
             self.cancel.stop();
         }
@@ -118,14 +146,14 @@ impl Watcher {
 }
 
 /// Tells when the status file could not be written; nothing else depends on it.
-pub fn noted(written: Result<()>) {
+fn noted(written: Result<()>) {
     if let Err(e) = written {
         tell(&format!("bantam: writing the status file: {e}"));
     }
 }
 
 /// Notices that config.json is another one.
-pub struct File {
+struct File {
     home: Home,
     seen: Option<(SystemTime, u64)>,
     env: Env,
@@ -137,7 +165,7 @@ fn stamp(home: &Home) -> Option<(SystemTime, u64)> {
 }
 
 impl File {
-    pub fn of(home: &Home, env: &Env) -> Self {
+    fn of(home: &Home, env: &Env) -> Self {
         Self { home: home.clone(), seen: stamp(home), env: env.clone() }
     }
 

@@ -53,7 +53,8 @@ pub fn install(skills: &Skills, from: &Path) -> Result<String> {
 fn sweep(skills: &Skills) -> Result<()> {
     for entry in fs_err::read_dir(skills.dir()).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') && (name.ends_with(".new") || name.ends_with(".old")) {
+        let under_way = name.strip_suffix(".new").or(name.strip_suffix(".old"));
+        if under_way.is_some_and(|name| name.starts_with('.')) {
             disk::remove(&entry.path())?;
         }
     }

@@ -309,7 +309,7 @@ pub fn look(state: &Path) -> Result<Glance> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let bot = name.strip_prefix("telegram-").and_then(|rest| rest.strip_suffix(".jsonl"));
         // Others stand for what was left behind.
-        if !bot.is_some_and(|bot| bot.parse::<i64>().is_ok()) {
+        if bot.is_none_or(|bot| bot.parse::<i64>().is_err()) {
             continue;
         }
         let mut inbox = Inbox::empty(entry.path());
@@ -409,7 +409,9 @@ mod tests {
             (&[&other], false, [1, 0, 1]),
             (&[&other], true, [1, 1, 1]),
         ] {
-            begun.iter().for_each(|ids| inbox.start(ids).unwrap());
+            for ids in begun {
+                inbox.start(ids).unwrap();
+            }
             drop(inbox);
             inbox = open();
             inbox.end(has_died).unwrap();

@@ -438,7 +438,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         match line.strip_prefix('[') {
             Some(name) => section = name.strip_suffix(']').expect("a section"),
             None => {
-                assert!(line.split_once('=').is_some_and(|(key, _)| key.chars().all(char::is_alphanumeric)), "{line}")
+                assert!(line.split_once('=').is_some_and(|(key, _)| key.chars().all(char::is_alphanumeric)), "{line}");
             }
         }
         assert!(["Unit", "Service", "Install"].contains(&section), "{line}");
@@ -469,6 +469,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         "ProtectKernelTunables",
         "ProtectKernelLogs",
         "ProtectClock",
+        "ProtectHostname",
     ] {
         assert_eq!(values(&unit, key), [""; 0], "{key}");
     }
@@ -490,4 +491,42 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
     // At a terminal it is told what to type next.
     let shown = home.bantam().args(["service", "--system"]).on_a_terminal().run();
     assert!(shown.exits(0).stdout.contains("systemctl enable --now bantam"), "{}", shown.stdout);
+}
+
+/// As in a container: process 1 of a namespace, with an orphan that it did not start.
+const CONTAINER: &str =
+    r#"exec unshare -r --pid --mount-proc --fork --kill-child sh -c 'sleep 1 & exec "$0" "$@"' "$0" "$@""#;
+
+/// The processes below this one, each with how it stands.
+fn children(pid: i32) -> Vec<(i32, String)> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let stands = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name is in parentheses and may hold anything.
+        Some((pid.parse().unwrap(), stat.rsplit_once(") ")?.1.chars().take(1).collect()))
+    };
+    list.split_whitespace().filter_map(stands).collect()
+}
+
+#[test]
+fn as_process_1_it_takes_in_who_is_left_behind_and_ends_when_it_is_told() {
+    let model = Model::answering(|request, _| match request.texts("tool").len() {
+        0 => Reply::call("exec", &json!({ "command": "(sleep 100 &) ; echo done" })),
+        _ => Reply::text(&request.last("tool")),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&merged(config(&model, &api), &json!({ "tools": { "exec": { "sandbox": "auto" } } })));
+    let gateway = home.bantam().arg("gateway").after(CONTAINER).spawn();
+    gateway.wait_for_stderr("serving as");
+    api.text(OWNER, "go");
+    let texts = api.wait_for_texts(OWNER, 1);
+    assert!(texts[0].contains("done"), "{texts:?}");
+    let first = children(gateway.pid())[0].0;
+    until("nobody is left but the gateway", || children(first).len() == 1);
+    let below = children(first)[0].0;
+    until("nothing that it started is left", || children(below).is_empty());
+    let begun = Instant::now();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(first).unwrap(), Signal::TERM).unwrap();
+    gateway.finish().exits(0);
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
 }
