@@ -10,7 +10,6 @@ use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::config::proxy::proxy;
 use crate::config::{self, Config, Env};
-use crate::disk::Lock;
 use crate::error::{Error, Kind, Result};
 use crate::gateway::status::is_running;
 use crate::http;
