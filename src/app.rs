@@ -28,6 +28,7 @@ use crate::tool::cron::Cron;
 use crate::tool::exec::Exec;
 use crate::tool::files::FileTool;
 use crate::tool::memory::Memory;
+use crate::tool::message::SendMessage;
 use crate::tool::skill::{ReadSkill, RunSkill};
 use crate::tool::spawn::Spawn;
 use crate::tool::subagent::Subagent;
@@ -197,6 +198,11 @@ pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env, jobs: 
     let exec = &config.tools.exec;
     if exec.enabled {
         tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
+    }
+    let telegram = &config.channels.telegram;
+    if !telegram.token.is_empty() {
+        let (all_jobs, to) = (Jobs::new((*home).clone(), env), config.heartbeat.to.clone());
+        tools.push(Box::new(SendMessage::new(hands.clone(), home.clone(), all_jobs, telegram.ids(), to)));
     }
     if let Some(jobs) = jobs.filter(|_| config.cron.enabled) {
         tools.push(Box::new(Cron::new(jobs)));

@@ -82,12 +82,13 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Adds a line to a file that other processes may add to at the same moment, with one write that is not synced. The file
-/// and the directories above it are made where they are missing. Where the last write was cut short, its rest becomes a line.
+/// Adds a line to a file that other processes may add to at the same moment, with one write. The file and the directories
+/// above it are made where they are missing. Where the last write was cut short, its rest becomes a line. The name of a new
+/// directory is not synced.
 ///
 /// # Errors
 /// What the file system says, and where only a part could be written.
-pub fn append_line(path: &Path, line: &str) -> Result<()> {
+pub fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
     let mut file = match options.open(path) {
@@ -105,7 +106,57 @@ pub fn append_line(path: &Path, line: &str) -> Result<()> {
     if file.write(line.as_bytes())? < line.len() {
         return Err(Error::failed(format!("only a part of a line could be written to {}", path.display())));
     }
+    if durability == Durability::Now {
+        file.sync_data()?;
+        if len == 0 {
+            sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+        }
+    }
     Ok(())
+}
+
+/// A new file that is written piece by piece, readable by the owner alone. It is locked for as long as this is there, so
+/// that whoever clears away what nobody needs can tell that somebody does. Unless it is kept, it goes with this.
+pub struct NewFile {
+    path: PathBuf,
+    lock: Lock,
+    kept: bool,
+}
+
+impl NewFile {
+    /// Makes it, with the directories above it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn create(path: &Path) -> Result<Self> {
+        let lock = Lock::acquire(path, Duration::ZERO, &Cancel::new(None))?;
+        Ok(Self { path: path.to_owned(), lock, kept: false })
+    }
+
+    /// # Errors
+    /// What the file system says: that it is full, say.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.lock.file.write_all(bytes)?)
+    }
+
+    /// Has it stay. On disk before this returns.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn keep(&mut self) -> Result<()> {
+        self.lock.file.sync_all()?;
+        sync_dir(self.path.parent().unwrap_or(Path::new(".")))?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.kept {
+            drop(fs_err::remove_file(&self.path));
+        }
+    }
 }
 
 /// A whole file that is written and synced, and about to take the place of what stands at its path. Unless it is

@@ -71,10 +71,10 @@ pub struct Once {
 impl Once {
     /// The question's time begins now.
     #[must_use]
-    pub fn new(agent: Agent) -> Self {
+    pub fn new(agent: Arc<Agent>) -> Self {
         let limits = agent.limits();
         let until = Instant::now() + limits.timeout;
-        Self { agent: Arc::new(agent), shared: Shared { until, tokens: Arc::new(Tokens::new(limits.budget_tokens)) } }
+        Self { agent, shared: Shared { until, tokens: Arc::new(Tokens::new(limits.budget_tokens)) } }
     }
 }
 
@@ -188,6 +188,7 @@ impl Floor {
 
     /// Waits for all that is under way. What tasks report meanwhile is answered, and that may begin others.
     fn close(&self) -> Result<()> {
+        self.tasks.close()?;
         loop {
             self.tasks.wait();
             let threads: Vec<JoinHandle<()>> = {

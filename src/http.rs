@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
-use ureq::{Agent, Proxy};
+use ureq::{Agent, Proxy, SendBody};
 
 use crate::cancel::{Cancel, Hook, Why};
 use crate::error::{Context, Error, Result};
@@ -44,8 +44,24 @@ pub struct Client {
 pub struct Outgoing {
     pub url: String,
     pub headers: Vec<(String, Secret)>,
-    /// `None` makes it a GET.
-    pub json: Option<Vec<u8>>,
+    pub body: Outbody,
+}
+
+/// What a request brings along.
+pub enum Outbody {
+    /// Nothing, which makes it a GET.
+    None,
+    Json(Vec<u8>),
+    Stream(Stream),
+}
+
+/// A body that is sent while it is read, so that it need not be in memory.
+pub struct Stream {
+    /// Its media type.
+    pub kind: String,
+    /// Exactly as many bytes are read.
+    pub len: u64,
+    pub from: Box<dyn Read + Send>,
 }
 
 /// The beginning of an answer.
@@ -118,22 +134,30 @@ impl Client {
 /// A request under way. Dropping it before its end closes the connection.
 pub struct Exchange {
     agent: Option<Agent>,
-    rx: Receiver<Result<Part, Fault>>,
+    /// `None` says that more of the body has gone out.
+    rx: Receiver<Result<Option<Part>, Fault>>,
     cancel: Cancel,
     _hook: Hook,
     idle: Arc<Mutex<Vec<Agent>>>,
 }
 
 impl Exchange {
-    /// Waits up to `within`, and no longer than the turn has left, for what arrives next.
+    /// Waits up to `within`, and no longer than the turn has left, for what arrives next. While the body of the request goes
+    /// out the wait has not begun.
     ///
     /// # Errors
     /// After any fault the exchange is over.
     pub fn next(&mut self, within: Duration) -> Result<Part, Fault> {
-        let part = match self.rx.recv_timeout(self.cancel.remaining(within)) {
-            Ok(part) => part,
-            Err(RecvTimeoutError::Timeout) => Err(Fault::Silent),
-            Err(RecvTimeoutError::Disconnected) => Err(Fault::Broken("the request ended without an answer".to_owned())),
+        let part = loop {
+            break match self.rx.recv_timeout(self.cancel.remaining(within)) {
+                Ok(Ok(None)) if self.cancel.why().is_none() => continue,
+                Ok(Ok(None)) | Err(RecvTimeoutError::Timeout) => Err(Fault::Silent),
+                Ok(Ok(Some(part))) => Ok(part),
+                Ok(Err(fault)) => Err(fault),
+                Err(RecvTimeoutError::Disconnected) => {
+                    Err(Fault::Broken("the request ended without an answer".to_owned()))
+                }
+            };
         };
         // A shut down connection can look like a clean end: the flag is asked first.
         if let Some(why) = self.cancel.why() {
@@ -160,7 +184,7 @@ impl Exchange {
         let until = Instant::now() + FAREWELL;
         loop {
             match self.rx.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Ok(Part::Head(_) | Part::Body(_)) | Err(Fault::Cancelled(_))) => {}
+                Ok(Ok(None | Some(Part::Head(_) | Part::Body(_))) | Err(Fault::Cancelled(_))) => {}
                 Ok(_) | Err(_) => return,
             }
         }
@@ -174,24 +198,48 @@ impl Drop for Exchange {
 }
 
 /// The request's thread. It ends when the body has, or when nobody takes what it reads.
-fn run(agent: &Agent, request: Outgoing, tx: &SyncSender<Result<Part, Fault>>) {
+fn run(agent: &Agent, request: Outgoing, tx: &SyncSender<Result<Option<Part>, Fault>>) {
     let result = transfer(agent, request, &mut |part| tx.send(Ok(part)).is_ok());
     // With nobody listening any more there is nobody to tell.
-    drop(tx.send(result.map(|()| Part::End)));
+    drop(tx.send(result.map(|()| Some(Part::End))));
 }
 
-fn transfer(agent: &Agent, request: Outgoing, take: &mut dyn FnMut(Part) -> bool) -> Result<(), Fault> {
-    let answer = match request.json {
-        Some(json) => {
-            let mut builder = agent.post(&request.url).header("content-type", "application/json");
-            for (name, value) in &request.headers {
-                builder = builder.header(name, value.reveal());
-            }
-            builder.send(&json)
+/// Reads a body to be sent, and tells that it does. With nobody listening any more it ends.
+struct Told<'a> {
+    stream: std::io::Take<Box<dyn Read + Send>>,
+    take: &'a mut dyn FnMut(Option<Part>) -> bool,
+}
+
+impl Read for Told<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        if !(self.take)(None) {
+            return Err(std::io::ErrorKind::BrokenPipe.into());
         }
-        None => {
-            let mut builder = agent.get(&request.url);
-            for (name, value) in &request.headers {
+        match self.stream.read(buf) {
+            Ok(0) if self.stream.limit() > 0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => read,
+        }
+    }
+}
+
+fn transfer(agent: &Agent, request: Outgoing, take: &mut dyn FnMut(Option<Part>) -> bool) -> Result<(), Fault> {
+    let Outgoing { url, headers, body } = request;
+    let post = |kind: &str| {
+        let mut builder = agent.post(&url).header("content-type", kind);
+        for (name, value) in &headers {
+            builder = builder.header(name, value.reveal());
+        }
+        builder
+    };
+    let answer = match body {
+        Outbody::Json(json) => post("application/json").send(&json),
+        Outbody::Stream(Stream { kind, len, from }) => {
+            let mut told = Told { stream: from.take(len), take };
+            post(&kind).header("content-length", len.to_string()).send(SendBody::from_reader(&mut told))
+        }
+        Outbody::None => {
+            let mut builder = agent.get(&url);
+            for (name, value) in &headers {
                 builder = builder.header(name, value.reveal());
             }
             builder.call()
@@ -200,7 +248,7 @@ fn transfer(agent: &Agent, request: Outgoing, take: &mut dyn FnMut(Part) -> bool
     let mut answer = answer.map_err(|e| fault(&e))?;
     let headers = answer.headers().iter();
     let headers = headers.map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()));
-    if !take(Part::Head(Head { status: answer.status().as_u16(), headers: headers.collect() })) {
+    if !take(Some(Part::Head(Head { status: answer.status().as_u16(), headers: headers.collect() }))) {
         return Ok(());
     }
     let mut body = answer.body_mut().with_config().limit(MOST_BODY).reader();
@@ -209,7 +257,7 @@ fn transfer(agent: &Agent, request: Outgoing, take: &mut dyn FnMut(Part) -> bool
         match body.read(&mut piece) {
             Ok(0) => return Ok(()),
             Ok(n) => {
-                if !take(Part::Body(piece[..n].to_vec())) {
+                if !take(Some(Part::Body(piece[..n].to_vec()))) {
                     return Ok(());
                 }
             }

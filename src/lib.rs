@@ -18,7 +18,7 @@
 //! | 1 | [`config`] | the table of settings, its four layers, other programs' files (`foreign`, `shapes`, `routes`), vendors and the choice of a model |
 //! | 1 | [`http`] | the one maker of HTTP requests |
 //! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
-//! | 1 | [`session`] | conversations on disk, or in `memory`; all of them from outside of a turn (`shelf`) |
+//! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); all of them from outside of a turn (`shelf`) |
 //! | 1 | [`outbox`] | what is to be said in chats, kept until it has been said |
 //! | 1 | [`skills`] | what is written for an agent in the Agent Skills format: reading it (`front`), putting it on the shelf (`shelf`) |
 //! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |

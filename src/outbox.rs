@@ -1,8 +1,12 @@
 //! What is to be said in chats, kept until it has been said.
 //!
-//! A journal, `state/outbox.jsonl`. Any process may post, under the lock; the gateway delivers. Its lines are
-//! `{"post":ID,"to","text",..}`, `{"said":ID,"pieces":N}` after each piece of a long one, and `{"over":ID}` at the end.
+//! A journal, `state/outbox.jsonl`. Any process may post, under the lock; whoever holds the right to deliver says it: the
+//! gateway, or somebody else while none runs. Its lines are `{"post":ID,"to","text",..}`, `{"said":ID,"pieces":N}` after each
+//! piece of a long one, and at the end `{"over":ID}`, with `"why"` when it was given up and with `"as":ID` when it was posted
+//! anew. `{"answered":[..]}` holds what an earlier file knew to be answered. Files that go out are copies of ours in
+//! `state/outbox/`.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Fields, Journal, Line, Lock};
+use crate::disk::{self, Durability, Fields, Journal, Line, Lock, NewFile};
 use crate::error::{Context, Error, Result};
-use crate::paths::Home;
+use crate::paths::{Home, telegram_chat};
 
 /// Something to say.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
@@ -25,6 +29,12 @@ pub struct Item {
     pub text: String,
     /// The messages that it answers, as their channel calls them.
     pub answers: Vec<String>,
+    /// A file that goes with it, by its name in `state/outbox/`; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub file: String,
+    /// What people see it called.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
 }
 
 /// Something that has not been said to its end.
@@ -34,6 +44,15 @@ pub struct Pending {
     pub item: Item,
     /// How many of its pieces have been said.
     pub pieces: usize,
+}
+
+/// What became of something that was posted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Pending,
+    Said,
+    /// It will never be taken; why.
+    GivenUp(String),
 }
 
 /// The outbox of a home.
@@ -46,6 +65,9 @@ pub struct Outbox {
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// From this many bytes on what is over is left behind.
 const RENEWED_AT: u64 = 256 << 10;
+/// Answered messages that are remembered when it is. More than can be open at a time: an inbox may not know yet that
+/// they are closed.
+const REMEMBERED: usize = 500;
 
 impl Outbox {
     #[must_use]
@@ -54,20 +76,36 @@ impl Outbox {
     }
 
     fn path(&self) -> PathBuf {
-        self.home.root().join("state").join("outbox.jsonl")
+        self.home.state().join("outbox.jsonl")
+    }
+
+    /// Where a file that goes out is, by its name in here.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.files().join(name)
+    }
+
+    fn files(&self) -> PathBuf {
+        self.home.state().join("outbox")
+    }
+
+    /// A file to be filled and posted, and its name in here. It is to be kept before, and held until it is posted.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn new_file(&self) -> Result<(NewFile, String)> {
+        let name = fresh_id();
+        Ok((NewFile::create(&self.file(&name))?, name))
     }
 
     /// Keeps `item` to be said. On disk when this returns, with its id.
     ///
     /// # Errors
-    /// What the file system says.
+    /// It says no place that anything can be delivered to, or what the file system says.
     pub fn post(&self, item: &Item) -> Result<String> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let id = format!("{now:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut line = serde_json::to_value(item).map_err(|e| Error::failed(e.to_string()))?;
-        line["post"] = id.clone().into();
-        self.append(&line, Durability::Now).doing("keeping a message to be sent")?;
+        telegram_chat(&item.to)?;
+        let id = fresh_id();
+        self.append(&posted(&id, item)?, Durability::Now).doing("keeping a message to be sent")?;
         Ok(id)
     }
 
@@ -79,7 +117,7 @@ impl Outbox {
         self.append(&json!({"said": id, "pieces": pieces}), Durability::Later)
     }
 
-    /// Notes that there is nothing more to say of it.
+    /// Notes that it has been said to its end.
     ///
     /// # Errors
     /// What the file system says.
@@ -87,13 +125,49 @@ impl Outbox {
         self.append(&json!({"over": id}), Durability::Later)
     }
 
+    /// Notes that it will never be taken, and why.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn give_up(&self, id: &str, why: &str) -> Result<()> {
+        self.append(&json!({"over": id, "why": why}), Durability::Later)
+    }
+
+    /// Posts it anew for another place.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
+        let new = self.post(&Item { to, ..pending.item.clone() })?;
+        self.append(&json!({"over": pending.id, "as": new}), Durability::Later)
+    }
+
     /// What is still to be said, the oldest first.
     ///
     /// # Errors
     /// What the file system says.
     pub fn pending(&self) -> Result<Vec<Pending>> {
-        let found = disk::read_journal(&self.path()).doing("reading the outbox")?;
-        Ok(found.map(|found| left(&found.lines)).unwrap_or_default())
+        Ok(left(&self.lines()?))
+    }
+
+    /// What became of something that was posted. What an earlier file held has been said.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn fate(&self, id: &str) -> Result<Fate> {
+        let (lines, mut id) = (self.lines()?, id);
+        for Line { fields, .. } in &lines {
+            if fields.get("over").and_then(Value::as_str) != Some(id) {
+                continue;
+            }
+            let text = |name| fields.get(name).and_then(Value::as_str);
+            match (text("as"), text("why")) {
+                (Some(new), _) => id = new,
+                (None, Some(why)) => return Ok(Fate::GivenUp(why.to_owned())),
+                (None, None) => return Ok(Fate::Said),
+            }
+        }
+        Ok(if left(&lines).iter().any(|pending| pending.id == id) { Fate::Pending } else { Fate::Said })
     }
 
     /// The messages that have been answered by something that is or was in here.
@@ -101,13 +175,57 @@ impl Outbox {
     /// # Errors
     /// What the file system says.
     pub fn answered(&self) -> Result<Vec<String>> {
-        let found = disk::read_journal(&self.path()).doing("reading the outbox")?.unwrap_or_default();
-        let answers = found.lines.iter().filter_map(|line| item(&line.fields)).flat_map(|(_, item)| item.answers);
-        Ok(answers.collect())
+        Ok(answered(&self.lines()?))
+    }
+
+    /// The right to say what is in here, for whoever holds it: two would say things twice. The gateway does as long as it
+    /// runs.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Busy`] when somebody else has it, or what the file system says.
+    pub fn sender(&self, wait: Duration, cancel: &Cancel) -> Result<Lock> {
+        Lock::acquire(&self.home.session_lock("sender"), wait, cancel)
+    }
+
+    /// Removes files that nothing in here names: a crash has left them.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn sweep(&self) -> Result<()> {
+        let _lock = self.lock()?;
+        self.clear_away(&self.lines()?)
+    }
+
+    fn clear_away(&self, lines: &[Line]) -> Result<()> {
+        let pending = left(lines);
+        let entries = match fs_err::read_dir(self.files()) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if pending.iter().any(|pending| entry.file_name() == pending.item.file.as_str()) {
+                continue;
+            }
+            // One that somebody is filling is about to be posted.
+            if let Ok(_held) = Lock::acquire(&entry.path(), Duration::ZERO, &Cancel::new(None)) {
+                disk::remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lines(&self) -> Result<Vec<Line>> {
+        let found = disk::read_journal(&self.path()).doing("reading the outbox")?;
+        Ok(found.unwrap_or_default().lines)
+    }
+
+    fn lock(&self) -> Result<Lock> {
+        Lock::acquire(&self.home.session_lock("outbox"), LOCK_WAIT, &Cancel::new(None))
     }
 
     fn append(&self, line: &Value, durability: Durability) -> Result<()> {
-        let _lock = Lock::acquire(&self.home.session_lock("outbox"), LOCK_WAIT, &Cancel::new(None))?;
+        let _lock = self.lock()?;
         let path = self.path();
         let fields = line.as_object().cloned().unwrap_or_default();
         let Some(opened) = Journal::open(&path)? else {
@@ -115,31 +233,64 @@ impl Outbox {
         };
         let mut journal = opened.journal;
         journal.append(&[fields], durability)?;
-        let over = line.get("over").is_some();
-        if over && fs_err::metadata(&path)?.len() > RENEWED_AT {
-            let mut lines = opened.lines;
-            lines.push(Line { seq: journal.next(), fields: line.clone() });
+        let Some(over) = line.get("over").and_then(Value::as_str) else { return Ok(()) };
+        let mut lines = opened.lines;
+        let file = left(&lines).into_iter().find(|pending| pending.id == over).map(|pending| pending.item.file);
+        lines.push(Line { seq: journal.next(), fields: line.clone() });
+        if let Some(file) = file.filter(|file| !file.is_empty()) {
+            // Posted anew it has the same one.
+            if !left(&lines).iter().any(|pending| pending.item.file == file) {
+                disk::remove(&self.file(&file))?;
+            }
+        }
+        if fs_err::metadata(&path)?.len() > RENEWED_AT {
+            let mut answered = answered(&lines);
+            answered.drain(..answered.len().saturating_sub(REMEMBERED));
             let mut kept = vec![header()];
+            kept.extend(json!({"answered": answered}).as_object().cloned());
             for Pending { id, item, pieces } in left(&lines) {
-                let mut line = serde_json::to_value(item).map_err(|e| Error::failed(e.to_string()))?;
-                line["post"] = id.clone().into();
-                kept.extend(line.as_object().cloned());
+                kept.extend(posted(&id, &item)?.as_object().cloned());
                 kept.extend(json!({"said": id, "pieces": pieces}).as_object().cloned());
             }
             journal.restart(kept)?;
+            self.clear_away(&lines)?;
         }
         Ok(())
     }
+}
+
+/// An id that nothing else in an outbox has.
+fn fresh_id() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    format!("{now:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn header() -> Fields {
     json!({"v": 1}).as_object().cloned().unwrap_or_default()
 }
 
+/// The line that posts an item.
+fn posted(id: &str, item: &Item) -> Result<Value> {
+    let mut line = serde_json::to_value(item).map_err(|e| Error::failed(e.to_string()))?;
+    line["post"] = id.into();
+    Ok(line)
+}
+
 /// What a line posts.
 fn item(fields: &Value) -> Option<(String, Item)> {
     let id = fields.get("post")?.as_str()?.to_owned();
     Some((id, serde_json::from_value(fields.clone()).ok()?))
+}
+
+/// What has been answered, the oldest first.
+fn answered(lines: &[Line]) -> Vec<String> {
+    let mut answered = Vec::new();
+    for Line { fields, .. } in lines {
+        let ids = fields.get("answered").or_else(|| fields.get("answers")).and_then(Value::as_array);
+        answered.extend(ids.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned)));
+    }
+    answered
 }
 
 fn left(lines: &[Line]) -> Vec<Pending> {
@@ -172,6 +323,7 @@ mod tests {
             to: "telegram:1".into(),
             text: format!("{n} 日本 {}", "x".repeat(4000)),
             answers: vec![format!("telegram:{n}")],
+            ..Item::default()
         };
         let kept = outbox.post(&item(0)).unwrap();
         outbox.said(&kept, 2).unwrap();
@@ -182,11 +334,56 @@ mod tests {
         }
         let left = outbox.pending().unwrap();
         assert_eq!(left, [Pending { id: kept, item: item(0), pieces: 2 }]);
-        assert!(outbox.answered().unwrap().contains(&"telegram:0".to_owned()));
+        let answered = outbox.answered().unwrap();
+        assert!((0..150).all(|n| answered.contains(&format!("telegram:{n}"))), "{answered:?}");
         let files =
             fs_err::read_dir(root.join("state")).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_file());
         assert_eq!(files.count(), 1);
         assert!(fs_err::metadata(root.join("state/outbox.jsonl")).unwrap().len() < 2 * RENEWED_AT);
         fs_err::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() {
+        let root = std::env::temp_dir().join(format!("bantam-outbox-files-{}", std::process::id()));
+        let outbox = Outbox::new(Home::new(root.clone()));
+        let post = || {
+            let (mut file, name) = outbox.new_file().unwrap();
+            file.push(b"bytes").unwrap();
+            file.keep().unwrap();
+            let item = Item { to: "telegram:1".into(), file: name, name: "a.txt".into(), ..Item::default() };
+            (outbox.post(&item).unwrap(), item)
+        };
+        let ((first, one), (second, two)) = (post(), post());
+        let (filling, name) = outbox.new_file().unwrap();
+        fs_err::write(outbox.file("orphan"), "left").unwrap();
+        outbox.sweep().unwrap();
+        assert!(!outbox.file("orphan").exists() && outbox.file(&name).exists());
+        drop(filling);
+        assert!(!outbox.file(&name).exists());
+        outbox.over(&first).unwrap();
+        assert!(!outbox.file(&one.file).exists() && outbox.file(&two.file).exists());
+        // Posted anew, it takes its file along.
+        let pending = outbox.pending().unwrap().remove(0);
+        outbox.redirect(&pending, "telegram:-2".into()).unwrap();
+        assert!(outbox.file(&two.file).exists());
+        assert_eq!(outbox.fate(&second).unwrap(), Fate::Pending);
+        let pending = outbox.pending().unwrap().remove(0);
+        assert_eq!(pending.item, Item { to: "telegram:-2".into(), ..two.clone() });
+        outbox.give_up(&pending.id, "no such chat").unwrap();
+        assert_eq!(outbox.fate(&second).unwrap(), Fate::GivenUp("no such chat".into()));
+        assert_eq!(outbox.fate(&first).unwrap(), Fate::Said);
+        assert_eq!(fs_err::read_dir(root.join("state/outbox")).unwrap().count(), 0);
+        fs_err::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_could_deliver_is_not_taken() {
+        let root = std::env::temp_dir().join(format!("bantam-outbox-place-{}", std::process::id()));
+        let outbox = Outbox::new(Home::new(root.clone()));
+        for to in ["pigeon:1", "telegram:", ""] {
+            assert!(outbox.post(&Item { to: to.into(), ..Item::default() }).is_err(), "{to}");
+        }
+        assert!(!root.exists());
     }
 }

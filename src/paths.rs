@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::text::one_line;
 
 /// The directory that holds everything bantam keeps.
 #[derive(Clone, Debug)]
@@ -53,6 +54,12 @@ impl Home {
     #[must_use]
     pub fn session(&self, name: &str) -> PathBuf {
         self.sessions().join(format!("{name}.jsonl"))
+    }
+
+    /// What is still to be noted in the conversation `name`.
+    #[must_use]
+    pub fn session_notes(&self, name: &str) -> PathBuf {
+        self.sessions().join(format!("{name}.notes"))
     }
 
     /// What bantam keeps for itself between runs.
@@ -122,9 +129,35 @@ pub fn session_name(channel: &str, chat: &str) -> Result<String> {
     Ok(name)
 }
 
+/// The chat of a place to deliver to, as people write it: `telegram:CHAT`, where CHAT is the number of a user or a group,
+/// with the number of a topic behind it where a group has such: `CHAT_TOPIC`.
+///
+/// # Errors
+/// It is something else.
+pub fn telegram_chat(to: &str) -> Result<&str> {
+    let is_chat = |chat: &&str| {
+        let (chat, topic) = chat.split_once('_').unwrap_or((chat, "0"));
+        chat.parse::<i64>().is_ok() && topic.parse::<u64>().is_ok()
+    };
+    to.strip_prefix("telegram:").filter(is_chat).ok_or_else(|| {
+        Error::usage(format!("\"{}\" is no place to deliver to", one_line(to, 40)))
+            .hint("telegram:CHAT, with the number of a user or a group")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_to_deliver_to_is_a_number_of_telegram() {
+        for (to, chat) in [("telegram:42", "42"), ("telegram:-1001", "-1001"), ("telegram:-1001_7", "-1001_7")] {
+            assert_eq!(telegram_chat(to).unwrap(), chat);
+        }
+        for to in ["", "42", "telegram:", "telegram:me", "telegram:4 2", "telegram:1_x", "telegram:1_", "pigeon:1"] {
+            assert!(telegram_chat(to).is_err(), "{to}");
+        }
+    }
 
     #[test]
     fn a_session_name_is_one_harmless_file_name() {

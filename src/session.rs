@@ -6,6 +6,7 @@
 //! `{"undo":N}`: the lines from N on are not history.
 
 mod memory;
+mod note;
 pub mod shelf;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use crate::message::{Message, NOTE, ToolResult, User};
 use crate::paths::Home;
 use crate::text::rfc3339;
 pub use memory::Memory;
+pub use note::note;
 
 /// The version of the format that this program writes. A file of a higher one is refused: guessing would damage it.
 const VERSION: u64 = 1;
@@ -209,6 +211,13 @@ impl Files {
         Self { home }
     }
 
+    /// Takes over what was noted. What cannot be waits for the next turn.
+    fn note(&self, session: &mut Session) {
+        if let Err(e) = note::take_over(self, session) {
+            session.damage.push(format!("what is noted for {} could not be taken over: {e}", session.name));
+        }
+    }
+
     /// An error of the file system, with what to check.
     fn hinted(&self, e: Error) -> Error {
         if e.hint.is_some() {
@@ -226,6 +235,7 @@ impl Store for Files {
         let held = Some(Held { journal: None, _lock: lock });
         let mut session = Session { name: name.to_owned(), next: 1, held, ..Session::default() };
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
+            self.note(&mut session);
             return Ok(session);
         };
         if let Some(e) = too_new(&opened.lines, &path) {
@@ -241,6 +251,7 @@ impl Store for Files {
             let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
             self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
         }
+        self.note(&mut session);
         Ok(session)
     }
 

@@ -80,6 +80,17 @@ pub fn wait_for_signal() -> i32 {
     signal
 }
 
+/// Whether something keeps this machine's clock right, NTP as a rule. `false` where the kernel does not tell.
+#[must_use]
+pub fn clock_is_kept() -> bool {
+    // SAFETY: all-zero bytes are a valid timex; with modes 0 the call changes nothing, and fills it in.
+    let (state, clock) = unsafe {
+        let mut clock: libc::timex = std::mem::zeroed();
+        (libc::adjtimex(&raw mut clock), clock)
+    };
+    state >= 0 && state != libc::TIME_ERROR && clock.status & libc::STA_UNSYNC == 0
+}
+
 /// Closes every descriptor above standard error that the starter left open.
 ///
 /// # Errors

@@ -93,6 +93,18 @@ impl Wake {
     }
 }
 
+/// Sends what stands in the outbox, here and now, until `is_done` or `cancel` says so. The caller has the right to, see
+/// [`Outbox::sender`].
+pub fn deliver(
+    api: Arc<Api>,
+    outbox: Outbox,
+    is_done: &dyn Fn() -> bool,
+    cancel: Cancel,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+) {
+    Sending::new(api, outbox, false, cancel, log, &Wake::default()).run_until(is_done);
+}
+
 impl Channel for Telegram {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { api, settings, inbox, reports, outbox, cancel, alive, log, wake } = self;
@@ -135,7 +147,8 @@ struct Desk {
 impl Desk {
     /// Says something in a chat, as the answer to these messages.
     fn say(&self, chat: &str, text: &str, answers: &[String]) {
-        let item = Item { to: format!("{CHANNEL}:{chat}"), text: text.to_owned(), answers: answers.to_vec() };
+        let (to, text) = (format!("{CHANNEL}:{chat}"), text.to_owned());
+        let item = Item { to, text, answers: answers.to_vec(), ..Item::default() };
         match self.outbox.post(&item) {
             Ok(_) => {
                 self.close(answers);

@@ -19,14 +19,16 @@ pub fn clip(text: &str, max: usize) -> &str {
 /// characters go with those that turn the direction of text around, and what is cut is marked.
 #[must_use]
 pub fn one_line(text: &str, max: usize) -> String {
-    let mut out = String::new();
+    let (mut out, mut length) = (String::new(), 0);
     let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     for word in text.split(|c: char| c.is_whitespace() || c.is_control() || turns(c)).filter(|w| !w.is_empty()) {
         if !out.is_empty() {
             out.push(' ');
+            length += 1;
         }
         out.push_str(word);
-        if out.chars().nth(max).is_some() {
+        length += word.chars().count();
+        if length > max {
             out = out.chars().take(max.saturating_sub(1)).collect();
             out.push('…');
             break;

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use crate::disk;
+use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Usage, rounded};
 use crate::text::{LocalTime, clip, rfc3339};
@@ -160,7 +160,7 @@ impl Ledger for Files {
                 line.insert(name.to_owned(), value);
             }
         }
-        let written = disk::append_line(&self.month(&day), &Value::Object(line).to_string());
+        let written = disk::append_line(&self.month(&day), &Value::Object(line).to_string(), Durability::Later);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let failed_before = std::mem::replace(&mut seen.failing, written.is_err());
         if written.is_err() {

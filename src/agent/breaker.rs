@@ -124,9 +124,9 @@ mod tests {
     /// `look` only looks, `test` and `edit` do more; what follows the name is the argument, `!` one that does not fit.
     fn refused(calls: &str) -> String {
         let tool = |name: &str, risk| -> Box<dyn Tool> {
-            let schema = json!({"type": "object", "properties": {"x": {"type": "string"}}});
-            let (description, source) = (String::new(), String::new());
-            Box::new(Named(ToolSpec { name: name.into(), description, schema, risk, source }))
+            let schema = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#.into();
+            let (name, description, source) = (name.to_owned().into(), "".into(), "".into());
+            Box::new(Named(ToolSpec { name, description, schema, risk, source }))
         };
         let tools = vec![tool("look", Risk::Safe), tool("edit", Risk::Writes), tool("test", Risk::Runs)];
         let registry = Registry::new(tools, Redactor::default()).unwrap();

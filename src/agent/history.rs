@@ -46,7 +46,7 @@ fn weight_of(message: &Message) -> u64 {
 /// The weight of the tools that a model is offered.
 #[must_use]
 pub fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
-    let bytes = offers.iter().map(|o| o.name.len() + o.description.len() + length(&o.schema));
+    let bytes = offers.iter().map(|o| o.name.len() + o.description.len() + o.schema.len());
     bytes.sum::<usize>() as u64 / TOKEN
 }
 

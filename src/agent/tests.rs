@@ -66,8 +66,9 @@ struct Watched {
 
 impl Watched {
     fn new(name: &str, risk: Risk, meets: usize, log: &Log) -> Self {
-        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
-        let spec = ToolSpec { name: name.into(), description: String::new(), schema, risk, source: String::new() };
+        let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.into();
+        let name = name.to_owned().into();
+        let spec = ToolSpec { name, description: "".into(), schema, risk, source: "".into() };
         Self { spec, meets, log: log.clone() }
     }
 }

@@ -13,7 +13,7 @@ use crate::config::keys::Key;
 use crate::config::vendors::Protocol;
 use crate::config::{Choice, Env, Model, proxy};
 use crate::error::{Error, Result};
-use crate::http::{Client, Outgoing, Part, Settings};
+use crate::http::{Client, Outbody, Outgoing, Part, Settings};
 use crate::provider::Provider;
 use crate::provider::anthropic::Anthropic;
 use crate::provider::demo::Demo;
@@ -105,7 +105,7 @@ const LOCAL: Duration = Duration::from_millis(500);
 fn local_model() -> Option<String> {
     let cancel = Cancel::new(Some(LOCAL));
     let url = "http://localhost:11434/api/tags".to_owned();
-    let request = Outgoing { url, headers: Vec::new(), json: None };
+    let request = Outgoing { url, headers: Vec::new(), body: Outbody::None };
     let mut exchange = Client::new(Settings::default()).send(request, &cancel).ok()?;
     let mut body = Vec::new();
     loop {

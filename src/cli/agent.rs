@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::args::{Command, Flag, Given};
+use super::deliver::Delivery;
 use super::question::{Message, Question};
 use super::repl::{self, End, Repl, Talk, fresh_chat};
 use super::screen::Screen;
@@ -23,7 +24,7 @@ use crate::disk::Durability;
 use crate::error::{Context, Error, Result};
 use crate::gateway::tasks::Tasks;
 use crate::gateway::{self, One};
-use crate::paths::{Home, session_name};
+use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{self, Entry, Files, Memory, Store, shelf};
 
 pub const COMMAND: Command = Command {
@@ -63,6 +64,7 @@ pub const COMMAND: Command = Command {
         Flag::new(None, "no-tools", "", "offer it none"),
         Flag::new(Some('n'), "no-stdin", "", "do not read standard input"),
         Flag::new(None, "workspace", "DIR", "work there instead"),
+        Flag::new(None, "to", "telegram:CHAT", "deliver the answer there, too"),
     ],
     run,
 };
@@ -106,6 +108,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     overrides(given, None)?;
     tools(given)?;
     given.number("budget-tokens")?;
+    let to = given.value("to").map(telegram_chat).transpose()?;
     let chat = match given.value("session") {
         None if given.has("new") => fresh_chat(),
         key => key.unwrap_or("default").to_owned(),
@@ -113,6 +116,9 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     let origin = Origin { channel: "cli".to_owned(), chat };
     let session = session_name(&origin.channel, &origin.chat)?;
     let question = Question::read(given, verbosity)?;
+    if to.is_some() && question.is_none() {
+        return Err(Error::usage("--to delivers one answer, and there is no question").hint("ask it with -m \"...\""));
+    }
     let home = config::home(env)?;
     let message = question.map(|question| question.message(given, &home)).transpose()?;
     let file = config::read(&home)?;
@@ -128,6 +134,12 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
         let request = Request { images, session, origin, cancel, ..Request::new(input, "") };
         return say(&ready.agent.preview(&request)?);
     }
+    let to = to.map(str::to_owned);
+    // Whether it can be delivered at all is told before anything is asked.
+    let delivery = match Delivery::new(&start.home, &loaded.config, env) {
+        Err(e) if to.is_some() => return Err(e),
+        delivery => delivery.ok(),
+    };
     let screen = Screen::new(env);
     // From here on a signal ends the turn, not the program. Threads come after this.
     let signals = Signals::watch(screen.clone(), message.is_none().then_some(repl::warn))?;
@@ -140,15 +152,21 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
     let Some(Message { text, images: attachments }) = message else {
         let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
         let talk = Talk::new(screen, verbosity, signals, origin.chat, models);
-        return converse(&start, talk, ready.agent);
+        let code = converse(&start, talk, ready.agent);
+        delivery.iter().for_each(Delivery::rest);
+        return code;
     };
     let show = match (given.has("json"), given.has("events")) {
         (true, _) => Show::Json,
         (_, true) => Show::Events,
         _ => Show::Text,
     };
+    let asked = format!("The answer to a question on the command line, in the conversation {}", origin.chat);
     let inbound = Inbound { attachments, ..Inbound::message(origin, session, text) };
-    let view = View::new(show, verbosity, screen);
+    let mut view = View::new(show, verbosity, screen);
+    if let Some(delivery) = delivery {
+        view = view.then(delivery.after(to.map(|chat| (chat, asked))));
+    }
     let response = terminal::ask(ready.agent, inbound, view, signals)?;
     Ok(response.error.as_ref().map_or(0, report))
 }

@@ -1,23 +1,21 @@
 //! `bantam cron`: jobs to be run at their time, and what became of them.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
 use super::args::{Command, Flag, Given};
+use super::deliver::{Delivery, gateway_runs};
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Verbosity, View};
 use super::{print, report, tell, zone};
 use crate::app::{self, Keep};
-use crate::bell;
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
 use crate::config::{self, Env, Loaded};
 use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbeat, schedule};
-use crate::disk::Lock;
 use crate::error::{Error, Result};
-use crate::outbox::{Item, Outbox};
-use crate::paths::{Home, session_name};
+use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::shelf;
 use crate::text::{one_line, printable};
 use crate::zone::Zone;
@@ -217,11 +215,7 @@ fn run_now(given: &Given, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
     // Some job is claimed whenever it is asked for.
     let Some(claim) = jobs.claim(&given.words[0], Trigger::Asked, now())? else { return Ok(0) };
-    let to = claim.job.to().map(|(channel, chat)| format!("{channel}:{chat}"));
     let answered = turn(&claim.job, &home, given, env);
-    if let (Some(to), Ok(response)) = (to, &answered) {
-        deliver(&home, &to, response)?;
-    }
     let error = match &answered {
         Ok(response) => response.error.as_ref(),
         Err(e) => Some(e),
@@ -237,27 +231,6 @@ fn run_now(given: &Given, env: &Env) -> Result<u8> {
     Ok(code)
 }
 
-/// Whether a gateway of this home is running.
-fn gateway_runs(home: &Home) -> bool {
-    // It holds this for as long as it lives.
-    Lock::acquire(&home.session_lock("gateway"), Duration::ZERO, &Cancel::new(None)).is_err()
-}
-
-/// Has the gateway send the answer: at once, or when it runs again.
-fn deliver(home: &Home, to: &str, response: &Response) -> Result<()> {
-    let text = response.output.trim();
-    if response.partial || text.is_empty() {
-        return Ok(());
-    }
-    let item = Item { to: to.to_owned(), text: text.to_owned(), answers: Vec::new() };
-    Outbox::new(home.clone()).post(&item)?;
-    bell::ring(home);
-    if !gateway_runs(home) {
-        tell(&format!("bantam: no gateway is running: the answer goes to {} when one does", one_line(to, 60)));
-    }
-    Ok(())
-}
-
 /// Asks what the job says, the way `bantam agent` would.
 fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
     if job.message().trim().is_empty() {
@@ -271,6 +244,13 @@ fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
         _ => Verbosity::Normal,
     };
     let (configured, loaded) = load(home, env)?;
+    let to = job.to().map(|(channel, chat)| format!("{channel}:{chat}"));
+    let chat = to.as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
+    // Whether it can be delivered at all is told before anything is asked.
+    let delivery = match Delivery::new(home, &loaded.config, env) {
+        Err(e) if chat.is_some() => return Err(e),
+        delivery => delivery.ok(),
+    };
     let ready = app::build(&app::Parts {
         home,
         config: &loaded.config,
@@ -307,7 +287,12 @@ fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
     let origin = Origin { channel: "cron".to_owned(), chat: job.id().to_owned() };
     let text = job.message().to_owned();
     let inbound = Inbound::message(origin, session, text);
-    terminal::ask(ready.agent, inbound, View::new(Show::Text, verbosity, screen), signals)
+    let mut view = View::new(Show::Text, verbosity, screen);
+    if let Some(delivery) = delivery {
+        let title = format!("The job “{}” sent this to the chat", one_line(job.name(), 80));
+        view = view.then(delivery.after(chat.map(|chat| (chat, title))));
+    }
+    terminal::ask(ready.agent, inbound, view, signals)
 }
 
 /// Prints one object with a list in it.

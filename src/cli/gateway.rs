@@ -6,28 +6,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::args::{Command, Given};
 use super::crew::Crew;
-use super::tell;
+use super::{deliver, tell};
 use crate::cancel::Cancel;
-use crate::config::proxy::proxy;
 use crate::config::{self, Config, Env, Loaded};
-use crate::cron::Jobs;
+use crate::cron::{Jobs, schedule};
 use crate::disk::Lock;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway;
-use crate::gateway::clock::{Clock, WithClock};
+use crate::gateway::clock::{Clock, Steadiness, WithClock};
 use crate::gateway::tasks::Tasks;
 use crate::outbox::Outbox;
 use crate::paths::Home;
-use crate::telegram::api::{Api, BASE};
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Settings, Telegram, Wake};
 use crate::text::one_line;
 use crate::zone::Zone;
-use crate::{app, bell, child, http, sys};
+use crate::{app, bell, child, sys};
 
 pub const COMMAND: Command = Command {
     name: "gateway",
@@ -65,13 +63,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let cancel = Cancel::new(None);
     let (again, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     end_at_a_signal(&cancel, &over)?;
-    if !telegram.api_base.is_empty() && !telegram.api_base.starts_with("http") {
-        return Err(Error::config("channels.telegram.api_base is no address").hint("write it as http://HOST:PORT"));
-    }
-    let base = if telegram.api_base.is_empty() { BASE } else { &telegram.api_base };
-    let proxy = if telegram.proxy.is_empty() { proxy(base, env) } else { telegram.proxy };
-    let settings = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
-    let api = Api::new(settings, &telegram.api_base, &telegram.token);
+    let api = deliver::bot(&telegram, env)?;
     let bot = telegram.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
     let (inbox, damage) = Inbox::open(&home.root().join("state"), bot)?;
     for line in damage {
@@ -84,19 +76,27 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let watch = Watch { home: home.clone(), seen: stamp(&home), env: env.clone() };
     let socket = env.get("NOTIFY_SOCKET").cloned();
     notify(socket.as_deref(), "READY=1");
+    let wake = Arc::new(Wake::default());
+    let (change, changed) = sync_channel(1);
     let alive = {
-        let (cancel, again, watch) = (cancel.clone(), again.clone(), Mutex::new(watch));
+        let (cancel, again, change) = (cancel.clone(), again.clone(), change.clone());
+        let steadiness = Steadiness::new(schedule::millis(SystemTime::now()), Instant::now());
+        let state = Mutex::new((watch, steadiness));
         Box::new(move || {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            let (watch, steadiness) = &mut *state;
+            if steadiness.was_lost(schedule::millis(SystemTime::now()), Instant::now()) {
+                // Next runs are reckoned anew. One that waits already is enough.
+                let _full = change.try_send(());
+            }
             notify(socket.as_deref(), "WATCHDOG=1");
-            if watch.lock().unwrap_or_else(PoisonError::into_inner).has_changed() {
+            if watch.has_changed() {
                 tell("bantam: config.json has changed: starting anew");
                 again.store(true, Ordering::SeqCst);
                 cancel.stop();
             }
         })
     };
-    let wake = Arc::new(Wake::default());
-    let (change, changed) = sync_channel(1);
     let stop = change.clone();
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());

@@ -5,6 +5,7 @@ mod args;
 mod attach;
 mod crew;
 mod cron;
+mod deliver;
 mod doctor;
 mod echo;
 mod gateway;

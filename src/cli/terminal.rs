@@ -43,6 +43,9 @@ pub enum Verbosity {
 /// There was no turn.
 pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
     let (result, finished) = channel();
+    let agent = Arc::new(agent);
+    // The program ends with this turn, and the kernel takes all of it back at once: not piece by piece.
+    std::mem::forget(agent.clone());
     let terminal = Terminal { inbound, view, signals, result };
     gateway::serve(Arc::new(Once::new(agent)), 1, Tasks::default(), terminal)?;
     finished.recv().map_err(|_| Error::failed("the turn ended without a word"))
@@ -203,13 +206,23 @@ pub struct View {
     markdown: Option<Markdown>,
     /// The whole answers so far.
     answers: String,
+    then: Option<Then>,
 }
+
+/// What is done with the end of a turn beside showing it. Its error is the turn's, unless that has one already.
+pub type Then = Box<dyn FnOnce(&Response) -> Result<()> + Send>;
 
 impl View {
     pub fn new(show: Show, verbosity: Verbosity, screen: Screen) -> Self {
         let streams = show == Show::Text && screen.stdout_is_terminal;
         let markdown = (streams && screen.style.ansi).then(|| Markdown::new(screen.style.look));
-        Self { show, verbosity, screen, streams, markdown, answers: String::new() }
+        Self { show, verbosity, screen, streams, markdown, then: None, answers: String::new() }
+    }
+
+    /// The same, doing something more at the end.
+    pub fn then(mut self, then: Then) -> Self {
+        self.then = Some(then);
+        self
     }
 
     /// The turn begins.
@@ -291,6 +304,10 @@ impl View {
 
     /// Shows the end of it all. An answer that could not be written is the error of the whole.
     pub fn done(&mut self, mut response: Response) -> Response {
+        // An object tells how all of it went; a text is not kept waiting.
+        if self.show != Show::Text {
+            self.finish(&mut response);
+        }
         let shown = match self.show {
             Show::Json | Show::Events => self.screen.answer(&format!("{}\n", object(&response))),
             Show::Text if !self.streams && !self.answers.is_empty() => self.screen.answer(&self.answers),
@@ -299,7 +316,16 @@ impl View {
         if let (Err(e), None) = (shown, &response.error) {
             response.error = Some(e);
         }
+        self.finish(&mut response);
         response
+    }
+
+    fn finish(&mut self, response: &mut Response) {
+        match (self.then.take().map(|then| then(response)), &response.error) {
+            (Some(Err(e)), None) => response.error = Some(e),
+            (Some(Err(e)), Some(_)) => drop(super::report(&e)),
+            _ => {}
+        }
     }
 }
 

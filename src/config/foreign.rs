@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::routes::{self, Routes};
 use super::shapes::{MOVES, positive};
-use super::table::fold;
+use super::table::alike;
 
 /// The highest `version` whose shape is known. The number is picoclaw's, whose files are the most common; a format of
 /// our own that is not read by this program will carry a higher one.
@@ -228,7 +228,7 @@ impl Places {
 
 /// The name in an object that is `name` but for its spelling.
 fn spelled(object: &Map<String, Value>, name: &str) -> Option<String> {
-    object.keys().find(|k| fold(k) == fold(name)).cloned()
+    object.keys().find(|k| alike(k, name)).cloned()
 }
 
 fn is(entry: &mut Value, name: &str, value: bool) -> bool {

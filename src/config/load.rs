@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::foreign::{self, Foreign, Places};
 use super::locate;
 use super::shapes;
-use super::table::{self, KEYS, Key, Kind, WHOLE, env_name, fold};
+use super::table::{self, KEYS, Key, Kind, WHOLE, alike};
 use crate::error::{Error, Result};
 use crate::text::{nearest, one_line};
 
@@ -236,7 +236,7 @@ fn children(pattern: &str) -> impl Iterator<Item = &'static str> {
 }
 
 fn child(pattern: &str, name: &str) -> Option<String> {
-    children(pattern).find(|c| fold(c) == fold(name)).map(str::to_owned)
+    children(pattern).find(|c| alike(c, name)).map(str::to_owned)
 }
 
 /// The value in the table's form, or what it should have been.
@@ -285,14 +285,15 @@ pub fn check(key: &Key, value: &Value) -> Result<Value, String> {
 /// The variables that name a path.
 fn environment(env: &BTreeMap<String, String>) -> Result<Vec<Override>> {
     let mut found = Vec::new();
+    let named = env.iter().filter(|(name, text)| name.starts_with("BANTAM_") && !text.is_empty());
+    let named: Vec<_> = named.collect();
     for key in KEYS {
-        let Some(name) = env_name(key.path) else { continue };
-        let Some(text) = env.get(&name).filter(|t| !t.is_empty()) else { continue };
+        let Some((name, text)) = named.iter().find(|(name, _)| table::is_env_name(name, key.path)) else { continue };
         let value = check(key, &parse(key.kind, text)).map_err(|want| {
             let is = if matches!(key.kind, Kind::Secret | Kind::Secrets) { "of the wrong kind" } else { text };
             Error::config(format!("reading the environment: {name} is {is}")).hint(format!("it should be {want}"))
         })?;
-        found.push((key.path, value, Origin::Env(name)));
+        found.push((key.path, value, Origin::Env((*name).clone())));
     }
     if let Some(token) = env.get("TELEGRAM_BOT_TOKEN").filter(|t| !t.is_empty()) {
         let path = "channels.telegram.token";
@@ -404,7 +405,7 @@ mod tests {
     #[test]
     fn every_path_has_a_variable_that_works() {
         for key in KEYS {
-            let Some(name) = env_name(key.path) else {
+            let Some(name) = table::env_name(key.path) else {
                 let whole = |list: &&&str| key.path.starts_with(**list);
                 assert!(WHOLE.iter().any(|list| whole(&list)), "{} can be set by no variable", key.path);
                 continue;

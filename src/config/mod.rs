@@ -112,6 +112,15 @@ pub struct Telegram {
     pub group_trigger: String,
 }
 
+impl Telegram {
+    /// The ids of `allow_from`: those who may talk to the bot, the owner first.
+    #[must_use]
+    pub fn ids(&self) -> Vec<i64> {
+        // Others write id|username.
+        self.allow_from.iter().filter_map(|written| written.split('|').next()?.trim().parse().ok()).collect()
+    }
+}
+
 #[derive(Clone, Deserialize)]
 pub struct Gateway {
     /// Turns under way at once.

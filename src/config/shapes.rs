@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::table::fold;
+use super::table::alike;
 
 /// A value that another program keeps at `from` (any spelling; `*` is each name of a map and each entry of a list).
 pub struct Move {
@@ -129,7 +129,7 @@ const PASSED_OVER: &[&str] = &[
 pub fn is_known(path: &[String]) -> bool {
     let known = |pattern: &str| {
         let parts: Vec<&str> = pattern.split('.').collect();
-        parts.len() <= path.len() && parts.iter().zip(path).all(|(p, w)| *p == "*" || fold(p) == fold(w))
+        parts.len() <= path.len() && parts.iter().zip(path).all(|(p, w)| *p == "*" || alike(p, w))
     };
     PASSED_OVER.iter().flat_map(|line| line.split(' ')).any(known)
 }

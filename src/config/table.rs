@@ -172,13 +172,23 @@ pub fn env_name(path: &str) -> Option<String> {
     Some(format!("BANTAM_{}", path.replace('.', "_").to_ascii_uppercase()))
 }
 
+/// Whether `variable` is the [`env_name`] of `path`.
+#[must_use]
+pub fn is_env_name(variable: &str, path: &str) -> bool {
+    let letters = path.bytes().map(|b| if b == b'.' { b'_' } else { b.to_ascii_uppercase() });
+    variable.strip_prefix("BANTAM_").is_some_and(|name| name.bytes().eq(letters)) && !path.contains(['[', '*'])
+}
+
 /// Lists and maps that can be given whole, as JSON, by a variable.
 pub const WHOLE: [&str; 2] = ["model_list", "mcpServers"];
 
-/// How names are compared: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
+/// How names are compared: `allowFrom`, `allow_from` and `ALLOW_FROM` are one. Asked some hundred times at every start.
 #[must_use]
-pub fn fold(name: &str) -> String {
-    name.chars().filter(|c| *c != '_').map(|c| c.to_ascii_lowercase()).collect()
+pub fn alike(a: &str, b: &str) -> bool {
+    fn folded(name: &str) -> impl Iterator<Item = u8> {
+        name.bytes().filter(|b| *b != b'_').map(|b| b.to_ascii_lowercase())
+    }
+    folded(a).eq(folded(b))
 }
 
 #[cfg(test)]
@@ -189,12 +199,15 @@ mod tests {
     #[test]
     fn no_two_paths_share_a_spelling_or_a_variable() {
         let mut seen = BTreeSet::new();
-        for key in KEYS {
-            assert!(seen.insert(fold(key.path)), "{} is there twice", key.path);
+        for (n, key) in KEYS.iter().enumerate() {
+            assert!(!KEYS[..n].iter().any(|other| alike(other.path, key.path)), "{} is there twice", key.path);
             if let Some(name) = env_name(key.path) {
+                assert!(is_env_name(&name, key.path));
                 assert!(seen.insert(name), "{}'s variable is another's too", key.path);
             }
         }
+        assert!(alike("allowFrom", "ALLOW_FROM") && !alike("allow", "allow_from"));
+        assert!(!is_env_name("BANTAM_MCPSERVERS_*_COMMAND", "mcpServers.*.command"));
     }
 
     #[test]

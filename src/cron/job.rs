@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::runs::Run;
 use super::schedule::{Cron, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::zone::Zone;
@@ -28,7 +29,7 @@ pub enum Due {
 
 /// A run that began this long after now was timed by a clock that has been set back since, and tells nothing. Vixie's cron
 /// takes the same three hours for the difference between a correction and a change.
-const CLOCK_SET_BACK: Millis = 3 * 3600 * 1000;
+pub(super) const CLOCK_SET_BACK: Millis = 3 * 3600 * 1000;
 
 impl Job {
     /// As the file has it.
@@ -152,7 +153,7 @@ impl Job {
             return Ok(Due::Later(None));
         }
         let schedule = self.schedule()?;
-        let served = served.filter(|served| *served <= now.saturating_add(CLOCK_SET_BACK));
+        let served = served.filter(|served| tells(&schedule, *served, now, zone));
         let planned = match &schedule {
             Schedule::At(at) => {
                 let done = |run: Option<Millis>| run.is_some_and(|run| run >= *at);
@@ -191,6 +192,19 @@ impl Job {
         Ok(())
     }
 
+    /// Whether it holds already how this run stands.
+    pub(super) fn knows(&self, run: &Run) -> bool {
+        self.last_run() == Some(run.at) && self.last_status() == run.status.name()
+    }
+
+    /// Stores how its last run ended.
+    pub(super) fn set_last(&mut self, run: &Run) {
+        self.set_state("lastRunAtMs", run.at.into());
+        self.set_state("lastStatus", run.status.name().into());
+        let error = Some(run.error.as_str()).filter(|error| !error.is_empty());
+        self.set_state("lastError", json!(error));
+    }
+
     pub(super) fn set_state(&mut self, name: &str, value: Value) {
         let state = self.fields.entry("state").or_insert(Value::Null);
         if !state.is_object() {
@@ -205,6 +219,19 @@ impl Job {
     fn part(&self, section: &str, name: &str) -> Option<&Value> {
         get(get(&self.fields, section)?.as_object()?, name)
     }
+}
+
+/// Whether a run that began at `served` says anything about what is due at `now`. One that begins later than now was timed by
+/// a clock that has been set back since. A time of day is not run for twice then; what goes by what elapses runs on by the
+/// new time, unless that is nearer than its next but one.
+fn tells(schedule: &Schedule, served: Millis, now: Millis, zone: &Zone) -> bool {
+    let ahead = served.saturating_sub(now);
+    if ahead <= 0 || !schedule.elapses() {
+        return ahead <= CLOCK_SET_BACK;
+    }
+    let next = schedule.next(now, zone);
+    let following = next.and_then(|next| schedule.next(next, zone));
+    next.zip(following).is_some_and(|(next, following)| ahead < following - next)
 }
 
 fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
@@ -278,6 +305,37 @@ mod tests {
         assert_eq!(due(&job, eight - HOUR, Some(eight + 364 * DAY)), Due::Later(Some(eight)));
         // A crash came between the record of the run and the file.
         assert_eq!(due(&daily(&json!(eight)), eight + MINUTE, Some(eight + 5)), Due::Later(Some(eight + DAY)));
+    }
+
+    #[test]
+    fn what_goes_by_what_elapses_does_not_sleep_until_an_old_time_comes_again() {
+        let ran = 100 * DAY;
+        for schedule in
+            [json!({"kind": "every", "everyMs": 10 * MINUTE}), json!({"kind": "cron", "expr": "*/10 * * * *"})]
+        {
+            let next = json!({"nextRunAtMs": ran + 10 * MINUTE});
+            let job = job(json!({"id": "a", "schedule": schedule, "createdAtMs": 0, "state": next}));
+            // By a hair: it is not run twice for one time.
+            assert_eq!(due(&job, ran - 500, Some(ran + 2)), Due::Later(Some(ran + 10 * MINUTE)));
+            // By two hours, by a year, to the beginning: it runs within one interval, and not at once.
+            for back in [2 * HOUR, 30 * DAY, 100 * DAY] {
+                let now = ran + MINUTE - back;
+                assert_eq!(due(&job, now, Some(ran)), Due::Later(Some(ran + 10 * MINUTE - back)), "{back}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_jump_forwards_of_days_makes_each_job_due_once() {
+        let ran = 100 * DAY;
+        for schedule in [json!({"kind": "every", "everyMs": MINUTE}), json!({"kind": "cron", "expr": "* * * * *"})] {
+            let next = json!({"nextRunAtMs": ran + MINUTE});
+            let mut job = job(json!({"id": "a", "schedule": schedule, "createdAtMs": 0, "state": next}));
+            let now = ran + 9 * DAY + 30_000;
+            assert_eq!(due(&job, now, Some(ran)), Due::Now);
+            job.advance(now, &Zone::utc()).unwrap();
+            assert_eq!(due(&job, now, Some(now)), Due::Later(Some(ran + 9 * DAY + MINUTE)));
+        }
     }
 
     #[test]

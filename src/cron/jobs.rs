@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::job::{Due, Job};
+use super::job::{CLOCK_SET_BACK, Due, Job};
 use super::runs::{self, Outcome, Run, Status};
 use super::schedule::{self, Cron, Millis, Schedule};
 use crate::bell;
 use crate::cancel::Cancel;
 use crate::disk::{Lock, Replacement};
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::{Home, session_name};
+use crate::paths::{Home, session_name, telegram_chat};
 use crate::text::{nearest, one_line};
 use crate::zone::Zone;
 
@@ -66,6 +66,13 @@ pub enum Trigger {
     Asked,
 }
 
+/// What becomes of jobs for a single time. While the clock has not been set they wait: it may show any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Singles {
+    Run,
+    Wait,
+}
+
 /// The right to run a job now, given up when dropped. A claim that is never finished becomes a run of unknown outcome.
 pub struct Claim {
     pub job: Job,
@@ -81,6 +88,8 @@ pub struct Looked {
     pub due: Vec<String>,
     /// Those that were missed, and when they should have run.
     pub missed: Vec<(Job, Millis)>,
+    /// Those whose last run has been recorded as of unknown outcome since the last look.
+    pub interrupted: Vec<Job>,
     /// When the next one is due.
     pub next: Option<Millis>,
     /// One sentence for each job that cannot be understood.
@@ -138,6 +147,12 @@ impl Jobs {
     /// [`Kind::Config`]: the file is broken; the message says where.
     pub fn list(&self) -> Result<Vec<Job>> {
         self.read().map(|book| book.jobs)
+    }
+
+    /// When the file was last written, by the clock of that time.
+    #[must_use]
+    pub fn written(&self) -> Option<Millis> {
+        Some(schedule::millis(fs_err::metadata(self.home.cron_jobs()).ok()?.modified().ok()?))
     }
 
     /// Every recorded run, the oldest first; those whose program died are recorded as such first.
@@ -219,12 +234,8 @@ impl Jobs {
         let deliver = Value::Bool(!draft.to.is_empty());
         let mut payload = vec![("kind", "agent_turn".into()), ("message", message.into()), ("deliver", deliver)];
         if !draft.to.is_empty() {
-            let to = draft.to.split_once(':').filter(|(channel, chat)| *channel == "telegram" && !chat.is_empty());
-            let (channel, chat) = to.ok_or_else(|| {
-                Error::usage(format!("\"{}\" is no place to deliver to", one_line(&draft.to, 40))).hint("telegram:CHAT")
-            })?;
-            payload.push(("channel", channel.into()));
-            payload.push(("to", chat.into()));
+            payload.push(("to", telegram_chat(&draft.to)?.into()));
+            payload.push(("channel", "telegram".into()));
         }
         if !draft.session.is_empty() {
             session_name("cli", &draft.session)?;
@@ -290,15 +301,24 @@ impl Jobs {
     ///
     /// # Errors
     /// The file is broken, or one of the two cannot be written.
-    pub fn look(&self, now: Millis, grace: Millis) -> Result<Looked> {
+    pub fn look(&self, now: Millis, grace: Millis, singles: Singles) -> Result<Looked> {
         let _lock = self.lock()?;
         let mut book = self.read()?;
         let runs = self.settle(runs::read(&self.home.cron_runs())?, now)?;
         let mut looked = Looked::default();
         let mut changed = false;
         for job in &mut book.jobs {
+            let last = runs.iter().rev().find(|run| run.job == job.id());
+            if let Some(run) = last.filter(|run| run.status == Status::Unknown && !job.knows(run)) {
+                job.set_last(run);
+                looked.interrupted.push(job.clone());
+                changed = true;
+            }
+            if singles == Singles::Wait && matches!(job.schedule(), Ok(Schedule::At(_))) {
+                continue;
+            }
             let zone = self.zone(job.tz()).doing(format_args!("the job {}", one_line(job.id(), 40)));
-            let judged = zone.and_then(|zone| Ok((job.due(now, grace, served(&runs, job.id()), &zone)?, zone)));
+            let judged = zone.and_then(|zone| Ok((job.due(now, grace, served(&runs, job, now), &zone)?, zone)));
             let next = match judged {
                 Err(e) => {
                     looked.broken.push(e.message);
@@ -366,7 +386,7 @@ impl Jobs {
         })?;
         let zone = self.zone(job.tz())?;
         let grace = if let Trigger::Due(grace) = trigger { grace } else { 0 };
-        let due = job.due(now, grace, served(&runs, job.id()), &zone)?;
+        let due = job.due(now, grace, served(&runs, job, now), &zone)?;
         match due {
             Due::Later(_) | Due::Missed(_) if trigger != Trigger::Asked => return Ok(None),
             // What is overdue is served by this run, too.
@@ -410,9 +430,7 @@ impl Jobs {
         if is_single && job.is_deleted_after_run() && !job.is_enabled() && outcome.is_ok() {
             book.jobs.remove(place);
         } else {
-            job.set_state("lastRunAtMs", at.into());
-            job.set_state("lastStatus", status.name().into());
-            job.set_state("lastError", if run.error.is_empty() { Value::Null } else { run.error.into() });
+            job.set_last(&run);
         }
         self.prepare(&book)?.commit()
     }
@@ -528,7 +546,12 @@ fn object(fields: Vec<(&str, Value)>) -> Map<String, Value> {
     object
 }
 
-/// When the last recorded run of a job began, or was noticed to be missed.
-fn served(runs: &[Run], job: &str) -> Option<Millis> {
-    runs.iter().filter(|run| run.job == job).map(|run| run.at).max()
+/// When the last run of a job began, or was noticed to be missed. A clock that was set back makes the last one another than
+/// the latest: what goes by what elapses wants the one, and a time of day that is not to be run for twice the other.
+fn served(runs: &[Run], job: &Job, now: Millis) -> Option<Millis> {
+    let mut begun = runs.iter().filter(|run| run.job == job.id()).map(|run| run.at);
+    if job.schedule().is_ok_and(|schedule| schedule.elapses()) {
+        return begun.next_back();
+    }
+    begun.filter(|at| *at <= now.saturating_add(CLOCK_SET_BACK)).max()
 }

@@ -32,6 +32,16 @@ pub fn millis(time: SystemTime) -> Millis {
 }
 
 impl Schedule {
+    /// It goes by what elapses, and not by a time of day or a date.
+    #[must_use]
+    pub fn elapses(&self) -> bool {
+        match self {
+            Self::At(_) => false,
+            Self::Every { .. } => true,
+            Self::Cron(cron) => cron.elapsing,
+        }
+    }
+
     /// The first time after `after`, if there is one within the next nine years. `zone` is what an expression's times of
     /// day are meant in.
     #[must_use]

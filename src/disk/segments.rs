@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 pub enum Part {
     Live,
     Segment(u64),
-    /// A successor that a crash left behind, or a torn tail that was put aside.
+    /// A successor that a crash left behind, a torn tail that was put aside, or what is still to be noted in it.
     Other,
 }
 
@@ -36,7 +36,7 @@ pub fn part(name: &str) -> Option<(&str, Part)> {
     if rest == "jsonl" {
         return Some((key, Part::Live));
     }
-    if rest == "jsonl.new" || rest.starts_with("jsonl.torn-") {
+    if rest == "jsonl.new" || rest == "notes" || rest.starts_with("jsonl.torn-") {
         return Some((key, Part::Other));
     }
     let number = rest.strip_suffix(".jsonl").filter(|n| n.bytes().all(|b| b.is_ascii_digit()))?;
@@ -307,7 +307,8 @@ mod tests {
             ("a.jsonl.torn-17", Some(("a", Part::Other))),
             ("a.b.jsonl", None),
             ("a.txt", None),
-            ("a.notes", None),
+            ("a.notes", Some(("a", Part::Other))),
+            ("a.note", None),
             ("a", None),
         ] {
             assert_eq!(part(name), expected, "{name}");

@@ -1,21 +1,26 @@
 //! Scheduled jobs in the gateway: each comes in like a message, in a conversation of its own, and its answer goes where the
 //! job says.
+//!
+//! A board without a battery starts with a clock that shows 1970, or when it was last switched off, until NTP has set it.
+//! Such a clock is waited for, two minutes at most; then jobs run by it, except those for a single time, which wait on
+//! until it has been set. A machine whose clock is right and whose kernel says that nothing keeps it (containers, boards with
+//! a battery and no NTP) is not waited for: what counts is what the clock shows ([`face`]).
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::beneath;
 use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response};
 use crate::cancel::Cancel;
-use crate::cron::{Claim, Jobs, Trigger, heartbeat, schedule};
-use crate::disk::Durability;
+use crate::cron::{Claim, Jobs, Singles, Trigger, heartbeat, schedule};
 use crate::error::{Context, Kind as ErrorKind, Result};
-use crate::message::{Image, Message, NOTE, User};
+use crate::message::Image;
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, session_name};
-use crate::session::{Entry, Files, Store, shelf};
-use crate::text::{fence, one_line};
+use crate::session::{note, shelf};
+use crate::sys;
+use crate::text::one_line;
 use crate::zone::Zone;
 
 /// The name of this channel.
@@ -24,10 +29,49 @@ const CHANNEL: &str = "cron";
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Earlier runs of a job whose conversation is kept.
 const KEPT_RUNS: usize = 10;
-/// 2025-01-01: a clock that shows an earlier time has not been set yet. Boards without a battery start so.
+/// 2025-01-01: this program is not as old as a clock that shows an earlier time. Fixed, so that a build can be repeated.
 const PLAUSIBLE: i64 = 1_735_689_600_000;
-/// How long such a clock is waited for.
+/// How long a clock that has not been set is waited for.
 const UNSET: Duration = Duration::from_secs(120);
+/// Milliseconds by which a clock may be put right without anybody being told.
+const CORRECTION: i64 = 1000;
+
+/// What can be said of a clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Face {
+    /// It shows the time, as far as anybody can tell.
+    Set,
+    /// It shows a time that has passed already.
+    Unset,
+}
+
+/// `floor` is the latest time that is known to have passed. A clock that is kept is right, also when it is earlier: then
+/// what wrote the floor was wrong.
+fn face(now: i64, floor: i64, is_kept: bool) -> Face {
+    if is_kept || now >= floor { Face::Set } else { Face::Unset }
+}
+
+/// Notices that the clock was set: it has moved otherwise than the time.
+pub struct Steadiness {
+    shown: i64,
+    at: Instant,
+}
+
+impl Steadiness {
+    /// `shown` is what the clock shows `at` this moment, in milliseconds since 1970.
+    #[must_use]
+    pub fn new(shown: i64, at: Instant) -> Self {
+        Self { shown, at }
+    }
+
+    /// Whether the clock was set since this was asked last.
+    pub fn was_lost(&mut self, shown: i64, at: Instant) -> bool {
+        let passed = millis(at.saturating_duration_since(self.at));
+        let moved = shown.saturating_sub(self.shown);
+        *self = Self { shown, at };
+        moved.saturating_sub(passed).saturating_abs() > CORRECTION
+    }
+}
 
 /// What the clock works with.
 pub struct Clock {
@@ -75,29 +119,42 @@ fn millis(time: Duration) -> i64 {
 
 impl Clock {
     fn run(self, inbound: &Sender<Inbound>) {
-        let started = std::time::Instant::now();
-        while now() < PLAUSIBLE && started.elapsed() < UNSET {
-            if self.cancel.sleep(Duration::from_secs(1)).is_err() {
-                return;
-            }
-        }
-        if now() < PLAUSIBLE {
-            (self.log)("the clock shows a time in the past: jobs run by it all the same");
-        }
-        let mut beat = self.next_beat(now());
+        let started = Instant::now();
+        let floor = self.jobs.written().map_or(PLAUSIBLE, |written| written.max(PLAUSIBLE));
+        let mut told = Face::Set;
+        let mut beat = None;
+        let mut beaten: Option<Instant> = None;
         while self.cancel.why().is_none() {
-            let mut next = self.look(inbound);
-            if let Some(at) = beat {
-                if at <= now() {
-                    self.beat(inbound);
-                    beat = self.next_beat(now());
+            let face = face(now(), floor, sys::clock_is_kept());
+            let wait = if face == Face::Unset { UNSET.saturating_sub(started.elapsed()) } else { Duration::ZERO };
+            let left = if wait.is_zero() {
+                if face != told {
+                    told = face;
+                    self.tell_of(face, floor);
                 }
-                next = [next, beat].into_iter().flatten().min();
-            }
-            let left = next.map_or(LONGEST, |at| {
-                Duration::from_millis(u64::try_from(at.saturating_sub(now())).unwrap_or(0)).min(LONGEST)
-            });
-            // Waits that end by a hair too early would be many.
+                let mut next = self.look(inbound, if face == Face::Set { Singles::Run } else { Singles::Wait });
+                // One that was planned by a clock that has been set back since is nearer now.
+                let planned = self.next_beat(now());
+                beat = beat.map_or(planned, |beat: i64| planned.map(|planned| planned.min(beat)));
+                if let Some(at) = beat {
+                    if at <= now() {
+                        let half = Duration::from_secs(self.heartbeat.unwrap_or(0) * 30);
+                        // For one time it beats once, even if the clock has been put right by a hair.
+                        if beaten.is_none_or(|beaten| beaten.elapsed() > half) {
+                            self.beat(inbound);
+                            beaten = Some(Instant::now());
+                        }
+                        beat = planned;
+                    }
+                    next = [next, beat].into_iter().flatten().min();
+                }
+                next.map_or(LONGEST, |at| {
+                    Duration::from_millis(u64::try_from(at.saturating_sub(now())).unwrap_or(0)).min(LONGEST)
+                })
+            } else {
+                wait
+            };
+            // Whoever sets the clock is noticed when a poll returns, and that comes in here like any change. Waits that end by a hair too early would be many.
             match self.changed.recv_timeout(left + Duration::from_millis(2)) {
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -106,9 +163,20 @@ impl Clock {
         }
     }
 
+    fn tell_of(&self, face: Face, floor: i64) {
+        (self.log)(&match face {
+            Face::Set => "the clock has been set: all jobs run again".to_owned(),
+            Face::Unset => format!(
+                "the clock shows {}, which is before {}: jobs for a single time wait until it is set, others run by it",
+                self.zone.stamp(now() / 1000),
+                self.zone.stamp(floor / 1000)
+            ),
+        });
+    }
+
     /// Sends what is due, and tells when to look again.
-    fn look(&self, inbound: &Sender<Inbound>) -> Option<i64> {
-        let looked = match self.jobs.look(now(), millis(self.grace)) {
+    fn look(&self, inbound: &Sender<Inbound>, singles: Singles) -> Option<i64> {
+        let looked = match self.jobs.look(now(), millis(self.grace), singles) {
             Ok(looked) => looked,
             Err(e) => {
                 (self.log)(&e.message);
@@ -124,6 +192,16 @@ impl Clock {
             (self.log)(&format!("the job {name} was missed at {when}"));
             if let Some((channel, chat)) = job.to() {
                 self.tell(&format!("{channel}:{chat}"), &format!("The job “{name}” was missed at {when}."));
+            }
+        }
+        for job in &looked.interrupted {
+            let text = format!(
+                "The job “{}” was interrupted when the program ended; what it did is unknown.",
+                one_line(job.name(), 80)
+            );
+            (self.log)(&text);
+            if let Some((channel, chat)) = job.to() {
+                self.tell(&format!("{channel}:{chat}"), &text);
             }
         }
         let mut failed = false;
@@ -198,7 +276,7 @@ impl Clock {
     }
 
     fn tell(&self, to: &str, text: &str) {
-        self.parts().post(to, text);
+        drop(self.parts().post(to, text));
     }
 }
 
@@ -212,13 +290,20 @@ struct Parts {
 }
 
 impl Parts {
-    fn post(&self, to: &str, text: &str) {
+    /// Has it sent, and gives the id of what is.
+    fn post(&self, to: &str, text: &str) -> Option<String> {
         if to.is_empty() || text.is_empty() {
-            return;
+            return None;
         }
-        match self.outbox.post(&Item { to: to.to_owned(), text: text.to_owned(), answers: Vec::new() }) {
-            Ok(_) => (self.posted)(),
-            Err(e) => (self.log)(&e.message),
+        match self.outbox.post(&Item { to: to.to_owned(), text: text.to_owned(), ..Item::default() }) {
+            Ok(id) => {
+                (self.posted)();
+                Some(id)
+            }
+            Err(e) => {
+                (self.log)(&e.message);
+                None
+            }
         }
     }
 }
@@ -244,8 +329,9 @@ impl Run {
                 Err(why) if answer.is_empty() => format!("⚠️ The job “{}” failed: {why}", self.name),
                 _ => answer.to_owned(),
             };
-            self.clock.post(&self.to, &text);
-            self.note(&text);
+            if let Some(id) = self.clock.post(&self.to, &text) {
+                self.note(&id, &text);
+            }
         }
         let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(e)) = claim.map(|claim| jobs.finish(claim, outcome, now())) {
@@ -254,19 +340,14 @@ impl Run {
     }
 
     /// In the chat that it went to, so that "yes, do it" has something to refer to.
-    fn note(&self, text: &str) {
+    fn note(&self, id: &str, text: &str) {
         let Some((channel, chat)) = self.to.split_once(':') else { return };
-        let noted = || -> Result<()> {
-            let store = Files::new(self.clock.home.clone());
-            let mut session = store.load(&session_name(channel, chat)?, &Cancel::new(Some(Duration::from_secs(5))))?;
-            // What it has read may have told it what to say: to others that is data.
-            let fence = fence(text);
-            let content = format!("[The job “{}” sent this to the chat]\n{fence}\n{text}\n{fence}", self.name);
-            let id = format!("{NOTE}{}", self.name);
-            let message = Message::User(User { content, id, ..User::default() });
-            store.append(&mut session, &[Entry::Message(&message)], Durability::Later, SystemTime::now())
-        };
-        if let Err(e) = noted() {
+        let title = format!("The job “{}” sent this to the chat", self.name);
+        let noted = session_name(channel, chat).and_then(|session| {
+            // A job may continue that very conversation.
+            if session == self.session { Ok(()) } else { note(&self.clock.home, &session, id, &title, text) }
+        });
+        if let Err(e) = noted {
             (self.clock.log)(&format!("noting in {} what a job sent there: {}", self.to, e.message));
         }
     }
@@ -292,5 +373,34 @@ impl Keeper for Run {
 
     fn reply(&self, _: &[String], _: &Origin, text: &str) {
         self.over("", &Err(text.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_believed_when_it_is_kept_or_shows_nothing_that_has_passed() {
+        let floor = PLAUSIBLE + 5;
+        assert_eq!(face(0, floor, false), Face::Unset);
+        assert_eq!(face(floor - 1, floor, false), Face::Unset);
+        // Nothing keeps it, and it is plausible: a container, a board with a battery.
+        assert_eq!(face(floor, floor, false), Face::Set);
+        // A clock that was ahead wrote last, and has been put right.
+        assert_eq!(face(floor - 1, floor, true), Face::Set);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_noticed_once_and_one_that_is_put_right_is_not() {
+        let begun = Instant::now();
+        let at = |seconds: u64| begun + Duration::from_secs(seconds);
+        let mut steadiness = Steadiness::new(0, begun);
+        assert!(!steadiness.was_lost(50_000, at(50)));
+        assert!(!steadiness.was_lost(100_900, at(100)));
+        assert!(steadiness.was_lost(PLAUSIBLE, at(150)));
+        assert!(!steadiness.was_lost(PLAUSIBLE + 50_000, at(200)));
+        assert!(steadiness.was_lost(PLAUSIBLE + 50_000, at(250)), "it stood still");
+        assert!(steadiness.was_lost(5, at(300)), "it went back");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, OsStr};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -108,6 +108,21 @@ impl Listing {
         }
         Ok(())
     }
+}
+
+/// Gives a part of a regular file as it is.
+///
+/// # Errors
+/// In words for the model.
+pub fn give_file(target: Target, offset: u64) -> Result<Reply> {
+    let mut file = target.tree.read(target.path, target.asked, Links::Follow)?;
+    let stat = fstat(&file)?;
+    let mut body = Vec::new();
+    file.seek(SeekFrom::Start(offset))?;
+    file.take(MAX_BODY as u64).read_to_end(&mut body)?;
+    let (size, changed) = (u64::try_from(stat.st_size).unwrap_or(0), (stat.st_ctime, stat.st_ctime_nsec));
+    let stamp = format!("{}-{}-{size}-{}-{}", stat.st_dev, stat.st_ino, changed.0, changed.1);
+    Ok(Reply { header: Header::Part { size, stamp }, body })
 }
 
 /// Bytes as people write them.

@@ -37,8 +37,9 @@ use crate::cancel::{Cancel, Why};
 use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::Guard;
+use crate::text::one_line;
 pub use jail::{Way, readable};
-use wire::{End, Header, Job, Reply, Setup};
+use wire::{End, FileJob, Header, Job, Reply, Setup};
 
 /// The argument that makes this program a hands process.
 pub const ROLE: &str = "hands";
@@ -110,6 +111,40 @@ impl Hands {
         }
         let what = if self.sandbox == Sandbox::Require { "tools are" } else { "commands are" };
         Err(no_jail(what, &refusals))
+    }
+
+    /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
+    ///
+    /// # Errors
+    /// In words for the model: it cannot be read, is too large, or has changed meanwhile; and what `take` says.
+    pub fn give_file(
+        &self,
+        path: &str,
+        most: u64,
+        cancel: &Cancel,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<u64> {
+        let (mut offset, mut seen) = (0, None);
+        loop {
+            let job = Job::File(FileJob::GiveFile { path: path.to_owned(), offset });
+            let Reply { header, body } = self.call(&job, cancel)?;
+            let Header::Part { size, stamp } = header else { return Err(header.refusal()) };
+            if size > most {
+                return Err(Error::failed(format!(
+                    "{} is too large: it has {size} bytes, and at most {most} can be sent",
+                    one_line(path, 200)
+                )));
+            }
+            offset += body.len() as u64;
+            let is_same = seen.get_or_insert_with(|| stamp.clone()) == &stamp;
+            if !is_same || offset > size || (body.is_empty() && offset < size) {
+                return Err(Error::failed(format!("{} changed while it was read: try again", one_line(path, 200))));
+            }
+            take(&body)?;
+            if offset == size {
+                return Ok(size);
+            }
+        }
     }
 
     /// How calls are held, if one has been made.
@@ -295,7 +330,6 @@ fn timespec(time: Duration) -> Timespec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::FileJob;
 
     #[test]
     fn a_job_too_large_to_be_sent_is_refused_at_once() {

@@ -94,6 +94,12 @@ pub enum FileJob {
         /// Lines to give.
         limit: Option<u64>,
     },
+    /// A part of a regular file, whatever is in it. Replies are bounded, so a large one is given in parts.
+    GiveFile {
+        path: String,
+        /// The first byte to give, from 0.
+        offset: u64,
+    },
     Grep {
         pattern: String,
         path: Option<String>,
@@ -164,6 +170,13 @@ pub enum Header {
     Text,
     /// The body is an image file.
     Image { kind: ImageKind },
+    /// The body is a part of a file.
+    Part {
+        /// Bytes of the whole file.
+        size: u64,
+        /// Another one when the file has changed, or is another.
+        stamp: String,
+    },
     /// The job could not be done; the reason is for the model.
     Refused { why: String },
     /// This way of confining itself is not to be had here. Sent in place of reading the job.
@@ -217,7 +230,7 @@ impl Header {
     pub fn refusal(self) -> Error {
         match self {
             Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
-            Self::Text | Self::Image { .. } | Self::Exited { .. } => {
+            Self::Text | Self::Image { .. } | Self::Part { .. } | Self::Exited { .. } => {
                 Error::failed("the hands answered another question")
             }
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::host::{Assembly, Chunk, Host};
+use super::host::{Assembly, Body, Chunk, Host};
 use super::replies::{count, tidy_calls};
 use super::{Learned, Provider, ProviderError, Request};
 use crate::config::Model;
@@ -44,7 +44,7 @@ impl Anthropic {
         Self { host: self.host.learned(learned) }
     }
 
-    fn body(&self, request: &Request) -> Value {
+    fn body(&self, request: &Request) -> Body {
         let model = self.host.model();
         let (system, messages) = wire(request);
         let mut body = json!({"model": model.id, "max_tokens": model.max_tokens});
@@ -59,19 +59,15 @@ impl Anthropic {
         if request.stream {
             body["stream"] = true.into();
         }
-        if !request.tools.is_empty() {
-            let tool = |t: &super::ToolOffer| {
-                let mut tool = json!({"name": t.name, "description": t.description});
-                tool["input_schema"] = t.schema.clone();
-                tool
-            };
-            body["tools"] = request.tools.iter().map(tool).collect();
-        } else if let Some(tools) = mentioned(request.messages) {
+        let mut tools = Body::tools(request.tools, |name, description, schema| {
+            format!(r#"{{"name":{name},"description":{description},"input_schema":{schema}}}"#)
+        });
+        if let (true, Some(mentioned)) = (tools.is_empty(), mentioned(request.messages)) {
             // A conversation with calls in it is refused when no tools are declared, also where none may be called.
-            body["tools"] = tools;
+            tools = mentioned.to_string();
             body["tool_choice"] = json!({"type": "none"});
         }
-        body
+        Body { fields: body, tools }
     }
 }
 
@@ -85,7 +81,7 @@ impl Provider for Anthropic {
     }
 
     fn preview(&self, request: &Request) -> Value {
-        self.host.body(self.body(request))
+        self.host.preview(self.body(request))
     }
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
@@ -461,7 +457,7 @@ mod tests {
             result("a", "x"),
         ];
         let body = |messages: &[Message], tools: &[ToolOffer]| {
-            client.body(&Request { system: System::default(), messages, tools, stream: false, cancel: &cancel })
+            client.preview(&Request { system: System::default(), messages, tools, stream: false, cancel: &cancel })
         };
         let without = body(&messages, &[]);
         assert_eq!((&without["tools"][0]["name"], &without["tool_choice"]["type"]), (&json!("f"), &json!("none")));
@@ -470,7 +466,7 @@ mod tests {
             plain.get("tools").is_none() && plain.get("system").is_none() && plain.get("stream").is_none(),
             "{plain}"
         );
-        let offer = ToolOffer { name: "g".into(), description: "d".into(), schema: json!({"type": "object"}) };
+        let offer = ToolOffer { name: "g".into(), description: "d".into(), schema: r#"{"type":"object"}"#.into() };
         let offered = body(&messages, &[offer]);
         assert_eq!(offered["tools"], json!([{"name": "g", "description": "d", "input_schema": {"type": "object"}}]));
         assert!(offered.get("tool_choice").is_none());

@@ -94,7 +94,7 @@ mod tests {
     fn offered() -> Vec<ToolOffer> {
         ["list_dir", "read_file", "exec", "write_file"]
             .iter()
-            .map(|name| ToolOffer { name: (*name).to_owned(), description: String::new(), schema: Value::Null })
+            .map(|name| ToolOffer { name: (*name).into(), description: "".into(), schema: "{}".into() })
             .collect()
     }
 

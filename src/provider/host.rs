@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::errors::{classify, looks_like_html};
 use super::quirks::{self, Learned, Quirk};
-use super::{ProviderError, Request};
+use super::{ProviderError, Request, ToolOffer};
 use crate::config::Model;
 use crate::config::keys::Key;
-use crate::http::{Client, Exchange, Fault, Head, Outgoing, Part, Settings};
+use crate::http::{Client, Exchange, Fault, Head, Outbody, Outgoing, Part, Settings};
 use crate::message::Reply;
 use crate::secret::Secret;
 use crate::sse;
@@ -31,6 +31,37 @@ pub trait Assembly {
     /// # Errors
     /// The error object that the server sent in its place.
     fn whole(&self, body: &Value) -> Result<Reply, Value>;
+}
+
+/// What a dialect sends.
+pub struct Body {
+    pub fields: Value,
+    /// The tools, a list as JSON; empty for none. Schemas are JSON already: they are not read only to be written again.
+    pub tools: String,
+}
+
+impl Body {
+    /// The list of `tools`; each is written by `tool` from its name, description and schema, which are JSON.
+    pub fn tools(tools: &[ToolOffer], tool: fn(&str, &str, &str) -> String) -> String {
+        let text = |text: &str| Value::from(text).to_string();
+        let written = tools.iter().map(|t| tool(&text(&t.name), &text(&t.description), &t.schema));
+        let written: Vec<String> = written.collect();
+        if written.is_empty() { String::new() } else { format!("[{}]", written.join(",")) }
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn json(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec(&self.fields).unwrap_or_default();
+        // The user's own fields win.
+        if !self.tools.is_empty() && self.fields.get("tools").is_none() {
+            json.pop();
+            json.extend_from_slice(b",\"tools\":");
+            json.extend_from_slice(self.tools.as_bytes());
+            json.push(b'}');
+        }
+        json
+    }
 }
 
 /// Begins an answer.
@@ -79,12 +110,17 @@ impl Host {
     }
 
     /// The body as it is sent: with the user's own fields, without what the host was found to refuse.
-    pub fn body(&self, mut body: Value) -> Value {
+    pub fn body(&self, mut body: Body) -> Vec<u8> {
         for (name, value) in &self.model.extra_body {
-            body[name] = value.clone();
+            body.fields[name] = value.clone();
         }
-        quirks::apply(&self.known(), &mut body);
-        body
+        quirks::apply(&self.known(), &mut body.fields);
+        body.json()
+    }
+
+    /// The same, for people.
+    pub fn preview(&self, body: Body) -> Value {
+        serde_json::from_slice(&self.body(body)).unwrap_or_default()
     }
 
     /// Asks, and asks once more for each thing that the host turns out to refuse. `dialect` makes the body, each time anew.
@@ -93,7 +129,7 @@ impl Host {
     /// See [`ProviderError`].
     pub fn ask(
         &self,
-        dialect: &dyn Fn() -> Value,
+        dialect: &dyn Fn() -> Body,
         new: New,
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
@@ -125,15 +161,13 @@ impl Host {
 
     fn once(
         &self,
-        body: Value,
+        json: Vec<u8>,
         new: New,
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
-        let json = Some(body.to_string().into_bytes());
-        drop(body);
         let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
-        let outgoing = Outgoing { url: self.url.clone(), headers, json };
+        let outgoing = Outgoing { url: self.url.clone(), headers, body: Outbody::Json(json) };
         let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;
         let silence = self.model.request_timeout;
         let mut answer = Answer { host: host(&self.url), exchange, silence, last_content: Instant::now() };

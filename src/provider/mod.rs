@@ -10,6 +10,7 @@ mod quirks;
 mod replies;
 mod stream;
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -23,10 +24,10 @@ use crate::message::{Message, Price, Reply};
 /// A tool as the model sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolOffer {
-    pub name: String,
-    pub description: String,
-    /// JSON Schema of its arguments.
-    pub schema: Value,
+    pub name: Cow<'static, str>,
+    pub description: Cow<'static, str>,
+    /// JSON Schema of its arguments, as JSON.
+    pub schema: Cow<'static, str>,
 }
 
 /// The system prompt. What comes first stays the same from turn to turn, and hosts that cache what they have read are
@@ -81,7 +82,7 @@ pub trait Provider: Send + Sync {
     /// The body that [`Provider::chat`] would send. There is no key in it: keys travel in headers.
     fn preview(&self, request: &Request) -> Value {
         let messages = request.messages.iter().map(|message| Value::Object(message.to_json()));
-        let tools = request.tools.iter().map(|tool| tool.name.as_str());
+        let tools = request.tools.iter().map(|tool| &*tool.name);
         json!({
             "model": self.model(),
             "system": request.system.text(),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::host::{Host, Sign};
+use super::host::{Body, Host, Sign};
 use super::replies;
 use super::stream::Stream;
 use super::{Learned, Provider, ProviderError, Request};
@@ -36,7 +36,7 @@ impl OpenAi {
         Self { host: self.host.learned(learned) }
     }
 
-    fn body(&self, request: &Request) -> Value {
+    fn body(&self, request: &Request) -> Body {
         let model = self.host.model();
         let mut body = json!({"model": model.id, "max_tokens": model.max_tokens});
         // Put in by moving: `json!` would copy it.
@@ -44,21 +44,17 @@ impl OpenAi {
         if let Some(temperature) = model.temperature {
             body["temperature"] = temperature.into();
         }
-        // An empty list is refused by some: it is left out.
-        if !request.tools.is_empty() {
-            let tools = request.tools.iter().map(|t| {
-                let mut tool = json!({"type": "function"});
-                tool["function"] = json!({"name": t.name, "description": t.description});
-                tool["function"]["parameters"] = t.schema.clone();
-                tool
-            });
-            body["tools"] = tools.collect();
-        }
         if request.stream {
             body["stream"] = true.into();
             body["stream_options"] = json!({"include_usage": true});
         }
-        body
+        // An empty list is refused by some: it is left out.
+        let tools = Body::tools(request.tools, |name, description, schema| {
+            format!(
+                r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#
+            )
+        });
+        Body { fields: body, tools }
     }
 }
 
@@ -72,7 +68,7 @@ impl Provider for OpenAi {
     }
 
     fn preview(&self, request: &Request) -> Value {
-        self.host.body(self.body(request))
+        self.host.preview(self.body(request))
     }
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {

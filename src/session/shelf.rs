@@ -1,9 +1,9 @@
 //! All conversations, from outside of a turn: listed and read without a lock and without touching them, started anew,
 //! erased.
 //!
-//! A conversation's files are `KEY.jsonl`, its earlier segments `KEY.N.jsonl`, a successor that a crash left behind, and
-//! the torn tails that were put aside. A KEY holds no dot (see [`crate::paths::session_name`]), so none of these can
-//! belong to another one.
+//! A conversation's files are `KEY.jsonl`, its earlier segments `KEY.N.jsonl`, a successor that a crash left behind, the torn
+//! tails that were put aside, and what is to be noted in it with its next turn. A KEY holds no dot (see
+//! [`crate::paths::session_name`]), so none of these can belong to another one.
 //!
 //! The lines of a conversation are numbered through all its segments, so that whoever has seen a line can ask for what
 //! came after it. A segment begins with lines that repeat some of those before it, under numbers that those had.
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::{TurnEnd, base, later_base, later_header, lock, standing, too_new};
+use super::{Files, Store, TurnEnd, base, later_base, later_header, lock, standing, too_new};
 use crate::cancel::Cancel;
 use crate::disk::segments::{self, Part};
 use crate::disk::{self, Journal};
@@ -108,7 +108,7 @@ impl Story {
 struct Kept {
     live: Option<PathBuf>,
     segments: BTreeMap<u64, PathBuf>,
-    /// A successor, torn tails.
+    /// A successor, torn tails, notes.
     other: Vec<PathBuf>,
 }
 
@@ -258,6 +258,10 @@ pub fn find(home: &Home, wanted: &str) -> Result<String> {
 /// # Errors
 /// Somebody holds it, a newer program wrote it, or what the file system says.
 pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
+    if fs_err::symlink_metadata(home.session_notes(key)).is_ok() {
+        // What was noted before belongs to what is put aside.
+        drop(Files::new(home.clone()).load(key, cancel)?);
+    }
     let _lock = lock(home, key, cancel)?;
     let path = home.session(key);
     // Looked at first: what a newer program wrote is not to be mended by this one.

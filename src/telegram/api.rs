@@ -1,12 +1,15 @@
 //! The Bot API (core.telegram.org/bots/api): one call, its answer, and what can go wrong.
 
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
 use std::time::Duration;
 
+use fs_err::File;
 use serde_json::{Value, json};
 
 use super::update::{Attached, Fetched, read_file};
 use crate::cancel::{Cancel, Why};
-use crate::http::{Client, Fault, Outgoing, Part, Settings};
+use crate::http::{Client, Fault, Outbody, Outgoing, Part, Settings, Stream};
 use crate::secret::Secret;
 
 /// Where Telegram's own server is.
@@ -18,6 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MOST: usize = 8 << 20;
 /// Files of at most this many bytes can be fetched from Telegram's own server.
 const MOST_FILE: usize = 20 << 20;
+
+/// The most of a file that the kernel takes before it has gone out: the largest buffer that it gives a connection (`tcp_wmem`).
+const MOST_WAITING: u64 = 4 << 20;
+/// Bytes a second that a line is believed to do.
+const SLOWEST: u64 = 16 << 10;
 
 pub struct Api {
     client: Client,
@@ -39,6 +47,8 @@ pub enum Failure {
     Migrated(i64),
     /// It will never accept this call. With its code.
     Refused(u64, String),
+    /// The server cannot be reached at all.
+    Unreachable(String),
     /// A fault that may pass.
     Passing(String),
     /// This program is ending.
@@ -49,7 +59,8 @@ impl Failure {
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Self::Unauthorized(m) | Self::Conflict(m) | Self::Refused(_, m) | Self::Passing(m) => m.clone(),
+            Self::Unauthorized(m) | Self::Conflict(m) | Self::Refused(_, m) => m.clone(),
+            Self::Unreachable(m) | Self::Passing(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests: the next one in {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat is {chat} by now"),
             Self::Stopped => "stopped".to_owned(),
@@ -75,9 +86,29 @@ impl Api {
     /// # Errors
     /// See [`Failure`].
     pub fn call(&self, method: &str, params: &Value, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
-        let json = Some(params.to_string().into_bytes());
+        self.ask(method, Outbody::Json(params.to_string().into_bytes()), within, cancel)
+    }
+
+    /// Calls a method with a file, as the parameter `field`; people see it as `name`.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn upload(
+        &self,
+        method: &str,
+        params: &Value,
+        (field, name, file): (&str, &str, File),
+        cancel: &Cancel,
+    ) -> Result<Value, Failure> {
+        let len = file.metadata().map_err(|e| Failure::Refused(0, e.to_string()))?.len();
+        // What has gone out may still wait in the kernel, on a slow line for minutes.
+        let within = Duration::from_secs(len.min(MOST_WAITING) / SLOWEST);
+        self.ask(method, Outbody::Stream(form(params, field, name, file, len)), within, cancel)
+    }
+
+    fn ask(&self, method: &str, body: Outbody, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
-        let (status, body) = self.exchange(Outgoing { url, headers: Vec::new(), json }, within, MOST, cancel)?;
+        let (status, body) = self.exchange(Outgoing { url, headers: Vec::new(), body }, within, MOST, cancel)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if answer["ok"] == true {
             return Ok(answer["result"].clone());
@@ -110,7 +141,7 @@ impl Api {
             return Err("Telegram keeps it in a place that cannot be read".to_owned());
         }
         let url = format!("{}/{path}", self.files.reveal());
-        let outgoing = Outgoing { url, headers: Vec::new(), json: None };
+        let outgoing = Outgoing { url, headers: Vec::new(), body: Outbody::None };
         let (status, body) = self.exchange(outgoing, Duration::ZERO, MOST_FILE, cancel).map_err(|e| e.text())?;
         if status != 200 {
             return Err(format!("fetching it failed with status {status}"));
@@ -126,7 +157,8 @@ impl Api {
         cancel: &Cancel,
     ) -> Result<(u16, Vec<u8>), Failure> {
         let failed = |fault: Fault| match fault {
-            Fault::Broken(text) | Fault::Unreachable(text) => Failure::Passing(text),
+            Fault::Unreachable(text) => Failure::Unreachable(text),
+            Fault::Broken(text) => Failure::Passing(text),
             Fault::Silent => Failure::Passing("no answer in time".to_owned()),
             Fault::Cancelled(Why::Stopped | Why::Deadline) => Failure::Stopped,
         };
@@ -143,4 +175,26 @@ impl Api {
             }
         }
     }
+}
+
+/// Parameters and a file as `multipart/form-data` (RFC 7578). The file is read when it is sent.
+fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Stream {
+    // Whoever wrote the file must not be able to guess it: the rest of the file would be parameters.
+    let [one, other] = [0, 1].map(|n| RandomState::new().hash_one(n));
+    let boundary = format!("bantam-{one:016x}{other:016x}");
+    let mut before = String::new();
+    for (name, value) in params.as_object().into_iter().flatten() {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        before.push_str(&format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"));
+    }
+    // What would end the name, or the header.
+    let name: String = name.chars().map(|c| if c.is_control() || "\"\\/".contains(c) { '_' } else { c }).collect();
+    before.push_str(&format!(
+        "--{boundary}\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
+         Content-Type: application/octet-stream\r\n\r\n"
+    ));
+    let after = format!("\r\n--{boundary}--\r\n");
+    let (len, from) = ((before.len() + after.len()) as u64 + len, file.take(len));
+    let from = std::io::Cursor::new(before).chain(from).chain(std::io::Cursor::new(after));
+    Stream { kind: format!("multipart/form-data; boundary={boundary}"), len, from: Box::new(from) }
 }

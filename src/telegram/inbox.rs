@@ -1,7 +1,8 @@
 //! What users wrote, kept from before Telegram forgets it until it has been answered.
 //!
 //! A journal for each bot, `state/telegram-BOT.jsonl`. Its lines are `{"in":UPDATE,"chat",..}`, `{"edit":UPDATE,"of":UPDATE,
-//! "text"}`, `{"started":[UPDATE..]}` each time a turn for them begins, `{"closed":[UPDATE..]}` once they are answered,
+//! "text"}`, `{"started":[UPDATE..]}` each time a turn for them begins, `{"ended":[UPDATE..]}` when the program has ended and
+//! turns were under way, with what a single one was for, `{"closed":[UPDATE..]}` once they are answered,
 //! `{"stranger":USER}`, and `{"seen":[UPDATE..]}` for what an earlier file held.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -23,9 +24,12 @@ const REMEMBERED: usize = 4000;
 pub struct Open {
     pub update: u64,
     pub said: Said,
-    /// How often a turn for it began, and with which others the last time.
-    pub starts: u32,
+    /// With which others a turn for it began the last time; empty when none has.
     pub group: Vec<u64>,
+    /// That turn is under way.
+    is_under_way: bool,
+    /// How often the program died while this turn alone was under way.
+    pub deaths: u32,
 }
 
 pub struct Inbox {
@@ -36,6 +40,8 @@ pub struct Inbox {
     /// The same in the order in which they came: their numbers may begin anew anywhere.
     order: VecDeque<u64>,
     strangers: BTreeSet<i64>,
+    /// The program is about to end.
+    is_leaving: bool,
     bytes: u64,
     /// What it came to when it was last renewed.
     least: u64,
@@ -49,16 +55,8 @@ impl Inbox {
     pub fn open(state: &std::path::Path, bot: i64) -> Result<(Self, Vec<String>)> {
         let path = state.join(format!("telegram-{bot}.jsonl"));
         let opened = Journal::open(&path).doing("opening the inbox")?;
-        let mut inbox = Self {
-            bytes: fs_err::metadata(&path).map_or(0, |meta| meta.len()),
-            path,
-            least: 0,
-            journal: None,
-            open: Vec::new(),
-            seen: BTreeSet::new(),
-            order: VecDeque::new(),
-            strangers: BTreeSet::new(),
-        };
+        let mut inbox = Self::empty(path);
+        inbox.bytes = fs_err::metadata(&inbox.path).map_or(0, |meta| meta.len());
         let mut damage = Vec::new();
         if let Some(opened) = opened {
             for line in &opened.lines {
@@ -68,6 +66,20 @@ impl Inbox {
             damage = opened.damage;
         }
         Ok((inbox, damage))
+    }
+
+    fn empty(path: PathBuf) -> Self {
+        Self {
+            path,
+            journal: None,
+            open: Vec::new(),
+            seen: BTreeSet::new(),
+            order: VecDeque::new(),
+            strangers: BTreeSet::new(),
+            is_leaving: false,
+            bytes: 0,
+            least: 0,
+        }
     }
 
     /// What is open, the oldest first.
@@ -112,7 +124,7 @@ impl Inbox {
     /// What the file system says.
     pub fn edit(&mut self, update: u64, said: &Said) -> Result<Option<u64>> {
         let same = |open: &&Open| open.said.message == said.message && open.said.chat == said.chat;
-        let of = self.open.iter().find(same).filter(|open| open.starts == 0).map(|open| open.update);
+        let of = self.open.iter().find(same).filter(|open| open.group.is_empty()).map(|open| open.update);
         let (line, durability) = match of {
             Some(of) => (json!({"edit": update, "of": of, "text": said.text}), Durability::Now),
             None => (json!({"seen": [update]}), Durability::Later),
@@ -126,7 +138,25 @@ impl Inbox {
     /// # Errors
     /// What the file system says.
     pub fn start(&mut self, ids: &[String]) -> Result<()> {
+        if self.is_leaving {
+            return Ok(());
+        }
         self.append(&[json!({"started": numbers(ids)})], Durability::Later)
+    }
+
+    /// Turns that are under way have been cut short: the program has died, or is told to end, which is nobody's fault. What
+    /// it was about when it died counts against a turn only if there was no other.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn end(&mut self, has_died: bool) -> Result<()> {
+        // What would begin now would only be cut short.
+        self.is_leaving |= !has_died;
+        let mut under_way: Vec<&Vec<u64>> = self.open.iter().filter(|o| o.is_under_way).map(|o| &o.group).collect();
+        under_way.dedup();
+        let Some(first) = under_way.first() else { return Ok(()) };
+        let alone: &[u64] = if has_died && under_way.len() == 1 { first } else { &[] };
+        self.append(&[json!({"ended": alone})], Durability::Later)
     }
 
     /// These are answered.
@@ -198,7 +228,8 @@ impl Inbox {
         };
         if let Some(update) = line.get("in").and_then(Value::as_u64) {
             self.remember(update);
-            self.open.push(Open { update, said: said(line), ..Open::default() });
+            let deaths = line["deaths"].as_u64().and_then(|deaths| deaths.try_into().ok()).unwrap_or(0);
+            self.open.push(Open { update, said: said(line), group: list("group"), is_under_way: false, deaths });
         } else if let Some(update) = line.get("edit").and_then(Value::as_u64) {
             self.remember(update);
             let of = line.get("of").and_then(Value::as_u64);
@@ -210,8 +241,15 @@ impl Inbox {
         }
         let started = list("started");
         for open in self.open.iter_mut().filter(|open| started.contains(&open.update)) {
-            open.starts += 1;
+            open.is_under_way = true;
             open.group.clone_from(&started);
+        }
+        if line.get("ended").is_some() {
+            let alone = list("ended");
+            for open in &mut self.open {
+                open.is_under_way = false;
+                open.deaths += u32::from(alone.contains(&open.update));
+            }
         }
         let closed = list("closed");
         self.open.retain(|open| !closed.contains(&open.update));
@@ -235,8 +273,14 @@ impl Inbox {
         let mut lines = vec![json!({"v": 1}), json!({"seen": self.order})];
         lines.extend(self.strangers.iter().map(|user| json!({"stranger": user})));
         for open in &self.open {
-            lines.push(line(open.update, &open.said));
-            lines.extend((0..open.starts).map(|_| json!({"started": open.group})));
+            let mut line = line(open.update, &open.said);
+            if !open.group.is_empty() {
+                (line["group"], line["deaths"]) = (open.group.clone().into(), open.deaths.into());
+            }
+            lines.push(line);
+            if open.is_under_way {
+                lines.push(json!({"started": open.group}));
+            }
         }
         let fields: Vec<Fields> = lines.iter().filter_map(|line| line.as_object().cloned()).collect();
         journal.restart(fields)?;
@@ -259,6 +303,7 @@ fn numbers(ids: &[String]) -> Vec<u64> {
 fn line(update: u64, said: &Said) -> Value {
     let files: Vec<Value> = said.files.iter().map(Attached::to_json).collect();
     let mut line = json!({"in": update, "chat": said.chat, "message": said.message, "text": said.text});
+    line["from"] = said.from.into();
     if !files.is_empty() {
         line["files"] = files.into();
     }
@@ -276,6 +321,8 @@ fn said(line: &Value) -> Said {
     Said {
         chat: text("chat"),
         message: line["message"].as_i64().unwrap_or_default(),
+        // Earlier lines do not say; a private chat has the number of its user.
+        from: line["from"].as_i64().or_else(|| text("chat").parse().ok()).unwrap_or_default(),
         text: text("text"),
         command: line["command"].as_str().map(str::to_owned),
         files: line["files"].as_array().into_iter().flatten().map(Attached::from_json).collect(),
@@ -305,7 +352,7 @@ mod tests {
         drop(inbox);
         let mut inbox = open();
         let all = inbox.all();
-        assert_eq!(all.iter().map(|o| (o.update, o.starts)).collect::<Vec<_>>(), [(10, 1), (11, 0)]);
+        assert_eq!(all.iter().map(|o| (o.update, o.group.len())).collect::<Vec<_>>(), [(10, 1), (11, 0)]);
         assert_eq!(all[1].said.text, "better");
         assert!((10..=14).all(|update| inbox.has_seen(update)) && !inbox.has_seen(9));
         assert!(!inbox.is_new_stranger(99).unwrap());
@@ -315,11 +362,47 @@ mod tests {
     }
 
     #[test]
+    fn a_death_counts_against_a_turn_that_was_alone() {
+        let dir = std::env::temp_dir().join(format!("bantam-inbox-deaths-{}", std::process::id()));
+        let open = || Inbox::open(&dir, 7).unwrap().0;
+        let deaths = |inbox: &Inbox| inbox.all().iter().map(|open| open.deaths).collect::<Vec<_>>();
+        let mut inbox = open();
+        inbox.keep(&[(1, hello("1", 1)), (2, hello("2", 2)), (3, hello("1", 3))], &[]).unwrap();
+        let (one, other) = ([id(1), id(3)], [id(2)]);
+        // (what was begun, whether the program died, what it comes to)
+        for (begun, has_died, comes_to) in [
+            (&[&one[..], &other][..], true, [0, 0, 0]),
+            (&[&one], true, [1, 0, 1]),
+            (&[], true, [1, 0, 1]),
+            (&[&other], false, [1, 0, 1]),
+            (&[&other], true, [1, 1, 1]),
+        ] {
+            begun.iter().for_each(|ids| inbox.start(ids).unwrap());
+            drop(inbox);
+            inbox = open();
+            inbox.end(has_died).unwrap();
+            assert_eq!(deaths(&inbox), comes_to);
+            drop(inbox);
+            inbox = open();
+        }
+        // Told to end, it begins nothing more; and what has begun once is too late for an edit.
+        inbox.end(false).unwrap();
+        inbox.start(&one).unwrap();
+        let mut inbox = open();
+        inbox.end(true).unwrap();
+        assert_eq!(deaths(&inbox), [1, 1, 1]);
+        assert_eq!(inbox.edit(4, &hello("1", 1)).unwrap(), None);
+        fs_err::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
     fn a_long_inbox_is_renewed_and_forgets_nothing_that_is_open() {
         let dir = std::env::temp_dir().join(format!("bantam-inbox-long-{}", std::process::id()));
         let mut inbox = Inbox::open(&dir, 7).unwrap().0;
-        inbox.keep(&[(1, hello("1", 1))], &[]).unwrap();
-        inbox.start(&[id(1)]).unwrap();
+        inbox.keep(&[(1, hello("1", 1)), (1000, hello("1", 3)), (1001, hello("1", 4))], &[]).unwrap();
+        inbox.start(&[id(1), id(1000)]).unwrap();
+        inbox.end(true).unwrap();
+        inbox.start(&[id(1), id(1000)]).unwrap();
         let long = Said { text: "x".repeat(10_000), ..hello("1", 2) };
         for update in 2..300 {
             inbox.keep(&[(update, long.clone())], &[]).unwrap();
@@ -329,7 +412,9 @@ mod tests {
         assert_eq!(files.len(), 1);
         assert!(fs_err::metadata(&inbox.path).unwrap().len() < 2 * RENEWED_AT);
         let again = Inbox::open(&dir, 7).unwrap().0;
-        assert_eq!((again.all().len(), again.all()[0].starts), (1, 1));
+        let stands = |open: &Open| (open.update, open.deaths, open.group.clone(), open.is_under_way);
+        let all: Vec<_> = again.all().iter().map(stands).collect();
+        assert_eq!(all, [(1, 1, vec![1, 1000], true), (1000, 1, vec![1, 1000], true), (1001, 0, vec![], false)]);
         assert!((1..300).all(|update| again.has_seen(update)));
         fs_err::remove_dir_all(&dir).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -22,8 +22,11 @@ const CONFLICT: Duration = Duration::from_secs(30);
 const QUICK_TRIES: u32 = 3;
 /// The most between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A message whose turn has died this often with the program is set aside.
-const MOST_STARTS: u32 = 3;
+/// Once a week has passed without an update, their numbers begin anew anywhere, perhaps below what was confirmed last. So an
+/// offset is good for this long; without one, Telegram gives what is not confirmed.
+const OFFSET_LASTS: Duration = Duration::from_secs(24 * 3600);
+/// A message whose turn was alone under way when the program died, this often, is set aside.
+const MOST_DEATHS: u32 = 3;
 
 const HELP: &str = "Write what you want. Commands:\n/new begin a new conversation\n/stop end the answer under way\n\
                     /status how it is\n/model [NAME] which model answers\n/usage what was used\n/help this";
@@ -60,23 +63,34 @@ struct Pauses {
 impl Poller {
     /// Polls until it is stopped. Nothing but a stop ends it. `reports` are what an earlier run left of background tasks.
     pub fn run(self, reports: Vec<Inbound>) {
+        // From here on no turn begins that would have to be taken up.
+        let (inbox, log) = (self.inbox.clone(), self.log.clone());
+        let _left = self.cancel.on_stop(move || {
+            if let Err(e) = inbox.lock().unwrap_or_else(PoisonError::into_inner).end(false) {
+                log(&format!("noting that the program ends: {e}"));
+            }
+        });
         let mut pauses = Pauses::default();
         let Some(me) = self.introduce(&mut pauses) else { return };
         // Answered, and the program ended before it said so.
         let answered = self.desk.outbox.answered().unwrap_or_default();
-        let open = self.inbox().all();
-        let (done, open): (Vec<Open>, Vec<Open>) =
-            open.into_iter().partition(|open| answered.contains(&id(open.update)));
-        self.close(&done.iter().map(|open| open.update).collect::<Vec<u64>>());
+        let mut done: Vec<u64> = self.inbox().all().iter().map(|open| open.update).collect();
+        done.retain(|update| answered.contains(&id(*update)));
+        self.close(&done);
+        let open = {
+            let mut inbox = self.inbox();
+            self.noted(inbox.end(true));
+            inbox.all()
+        };
         // What was being answered when it ended is the last of its conversation, and is taken up before anything else.
         let (begun, others): (Vec<Inbound>, Vec<Inbound>) = reports.into_iter().partition(|report| report.is_alone);
         self.bring(begun);
         self.take_up(open);
         self.bring(others);
-        let mut offset: Option<u64> = None;
+        let mut offset = Offset::default();
         while self.cancel.why().is_none() {
             let mut params = json!({"timeout": HELD, "limit": 100, "allowed_updates": ALLOWED});
-            if let Some(offset) = offset {
+            if let Some(offset) = offset.at(Instant::now()) {
                 params["offset"] = offset.into();
             }
             match self.api.call("getUpdates", &params, Duration::from_secs(HELD), &self.cancel) {
@@ -84,7 +98,7 @@ impl Poller {
                     match self.take(&updates, &me) {
                         Ok(()) => {
                             pauses = Pauses::default();
-                            offset = updates.iter().filter_map(number).max().map(|last| last + 1).or(offset);
+                            offset.confirm(&updates, Instant::now());
                             (self.alive)();
                         }
                         // They stay with Telegram until they can be kept.
@@ -103,6 +117,12 @@ impl Poller {
                 }
                 Err(e) => self.pause(&mut pauses, &e.text(), None),
             }
+        }
+    }
+
+    fn noted(&self, result: crate::error::Result<()>) {
+        if let Err(e) = result {
+            (self.log)(&format!("noting what became of a message: {e}"));
         }
     }
 
@@ -195,21 +215,30 @@ impl Poller {
     /// Takes up what an earlier run left open. What was being answered when it ended runs by itself, so that a message
     /// that brings the program down is found.
     fn take_up(&self, open: Vec<Open>) {
+        let may = |open: &Open| self.settings.allow_from.contains(&open.said.from);
+        let (open, barred): (Vec<Open>, Vec<Open>) = open.into_iter().partition(may);
+        let barred: Vec<u64> = barred.iter().map(|open| open.update).collect();
+        if !barred.is_empty() {
+            (self.log)(&format!("{} messages of users who are not in allow_from any more are left", barred.len()));
+            self.close(&barred);
+        }
         let mut done: Vec<u64> = Vec::new();
         for message in open {
             if done.contains(&message.update) {
                 continue;
             }
-            let group = if message.group.is_empty() { vec![message.update] } else { message.group.clone() };
+            let has_begun = !message.group.is_empty();
+            let mut group = if has_begun { message.group.clone() } else { vec![message.update] };
+            group.retain(|update| !barred.contains(update));
             done.extend(&group);
-            if message.starts >= MOST_STARTS {
+            if message.deaths >= MOST_DEATHS {
                 let ids: Vec<String> = group.iter().map(|update| id(*update)).collect();
                 let text = "A message of yours was set aside: this program ended each time it tried to answer it.";
                 self.desk.say(&message.said.chat, text, &ids);
                 continue;
             }
             let mut said = message.said;
-            if said.command.is_some() && message.starts == 0 {
+            if said.command.is_some() && !has_begun {
                 // One of those that end something has nothing to end any more.
                 let is_stop = said.command.as_deref() == Some("/stop");
                 if is_stop {
@@ -221,15 +250,13 @@ impl Poller {
             }
             let ids: Vec<String> = group.iter().map(|update| id(*update)).collect();
             said.text = self.inbox().texts(&ids);
-            self.send(&group, &said, Kind::Message, message.starts > 0);
+            self.send(&group, &said, Kind::Message, has_begun);
         }
     }
 
     fn close(&self, updates: &[u64]) {
         let ids: Vec<String> = updates.iter().map(|update| id(*update)).collect();
-        if let Err(e) = self.inbox().close(&ids) {
-            (self.log)(&format!("noting that a message was answered: {e}"));
-        }
+        self.noted(self.inbox().close(&ids));
     }
 
     fn pass_on(&self, updates: &[u64], said: &Said) {
@@ -281,6 +308,40 @@ impl Poller {
     }
 }
 
+/// What confirms the updates before it.
+#[derive(Default)]
+struct Offset(Option<(u64, Instant)>);
+
+impl Offset {
+    /// Confirms these, by the next poll. Their numbers may be lower than those before.
+    fn confirm(&mut self, updates: &[Value], now: Instant) {
+        if let Some(last) = updates.iter().filter_map(number).max() {
+            self.0 = Some((last + 1, now));
+        }
+    }
+
+    fn at(&self, now: Instant) -> Option<u64> {
+        self.0.filter(|(_, since)| now.saturating_duration_since(*since) < OFFSET_LASTS).map(|(offset, _)| offset)
+    }
+}
+
 fn number(update: &Value) -> Option<u64> {
     update["update_id"].as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_follows_the_numbers_down_and_is_forgotten_in_a_day_without_any() {
+        let begun = Instant::now();
+        let (mut offset, later) = (Offset::default(), |hours: u64| begun + Duration::from_secs(hours * 3600));
+        assert_eq!(offset.at(begun), None);
+        offset.confirm(&[json!({"update_id": 7001}), json!({"update_id": 7000})], begun);
+        offset.confirm(&[], later(23));
+        assert_eq!((offset.at(later(23)), offset.at(later(24))), (Some(7002), None));
+        offset.confirm(&[json!({"update_id": 9})], later(200));
+        assert_eq!(offset.at(later(201)), Some(10));
+    }
 }

@@ -1,20 +1,25 @@
 //! Sending: answers from the outbox, in order for each chat; signs of life while an answer is made.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fs_err::File;
 use serde_json::{Value, json};
 
 use super::api::{Api, Failure};
-use super::format::pieces;
+use super::format::{Piece, pieces};
 use super::{CHANNEL, Wake};
 use crate::bus::Event;
 use crate::cancel::Cancel;
+use crate::disk::Lock;
+use crate::hands::wire::ImageKind;
 use crate::outbox::{Item, Outbox, Pending};
-use crate::text::clip;
+use crate::paths::telegram_chat;
+use crate::text::{clip, one_line};
 
 /// What wakes the sender.
 pub enum Signal {
@@ -35,9 +40,15 @@ const TYPING: Duration = Duration::from_millis(4500);
 const DRAFTS: Duration = Duration::from_millis(1500);
 /// Bytes of a draft: a message holds 4096 UTF-16 units, and no text has more of these than bytes.
 const MOST_DRAFT: usize = 2000;
-/// Between tries when the network is at fault: the first and the last.
+/// Between tries when something is at fault that may pass: the first and the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
+/// The most UTF-16 units of the text below a file (Bot API, `sendDocument`).
+const MOST_CAPTION: usize = 1024;
+/// The most bytes of what is sent as a photo (Bot API, `sendPhoto`).
+const MOST_PHOTO: u64 = 10 << 20;
+/// How long another process may take that is just sending something, before it is said that it holds everything up.
+const OTHER_SENDER: Duration = Duration::from_secs(60);
 
 /// A chat that is being answered.
 #[derive(Default)]
@@ -59,7 +70,12 @@ pub struct Sending {
     turns: BTreeMap<String, Turn>,
     /// Chats that may not be written to before a time.
     held: BTreeMap<String, Instant>,
+    /// How long the next pause of a chat is, where the last message to it went wrong.
+    pauses: BTreeMap<String, Duration>,
+    /// How long nothing is sent when the server cannot be reached.
     pause: Duration,
+    /// For one message: it goes on when the program is told to end. Its fate is known then.
+    whole: Cancel,
     turns_begun: u64,
     /// What was said of items, in pieces, and could not be noted; all of it where there is none.
     unnoted: BTreeMap<String, Option<usize>>,
@@ -79,7 +95,7 @@ impl Sending {
         wake: &Wake,
     ) -> Self {
         let (posted, at_work) = (wake.posted.clone(), wake.sending.clone());
-        let (turns, held, unnoted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (turns, held, pauses, unnoted) = Default::default();
         Self {
             api,
             outbox,
@@ -88,7 +104,9 @@ impl Sending {
             log,
             turns,
             held,
+            pauses,
             pause: FIRST_PAUSE,
+            whole: Cancel::new(None),
             turns_begun: 0,
             unnoted,
             posted,
@@ -96,8 +114,34 @@ impl Sending {
         }
     }
 
+    /// Sends what stands in the outbox until `is_done` or `cancel` says so. Whoever calls has the right to deliver.
+    pub fn run_until(mut self, is_done: &dyn Fn() -> bool) {
+        self.whole = self.cancel.clone();
+        while let (Some(again), false) = (self.deliver(), is_done()) {
+            if self.cancel.sleep(again.saturating_duration_since(Instant::now())).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The right to deliver, which this keeps; `None` when the program ends before. A process that sends one message has it
+    /// for moments.
+    fn sole_sender(&self) -> Option<Lock> {
+        loop {
+            match self.outbox.sender(OTHER_SENDER, &self.cancel) {
+                Ok(right) => return Some(right),
+                Err(_) if self.cancel.why().is_some() => return None,
+                Err(e) => (self.log)(&format!("waiting for another program that sends: {e}")),
+            }
+        }
+    }
+
     /// Sends until nobody is left to wake it, or the program ends.
     pub fn run(mut self, signals: &Receiver<Signal>) {
+        let Some(_right) = self.sole_sender() else { return };
+        if let Err(e) = self.outbox.sweep() {
+            (self.log)(&format!("the outbox: {e}"));
+        }
         let mut wake = self.deliver();
         loop {
             let signs = self.signs_of_life();
@@ -167,7 +211,12 @@ impl Sending {
             let mut waiting: Vec<&str> = Vec::new();
             let mut next = None;
             for item in &pending {
-                let Some(chat) = item.item.to.strip_prefix(CHANNEL).and_then(|rest| rest.strip_prefix(':')) else {
+                let Ok(chat) = telegram_chat(&item.item.to) else {
+                    (self.log)(&format!(
+                        "a message to {} is given up: nothing leads there",
+                        one_line(&item.item.to, 40)
+                    ));
+                    self.over(item, Some("nothing leads there"));
                     continue;
                 };
                 if let Some(until) = self.held.get(chat) {
@@ -184,21 +233,27 @@ impl Sending {
             match self.say(&item) {
                 Ok(()) => {
                     self.pause = FIRST_PAUSE;
-                    self.over(&item);
+                    self.pauses.remove(&chat);
+                    self.over(&item, None);
                 }
                 Err(Failure::Stopped) => return None,
                 Err(Failure::TooMany(time)) => drop(self.held.insert(chat, now + time)),
                 Err(Failure::Migrated(new)) => {
-                    let item = Pending { item: Item { to: format!("{CHANNEL}:{new}"), ..item.item.clone() }, ..item };
-                    if let Err(e) = self.outbox.post(&item.item) {
+                    if let Err(e) = self.outbox.redirect(&item, format!("{CHANNEL}:{new}")) {
                         (self.log)(&format!("the outbox: {e}"));
                         return Some(Instant::now() + LAST_PAUSE);
                     }
-                    self.over(&item);
                 }
                 Err(e @ Failure::Refused(..)) => {
                     (self.log)(&format!("a message to chat {chat} is given up: {}", e.text()));
-                    self.over(&item);
+                    self.over(&item, Some(&e.text()));
+                }
+                // It may be this message, or this chat: others go on.
+                Err(Failure::Passing(why)) => {
+                    (self.log)(&format!("sending to chat {chat}, to be tried again: {why}"));
+                    let pause = self.pauses.get(&chat).copied().unwrap_or(FIRST_PAUSE);
+                    self.held.insert(chat.clone(), Instant::now() + pause);
+                    self.pauses.insert(chat, (pause * 2).min(LAST_PAUSE));
                 }
                 Err(e) => {
                     (self.log)(&format!("sending, to be tried again: {}", e.text()));
@@ -210,9 +265,10 @@ impl Sending {
         }
     }
 
-    fn over(&mut self, item: &Pending) {
+    /// Nothing more is to be said of it; with the reason, when it was given up.
+    fn over(&mut self, item: &Pending, why: Option<&str>) {
         self.unnoted.remove(&item.id);
-        if let Err(e) = self.outbox.over(&item.id) {
+        if let Err(e) = why.map_or_else(|| self.outbox.over(&item.id), |why| self.outbox.give_up(&item.id, why)) {
             (self.log)(&format!("noting that a message was sent: {e}"));
             self.unnoted.insert(item.id.clone(), None);
         }
@@ -234,35 +290,78 @@ impl Sending {
         pending
     }
 
-    /// Says what is left of an item, a piece after the other.
+    /// Says what is left of an item, a piece after the other, and its file last.
     fn say(&mut self, pending: &Pending) -> Result<(), Failure> {
-        let chat = pending.item.to[CHANNEL.len() + 1..].to_owned();
-        // One that is being sent is sent to its end, also when the program is told to end: its fate is known then.
-        let whole = Cancel::new(None);
-        let pieces = pieces(&pending.item.text);
-        for (n, piece) in pieces.iter().enumerate().skip(pending.pieces) {
-            let mut params = place(&chat);
-            params["text"] = piece.html.clone().into();
-            params["parse_mode"] = "HTML".into();
-            params["link_preview_options"] = json!({"is_disabled": true});
-            match self.api.call("sendMessage", &params, Duration::ZERO, &whole) {
-                Ok(_) => {}
-                // Of the text and not of the chat: it is said without any formatting.
-                Err(Failure::Refused(400, why)) if why.contains("parse") || why.contains("entit") => {
-                    let mut params = place(&chat);
-                    params["text"] = piece.plain.clone().into();
-                    self.api.call("sendMessage", &params, Duration::ZERO, &whole)?;
-                }
-                Err(e) => return Err(e),
+        let Pending { id, item, pieces: said } = pending;
+        let chat = item.to[CHANNEL.len() + 1..].to_owned();
+        let (pieces, has_file) = (pieces(&item.text), !item.file.is_empty());
+        let is_caption = |piece: &Piece| has_file && piece.plain.encode_utf16().count() <= MOST_CAPTION;
+        let caption = match pieces.as_slice() {
+            [only] if is_caption(only) => Some(only),
+            _ => None,
+        };
+        let messages = if caption.is_some() { 0 } else { pieces.len() };
+        let all = messages + usize::from(has_file);
+        for n in *said..all {
+            match pieces.get(n).filter(|_| n < messages) {
+                Some(piece) => Self::styled("text", Some(piece), place(&chat), &|mut params| {
+                    params["link_preview_options"] = json!({"is_disabled": true});
+                    self.api.call("sendMessage", &params, Duration::ZERO, &self.whole)
+                })?,
+                None => self.file(item, caption, &chat)?,
             }
-            if n + 1 < pieces.len() {
-                if let Err(e) = self.outbox.said(&pending.id, n + 1) {
+            if n + 1 < all {
+                if let Err(e) = self.outbox.said(id, n + 1) {
                     (self.log)(&format!("noting that a message was sent: {e}"));
-                    self.unnoted.insert(pending.id.clone(), Some(n + 1));
+                    self.unnoted.insert(id.clone(), Some(n + 1));
                 }
             }
         }
         Ok(())
+    }
+
+    /// Sends a text as the parameter `field`, without any formatting where the server cannot parse it with.
+    fn styled(
+        field: &str,
+        piece: Option<&Piece>,
+        mut params: Value,
+        send: &dyn Fn(Value) -> Result<Value, Failure>,
+    ) -> Result<(), Failure> {
+        let plain = params.clone();
+        if let Some(piece) = piece {
+            params[field] = piece.html.clone().into();
+            params["parse_mode"] = "HTML".into();
+        }
+        match (send(params), piece) {
+            // Of the text and not of the chat.
+            (Err(Failure::Refused(400, why)), Some(piece)) if why.contains("parse") || why.contains("entit") => {
+                let mut params = plain;
+                params[field] = piece.plain.clone().into();
+                send(params).map(drop)
+            }
+            (result, _) => result.map(drop),
+        }
+    }
+
+    /// Sends the file of an item: a picture as one, if Telegram takes it for that.
+    fn file(&self, item: &Item, caption: Option<&Piece>, chat: &str) -> Result<(), Failure> {
+        let path = self.outbox.file(&item.file);
+        let open = || File::open(&path).map_err(|e| Failure::Refused(0, e.to_string()));
+        let send = |method: &str, field: &str| {
+            Self::styled("caption", caption, place(chat), &|params| {
+                self.api.upload(method, &params, (field, &item.name, open()?), &self.whole)
+            })
+        };
+        if is_photo(open()?) {
+            match send("sendPhoto", "photo") {
+                // Too wide, too high, or not what it seems to be: then it is a file.
+                Err(Failure::Refused(400 | 413, why)) => {
+                    (self.log)(&format!("{} goes as a file: {why}", one_line(&item.name, 80)));
+                }
+                result => return result,
+            }
+        }
+        send("sendDocument", "document")
     }
 
     /// Shows who is waiting that something is going on. When to do so again.
@@ -321,4 +420,12 @@ fn place(chat: &str) -> Value {
         params["message_thread_id"] = topic.into();
     }
     params
+}
+
+/// Whether it is of a kind that people want to see at once, and not too large for that.
+fn is_photo(mut file: File) -> bool {
+    let mut start = [0; 12];
+    let is_small = file.metadata().is_ok_and(|meta| meta.len() <= MOST_PHOTO);
+    let kind = file.read_exact(&mut start).ok().and_then(|()| ImageKind::of(&start));
+    is_small && matches!(kind, Some(ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp))
 }

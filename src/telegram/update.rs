@@ -21,6 +21,8 @@ pub struct Said {
     /// `CHAT`, or `CHAT_TOPIC` in a topic.
     pub chat: String,
     pub message: i64,
+    /// Who wrote it.
+    pub from: i64,
     /// What goes to the model, with who says it where that is not clear.
     pub text: String,
     /// The text alone, when it begins with a slash.
@@ -107,6 +109,7 @@ pub fn meaning(update: &Value, settings: &Settings, me: &Me) -> Meaning {
     Meaning::Said(Said {
         chat: topic.map_or_else(|| chat_id.to_string(), |topic| format!("{chat_id}_{topic}")),
         message: message["message_id"].as_i64().unwrap_or_default(),
+        from: from_id,
         // A text near the limit was cut by the sender's program, and goes on.
         is_part: message.get("media_group_id").is_some() || parts.iter().any(|part| part.chars().count() > 4000),
         text: parts.join("\n"),

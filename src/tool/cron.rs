@@ -9,20 +9,16 @@ use crate::cron::{Author, Draft, Jobs, When, schedule};
 use crate::error::{Error, Result};
 use crate::text::one_line;
 
-/// As text, it takes less room than the code that would build it.
-const SCHEMA: &str = r#"{
-    "type": "object",
-    "properties": {
-        "action": {"type": "string", "enum": ["add", "list", "remove", "enable", "disable"]},
-        "message": {"type": "string", "description": "What to do then"},
-        "every_seconds": {"type": "integer", "minimum": 60},
-        "cron_expr": {"type": "string", "description": "Five fields: minute hour day month weekday"},
-        "at": {"type": "string", "description": "Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h"},
-        "tz": {"type": "string", "description": "IANA zone of cron_expr and at; default: the user's"},
-        "job_id": {"type": "string", "description": "For remove, enable and disable"}
-    },
-    "required": ["action"]
-}"#;
+const SCHEMA: &str = concat!(
+    r#"{"type":"object","properties":{"#,
+    r#""action":{"type":"string","enum":["add","list","remove","enable","disable"]},"#,
+    r#""message":{"type":"string","description":"What to do then"},"#,
+    r#""every_seconds":{"type":"integer","minimum":60},"#,
+    r#""cron_expr":{"type":"string","description":"Five fields: minute hour day month weekday"},"#,
+    r#""at":{"type":"string","description":"Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h"},"#,
+    r#""tz":{"type":"string","description":"IANA zone of cron_expr and at; default: the user's"},"#,
+    r#""job_id":{"type":"string","description":"For remove, enable and disable"}},"required":["action"]}"#
+);
 
 pub struct Cron {
     spec: ToolSpec,
@@ -38,7 +34,7 @@ impl Cron {
                 "Schedule a message to yourself: at its time you are asked it anew, without this conversation, so \
                           it must say all there is to know. Also lists, removes, enables and disables such jobs."
                     .into(),
-            schema: serde_json::from_str(SCHEMA).unwrap_or_default(),
+            schema: SCHEMA.into(),
             risk: Risk::Writes,
             source: "built in".into(),
         };

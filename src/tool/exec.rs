@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::child::Network;
@@ -25,6 +25,9 @@ pub struct Exec {
     network: Network,
 }
 
+const WORKING_DIR: &str =
+    r#""working_dir":{"type":"string","description":"Relative to the workspace; default: the workspace"}"#;
+
 impl Exec {
     #[must_use]
     pub fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Self {
@@ -33,15 +36,10 @@ impl Exec {
             description: "Run a shell command (/bin/sh) in the workspace and get what it prints. \
                           Nothing is on its standard input, and nothing it starts outlives it."
                 .into(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "command": {"type": "string"},
-                    "working_dir": {"type": "string", "description": "Relative to the workspace; default: the workspace"},
-                    "timeout": {"type": "integer", "minimum": 1, "description": format!("Seconds, at most {LONGEST}; default {timeout}")},
-                },
-                "required": ["command"],
-            }),
+            schema: format!(
+                r#"{{"type":"object","properties":{{"command":{{"type":"string"}},{WORKING_DIR},"timeout":{{"type":"integer","minimum":1,"description":"Seconds, at most {LONGEST}; default {timeout}"}}}},"required":["command"]}}"#
+            )
+            .into(),
             risk: Risk::Runs,
             source: "built in".into(),
         };

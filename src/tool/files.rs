@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
@@ -91,22 +91,22 @@ const OFFERS: [Offer; 6] = [
 
 impl Offer {
     fn spec(&self) -> ToolSpec {
-        let mut properties = Map::new();
-        for (name, kind, about) in self.arguments {
-            let mut schema = json!({"type": kind, "description": about});
-            if *kind == "integer" {
-                // Nothing is counted below it, and the job's field cannot hold it.
-                schema["minimum"] = 0.into();
+        let (mut properties, mut required) = (String::new(), String::new());
+        for (n, (name, kind, about)) in self.arguments.iter().enumerate() {
+            let comma = if n == 0 { "" } else { "," };
+            // Nothing is counted below zero, and the job's field cannot hold it.
+            let least = if *kind == "integer" { ",\"minimum\":0" } else { "" };
+            properties += &format!("{comma}\"{name}\":{{\"type\":\"{kind}\",\"description\":\"{about}\"{least}}}");
+            if n < self.required {
+                required += &format!("{comma}\"{name}\"");
             }
-            properties.insert((*name).to_owned(), schema);
         }
-        let required: Vec<&str> = self.arguments[..self.required].iter().map(|(name, ..)| *name).collect();
         ToolSpec {
-            name: self.name.to_owned(),
-            description: self.description.to_owned(),
-            schema: json!({"type": "object", "properties": properties, "required": required}),
+            name: self.name.into(),
+            description: self.description.into(),
+            schema: format!("{{\"type\":\"object\",\"properties\":{{{properties}}},\"required\":[{required}]}}").into(),
             risk: self.risk,
-            source: "built in".to_owned(),
+            source: "built in".into(),
         }
     }
 }
@@ -137,7 +137,7 @@ impl Tool for FileTool {
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let mut job = Map::new();
-        job.insert(self.spec.name.clone(), args.clone());
+        job.insert(self.spec.name.to_string(), args.clone());
         let job: FileJob = arguments(&Value::Object(job))?;
         let Reply { header, body } = self.hands.call(&Job::File(job), turn.cancel)?;
         match header {
@@ -158,6 +158,7 @@ impl Tool for FileTool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn what_is_offered_is_a_job() {
@@ -178,9 +179,11 @@ mod tests {
             assert_eq!(serde_json::to_value(job).unwrap(), fields(all));
             assert!(serde_json::from_value::<FileJob>(fields(offer.required)).is_ok(), "{}", offer.name);
             assert!(serde_json::from_value::<FileJob>(fields(offer.required - 1)).is_err(), "{}", offer.name);
+            let schema: Value = serde_json::from_str(&offer.spec().schema).unwrap();
+            assert_eq!(schema["properties"].as_object().unwrap().len(), all);
         }
-        let spec = OFFERS[0].spec();
-        assert_eq!(spec.schema["required"], json!(["path"]));
-        assert_eq!(spec.schema["properties"]["depth"]["type"], "integer");
+        let schema: Value = serde_json::from_str(&OFFERS[0].spec().schema).unwrap();
+        assert_eq!(schema["required"], json!(["path"]));
+        assert_eq!(schema["properties"]["depth"]["type"], "integer");
     }
 }

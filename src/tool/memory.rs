@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
@@ -26,7 +26,7 @@ impl Memory {
                 "Keep and find notes that outlast the conversation. Each is memory/KEY.md; MEMORY is in every \
                           prompt, and the notes of today and yesterday go with every message."
                     .into(),
-            schema: offer(),
+            schema: SCHEMA.into(),
             risk: Risk::Writes,
             source: "built in".into(),
         };
@@ -35,23 +35,13 @@ impl Memory {
 }
 
 /// What a call is made of: [`Remember`], as JSON Schema.
-fn offer() -> Value {
-    let text = |about: &str| json!({"type": "string", "description": about});
-    json!({
-        "type": "object",
-        "properties": {
-            "action": {
-                "type": "string",
-                "enum": ["view", "write", "append", "search", "delete"],
-                "description": "view without key lists all notes; write replaces a note; append adds a line",
-            },
-            "key": text("A plain name; today is the note of the day; default MEMORY"),
-            "content": text("What to write or append"),
-            "query": text("Words to search all notes for"),
-        },
-        "required": ["action"],
-    })
-}
+const SCHEMA: &str = concat!(
+    r#"{"type":"object","properties":{"action":{"type":"string","enum":["view","write","append","search","delete"],"#,
+    r#""description":"view without key lists all notes; write replaces a note; append adds a line"},"#,
+    r#""key":{"type":"string","description":"A plain name; today is the note of the day; default MEMORY"},"#,
+    r#""content":{"type":"string","description":"What to write or append"},"#,
+    r#""query":{"type":"string","description":"Words to search all notes for"}},"required":["action"]}"#
+);
 
 fn risk(args: &Value) -> Risk {
     if matches!(args["action"].as_str(), Some("view" | "search")) { Risk::Safe } else { Risk::Writes }
@@ -92,13 +82,15 @@ impl Tool for Memory {
 mod tests {
     use super::*;
     use crate::tool::schema;
+    use serde_json::json;
 
     #[test]
     fn what_is_offered_is_asked_of_the_notes_and_looking_is_safe() {
-        let actions = offer()["properties"]["action"]["enum"].clone();
+        let offer: Value = serde_json::from_str(SCHEMA).unwrap();
+        let actions = offer["properties"]["action"]["enum"].clone();
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});
-            assert_eq!(schema::fit(&offer(), args.clone()).unwrap().args, args);
+            assert_eq!(schema::fit(&offer, args.clone()).unwrap().args, args);
             let ask: Remember = arguments(&args).unwrap();
             assert_eq!(serde_json::to_value(ask).unwrap(), args);
             let safe = matches!(action.as_str(), Some("view" | "search"));

@@ -4,6 +4,7 @@ pub mod cron;
 pub mod exec;
 pub mod files;
 pub mod memory;
+pub mod message;
 pub mod pages;
 mod schema;
 pub mod skill;
@@ -11,6 +12,7 @@ pub mod spawn;
 pub mod subagent;
 pub mod think;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -53,20 +55,21 @@ impl Risk {
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
     /// As providers take it: letters, digits, `_` and `-`, at most 64.
-    pub name: String,
-    pub description: String,
-    /// JSON Schema of its arguments: an object.
-    pub schema: Value,
+    pub name: Cow<'static, str>,
+    pub description: Cow<'static, str>,
+    /// JSON Schema of its arguments, an object, as JSON. Every request carries it as it is; it is read when a call is
+    /// checked, which is rarer.
+    pub schema: Cow<'static, str>,
     pub risk: Risk,
     /// Where it comes from: `built in`, or a server's name.
-    pub source: String,
+    pub source: Cow<'static, str>,
 }
 
 impl ToolSpec {
     /// The first sentence of its description.
     #[must_use]
     pub fn purpose(&self) -> &str {
-        let first = self.description.split_once(". ").map_or(self.description.as_str(), |(first, _)| first);
+        let first = self.description.split_once(". ").map_or(&*self.description, |(first, _)| first);
         first.trim_end_matches('.')
     }
 }
@@ -163,7 +166,7 @@ impl Registry {
             if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(fits_a_name) {
                 return Err(Error::failed(format!("\"{name}\" cannot be a tool's name")));
             }
-            if by_name.insert(name.clone(), tool.into()).is_some() {
+            if by_name.insert(name.to_string(), tool.into()).is_some() {
                 return Err(Error::failed(format!("there are two tools called {name}")));
             }
         }
@@ -228,7 +231,9 @@ impl Registry {
         })?;
         // Some servers write it for no arguments.
         let args = if args.is_null() { Value::Object(Map::new()) } else { args };
-        let fitted = schema::fit(&tool.spec().schema, args)
+        let schema = serde_json::from_str(&tool.spec().schema)
+            .map_err(|e| Error::failed(format!("the schema of {} is not JSON: {e}", call.name)))?;
+        let fitted = schema::fit(&schema, args)
             .map_err(|fault| Error::failed(format!("the arguments of {} do not fit: {fault}", call.name)))?;
         if !fitted.args.is_object() {
             return Err(Error::failed(format!("the arguments must be a JSON object; they were: {}", quoted())));
@@ -366,13 +371,9 @@ mod tests {
 
     impl Echo {
         fn named(name: &str) -> Box<dyn Tool> {
-            let schema = json!({
-                "type": "object",
-                "properties": {"text": {"type": "string"}, "times": {"type": "integer"}},
-                "required": ["text"],
-            });
-            let (risk, source) = (Risk::Writes, String::new());
-            Box::new(Self(ToolSpec { name: name.into(), description: String::new(), schema, risk, source }))
+            let schema = r#"{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}"#;
+            let (name, risk) = (name.to_owned().into(), Risk::Writes);
+            Box::new(Self(ToolSpec { name, description: "".into(), schema: schema.into(), risk, source: "".into() }))
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::{Error, Result};
@@ -102,6 +102,13 @@ fn page_ends(text: &str) -> Vec<usize> {
     ends
 }
 
+const SCHEMA: &str = concat!(
+    r#"{"type":"object","properties":{"#,
+    r#""result_id":{"type":"string","description":"As the page before tells it"},"#,
+    r#""page":{"type":"integer","minimum":1,"description":"The first page is 1"}},"#,
+    r#""required":["result_id","page"]}"#
+);
+
 /// The tool that gives the other pages. Every agent that has tools has it.
 pub struct ReadMore {
     spec: ToolSpec,
@@ -115,14 +122,7 @@ impl ReadMore {
         let spec = ToolSpec {
             name: Self::NAME.into(),
             description: "Get another page of a result of this turn that was too long to give at once.".into(),
-            schema: json!({
-                "type": "object",
-                "properties": {
-                    "result_id": {"type": "string", "description": "As the page before tells it"},
-                    "page": {"type": "integer", "minimum": 1, "description": "The first page is 1"},
-                },
-                "required": ["result_id", "page"],
-            }),
+            schema: SCHEMA.into(),
             risk: Risk::Safe,
             source: "built in".into(),
         };

@@ -1,7 +1,7 @@
 //! The tools for skills: the text of one, and having one done by a subagent.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Risk, Task, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::{Error, Result};
@@ -22,11 +22,7 @@ impl ReadSkill {
         let spec = ToolSpec {
             name: Self::NAME.into(),
             description: "Read the full text of a skill. Do so before you do what it is for.".into(),
-            schema: json!({
-                "type": "object",
-                "properties": {"name": {"type": "string"}},
-                "required": ["name"],
-            }),
+            schema: r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#.into(),
             risk: Risk::Safe,
             source: "built in".into(),
         };
@@ -47,11 +43,8 @@ impl RunSkill {
             name: "run_skill".into(),
             description: "Have another agent do a task by a skill and report. It sees nothing of this conversation."
                 .into(),
-            schema: json!({
-                "type": "object",
-                "properties": {"name": {"type": "string"}, "task": {"type": "string"}},
-                "required": ["name", "task"],
-            }),
+            schema: r#"{"type":"object","properties":{"name":{"type":"string"},"task":{"type":"string"}},"required":["name","task"]}"#
+                .into(),
             risk: Risk::Runs,
             source: "built in".into(),
         };

@@ -1,7 +1,7 @@
 //! The tool that hands a task to another agent and does not wait for it.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Risk, Task, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::{Error, Result};
@@ -22,11 +22,12 @@ impl Spawn {
             description: "Have another agent do a long task in the background. Returns at once; the report comes as a \
                           message later. It has your tools but sees nothing of this conversation: tell it all it needs."
                 .into(),
-            schema: json!({
+            schema: r#"{
                 "type": "object",
                 "properties": {"task": {"type": "string"}, "label": {"type": "string", "description": "A short name"}},
-                "required": ["task"],
-            }),
+                "required": ["task"]
+            }"#
+            .into(),
             risk: Risk::Runs,
             source: "built in".into(),
         };

@@ -1,7 +1,7 @@
 //! The tool that hands a task to another agent.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Risk, Task, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
@@ -19,11 +19,7 @@ impl Subagent {
             description: "Have another agent do a task and report. It has your tools but sees nothing of this \
                           conversation: tell it all it needs. Several in one reply work side by side."
                 .into(),
-            schema: json!({
-                "type": "object",
-                "properties": {"task": {"type": "string"}},
-                "required": ["task"],
-            }),
+            schema: r#"{"type":"object","properties":{"task":{"type":"string"}},"required":["task"]}"#.into(),
             risk: Risk::Runs,
             source: "built in".into(),
         };

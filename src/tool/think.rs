@@ -1,6 +1,6 @@
 //! The tool that does nothing: room for a model to think between its calls.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 use crate::error::Result;
@@ -16,11 +16,7 @@ impl Think {
         let spec = ToolSpec {
             name: "think".into(),
             description: "Note a thought: a plan, or what results mean. It changes nothing.".into(),
-            schema: json!({
-                "type": "object",
-                "properties": {"thought": {"type": "string"}},
-                "required": ["thought"],
-            }),
+            schema: r#"{"type":"object","properties":{"thought":{"type":"string"}},"required":["thought"]}"#.into(),
             risk: Risk::Safe,
             source: "built in".into(),
         };

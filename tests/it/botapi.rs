@@ -1,11 +1,12 @@
 //! A scripted Telegram: the Bot API on loopback, with the rules of the real one where a bot could trip over them.
 //!
-//! Updates wait until a later offset confirms them, a poll holds until there is one, a second poll ends the first; texts
-//! are parsed and counted as the server does ([`crate::entities`]). Error texts are those of the real server. What a test
-//! wants to go wrong it says with [`BotApi::fault`]. Every request is kept, for [`crate::botschema`] to be checked.
+//! Here is what a test has in hand: people write, things go wrong when it says so with [`BotApi::fault`], and what the bot
+//! has sent can be looked at. The rules are those of [`crate::botmethods`]: updates wait until a later offset confirms
+//! them, a poll holds until there is one, a second poll ends the first; texts are parsed and counted as the server does
+//! ([`crate::entities`]). Every request is kept, for [`crate::botschema`] to be checked.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use crate::bothttp::{Request, read, respond};
+use crate::botmethods::{Answer, answer, error, sent_message};
 use crate::entities;
 
 /// The token of every test, an obvious fake.
@@ -20,6 +23,8 @@ pub const TOKEN: &str = "123456:TEST-token-of-no-bot";
 /// The bot's own id and name.
 pub const BOT: i64 = 123_456;
 pub const BOT_NAME: &str = "test_bantam_bot";
+/// The number of the first update; those that follow are counted on.
+pub const FIRST_UPDATE: i64 = 7001;
 
 /// One request as it came.
 #[derive(Clone, Debug)]
@@ -65,37 +70,42 @@ pub enum Fault {
     CutAfter,
     /// It is done, and there is no answer until the bot gives up.
     Silence,
+    /// The same, but nothing is done.
+    Lost,
 }
 
+/// All that the server knows.
 #[derive(Default)]
-struct State {
-    updates: BTreeMap<i64, Value>,
-    next_update: i64,
-    next_message: i64,
-    allowed: Option<Vec<String>>,
-    webhook: bool,
+pub struct State {
+    pub updates: BTreeMap<i64, Value>,
+    pub next_update: i64,
+    /// How often updates were handed out.
+    pub handed_out: usize,
+    pub next_message: i64,
+    pub allowed: Option<Vec<String>>,
+    pub webhook: bool,
     /// The number of the poll that is under way; an older one ends when it sees a greater number.
-    poll: u64,
-    polling: bool,
-    chats: BTreeMap<i64, Value>,
-    blocked: Vec<i64>,
-    sent: Vec<Sent>,
-    drafts: Vec<(i64, i64, String)>,
-    files: BTreeMap<String, Vec<u8>>,
-    asked: Vec<Asked>,
+    pub poll: u64,
+    pub polling: bool,
+    pub chats: BTreeMap<i64, Value>,
+    pub blocked: Vec<i64>,
+    pub sent: Vec<Sent>,
+    pub drafts: Vec<(i64, i64, String)>,
+    pub files: BTreeMap<String, Vec<u8>>,
+    pub asked: Vec<Asked>,
     /// By method; an empty name stands for any.
-    faults: VecDeque<(String, Fault)>,
-    ending: bool,
-    open: Vec<TcpStream>,
+    pub faults: VecDeque<(String, Fault)>,
+    pub ending: bool,
+    pub open: Vec<TcpStream>,
 }
 
-struct Shared {
+pub struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    pub changed: Condvar,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,7 +120,7 @@ impl BotApi {
     pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { next_update: 7001, next_message: 1, ..State::default() };
+        let state = State { next_update: FIRST_UPDATE, next_message: 1, ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
@@ -350,6 +360,23 @@ impl BotApi {
         self.wait("poll", 1, |state| usize::from(state.polling));
     }
 
+    /// How often updates were handed out so far.
+    pub fn handed_out(&self) -> usize {
+        self.shared.lock().handed_out
+    }
+
+    /// Waits until something is so, and tells whether it came to be in time.
+    pub fn wait_up_to(&self, time: Duration, mut is_so: impl FnMut(&State) -> bool) -> bool {
+        let (state, _) =
+            self.shared.changed.wait_timeout_while(self.shared.lock(), time, |state| !is_so(state)).unwrap();
+        is_so(&state)
+    }
+
+    /// Takes back the faults that have not come yet.
+    pub fn calm(&self) {
+        self.change(|state| state.faults.clear());
+    }
+
     #[track_caller]
     fn wait(&self, what: &str, count: usize, seen: impl Fn(&State) -> usize) {
         let few = |state: &mut State| seen(state) < count;
@@ -387,31 +414,6 @@ fn merge(mut base: Value, extra: &Value) -> Value {
         base[key] = value.clone();
     }
     base
-}
-
-fn sent_message(sent: &Sent, chat: &Value) -> Value {
-    let from = json!({ "id": BOT, "is_bot": true, "first_name": "Bantam", "username": BOT_NAME });
-    let mut message = json!({ "message_id": sent.id, "date": 1_800_000_000, "chat": chat, "from": from });
-    message[if sent.file.is_some() { "caption" } else { "text" }] = sent.text.as_str().into();
-    if let Some(thread) = sent.thread {
-        message["message_thread_id"] = thread.into();
-    }
-    message
-}
-
-/// A request's parts: the path, its parameters, its files by the name of the field, and whether it was JSON.
-struct Request {
-    path: String,
-    params: Map<String, Value>,
-    files: BTreeMap<String, (String, Vec<u8>)>,
-    typed: bool,
-}
-
-/// What is answered: a result, or an error's status, description and parameters.
-type Answer = Result<Value, (u16, String, Value)>;
-
-fn error(status: u16, description: &str) -> Answer {
-    Err((status, description.to_owned(), Value::Null))
 }
 
 fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
@@ -463,8 +465,10 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
                 drop(answer(shared, &method, &request));
                 return writer.shutdown(Shutdown::Both);
             }
-            Some(Fault::Silence) => {
-                drop(answer(shared, &method, &request));
+            Some(fault @ (Fault::Silence | Fault::Lost)) => {
+                if matches!(fault, Fault::Silence) {
+                    drop(answer(shared, &method, &request));
+                }
                 // Until the bot hangs up or the test is over.
                 reader.read_line(&mut String::new())?;
                 return Ok(());
@@ -491,360 +495,4 @@ fn reply(writer: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
         }
     };
     respond(writer, status, "application/json", body.to_string().as_bytes())
-}
-
-fn respond(writer: &mut TcpStream, status: u16, kind: &str, body: &[u8]) -> std::io::Result<()> {
-    let head = format!("HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
-    writer.write_all(&[head.as_bytes(), body].concat())
-}
-
-/// Does what the method says.
-fn answer(shared: &Shared, method: &str, request: &Request) -> Answer {
-    let get = |name: &str| request.params.get(name).filter(|value| !value.is_null());
-    let whole = |name: &str| get(name).and_then(|value| value.as_i64().or_else(|| value.as_str()?.parse().ok()));
-    let text = |name: &str| get(name).and_then(Value::as_str).unwrap_or_default();
-    // `getUpdates` sleeps, so it takes the lock itself. Names of methods are not case-sensitive.
-    if method.eq_ignore_ascii_case("getUpdates") {
-        return updates(shared, whole("offset"), whole("limit"), whole("timeout"), get("allowed_updates"));
-    }
-    let mut state = shared.lock();
-    let result = match method {
-        "getMe" => Ok(json!({
-            "id": BOT, "is_bot": true, "first_name": "Bantam", "username": BOT_NAME, "can_join_groups": true,
-            "can_read_all_group_messages": false, "supports_inline_queries": false
-        })),
-        "deleteWebhook" => {
-            state.webhook = false;
-            if get("drop_pending_updates") == Some(&true.into()) {
-                state.updates.clear();
-            }
-            Ok(true.into())
-        }
-        "getWebhookInfo" => Ok(json!({
-            "url": if state.webhook { "https://example.com/hook" } else { "" }, "has_custom_certificate": false,
-            "pending_update_count": state.updates.len()
-        })),
-        "setMyCommands" => commands(get("commands")),
-        "getFile" => match state.files.get(text("file_id")) {
-            Some(content) => {
-                let id = text("file_id");
-                let path = format!("files/{id}");
-                Ok(
-                    json!({ "file_id": id, "file_unique_id": format!("u{id}"), "file_size": content.len(), "file_path": path }),
-                )
-            }
-            None => error(400, "Bad Request: invalid file_id"),
-        },
-        "answerCallbackQuery" if text("callback_query_id").is_empty() => {
-            error(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
-        }
-        "answerCallbackQuery" => Ok(true.into()),
-        "getChat" | "sendChatAction" | "sendMessage" | "sendMessageDraft" | "editMessageText" | "deleteMessage"
-        | "sendPhoto" | "sendDocument" => to_chat(&mut state, method, request),
-        _ => error(404, "Not Found"),
-    };
-    drop(state);
-    shared.changed.notify_all();
-    result
-}
-
-fn updates(
-    shared: &Shared,
-    offset: Option<i64>,
-    limit: Option<i64>,
-    timeout: Option<i64>,
-    allowed: Option<&Value>,
-) -> Answer {
-    let conflict = |state: &State| {
-        let text = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first";
-        if state.webhook { error(409, text) } else { Ok(Value::Null) }
-    };
-    let mut state = shared.lock();
-    conflict(&state)?;
-    state.poll += 1;
-    let number = state.poll;
-    // It stays until it is changed; an empty list is the default. In a form it is JSON in a string.
-    let parsed =
-        allowed.and_then(|list| list.as_str().map_or(Some(list.clone()), |text| serde_json::from_str(text).ok()));
-    if let Some(list) = parsed.as_ref().and_then(Value::as_array) {
-        let kinds: Vec<String> = list.iter().filter_map(|kind| kind.as_str().map(str::to_owned)).collect();
-        state.allowed = Some(kinds).filter(|kinds| !kinds.is_empty());
-    }
-    let offset = offset.unwrap_or(0);
-    if offset > 0 {
-        state.updates = state.updates.split_off(&offset);
-    } else if offset < 0 {
-        // Counted from the end; what is before is forgotten.
-        let keep = usize::try_from(-offset).unwrap();
-        let first = state.updates.keys().nth(state.updates.len().saturating_sub(keep)).copied();
-        state.updates = first.map_or_else(BTreeMap::new, |first| state.updates.split_off(&first));
-    }
-    state.polling = true;
-    shared.changed.notify_all();
-    let wait = Duration::from_secs(u64::try_from(timeout.unwrap_or(0).clamp(0, 50)).unwrap());
-    let idle = |state: &mut State| state.updates.is_empty() && state.poll == number && !state.ending && !state.webhook;
-    let (mut state, _) = shared.changed.wait_timeout_while(state, wait, idle).unwrap();
-    if state.poll != number {
-        return error(
-            409,
-            "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
-        );
-    }
-    state.polling = false;
-    if state.webhook {
-        return error(409, "Conflict: terminated by setWebhook request");
-    }
-    let limit = usize::try_from(limit.unwrap_or(100).clamp(1, 100)).unwrap();
-    Ok(state.updates.values().take(limit).cloned().collect())
-}
-
-fn commands(given: Option<&Value>) -> Answer {
-    let named = |command: &Value| {
-        let name = command["command"].as_str().unwrap_or_default();
-        let letters = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
-        (1..=32).contains(&name.len()) && letters
-    };
-    match given.and_then(Value::as_array) {
-        None => error(400, "Bad Request: parameter \"commands\" is required"),
-        Some(list) if !list.iter().all(named) => error(400, "Bad Request: BOT_COMMAND_INVALID"),
-        Some(list) if list.iter().any(|command| command["description"].as_str().is_none_or(str::is_empty)) => {
-            error(400, "Bad Request: BOT_COMMAND_DESCRIPTION_INVALID")
-        }
-        Some(_) => Ok(true.into()),
-    }
-}
-
-/// The methods that have a chat.
-fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
-    let get = |name: &str| request.params.get(name).filter(|value| !value.is_null());
-    let whole = |value: &Value| value.as_i64().or_else(|| value.as_str()?.parse().ok());
-    let number = |name: &str| get(name).and_then(whole);
-    let Some(chat) = get("chat_id") else { return error(400, "Bad Request: chat_id is empty") };
-    let Some(description) = whole(chat).and_then(|id| state.chats.get(&id)).cloned() else {
-        return error(400, "Bad Request: chat not found");
-    };
-    let chat = whole(chat).unwrap();
-    if let Some(to) = description["migrated_to"].as_i64() {
-        let text = "Bad Request: group chat was upgraded to a supergroup chat".to_owned();
-        return Err((400, text, json!({ "migrate_to_chat_id": to })));
-    }
-    if method == "getChat" {
-        return Ok(description);
-    }
-    if state.blocked.contains(&chat) {
-        return error(403, "Forbidden: bot was blocked by the user");
-    }
-    let html = get("parse_mode").and_then(Value::as_str).unwrap_or_default();
-    if !html.is_empty() && !html.eq_ignore_ascii_case("HTML") {
-        return error(400, "Bad Request: unsupported parse_mode");
-    }
-    let html = !html.is_empty();
-    let thread = number("message_thread_id");
-    match method {
-        "sendChatAction" => {
-            let known = ["typing", "upload_photo", "upload_document", "upload_voice", "record_voice"];
-            let action = get("action").and_then(Value::as_str).unwrap_or_default();
-            if known.contains(&action) {
-                Ok(true.into())
-            } else {
-                error(400, "Bad Request: wrong parameter action in request")
-            }
-        }
-        "sendMessageDraft" => {
-            let draft = number("draft_id").unwrap_or(0);
-            if description["type"] != "private" {
-                return error(400, "Bad Request: method is available only in private chats");
-            }
-            if draft == 0 {
-                return error(400, "Bad Request: DRAFT_ID_INVALID");
-            }
-            // Here an empty text is allowed: it shows that the bot is thinking.
-            let source = get("text").and_then(Value::as_str).unwrap_or_default();
-            let text = if source.is_empty() { String::new() } else { parsed(source, html, LIMIT)? };
-            state.drafts.push((chat, draft, text));
-            Ok(true.into())
-        }
-        "deleteMessage" => {
-            let before = state.sent.len();
-            state.sent.retain(|sent| sent.chat != chat || Some(sent.id) != number("message_id"));
-            let found = state.sent.len() < before;
-            if found { Ok(true.into()) } else { error(400, "Bad Request: message to delete not found") }
-        }
-        "editMessageText" => edit(state, chat, &description, request),
-        _ => {
-            let field = match method {
-                "sendPhoto" => Some("photo"),
-                "sendDocument" => Some("document"),
-                _ => None,
-            };
-            let source = get(if field.is_some() { "caption" } else { "text" }).and_then(Value::as_str);
-            let source = source.unwrap_or_default().to_owned();
-            let (text, file) = match field {
-                None => (parsed(&source, html, LIMIT)?, None),
-                Some(field) => {
-                    let Some(file) = request.files.get(field) else {
-                        return error(400, &format!("Bad Request: there is no {field} in the request"));
-                    };
-                    if file.1.is_empty() {
-                        return error(400, "Bad Request: file must be non-empty");
-                    }
-                    let caption =
-                        if source.is_empty() { String::new() } else { parsed(&source, html, LONGEST_CAPTION)? };
-                    (caption, Some(file.clone()))
-                }
-            };
-            let reply = get("reply_parameters").map(|given| match given.as_str() {
-                Some(text) => serde_json::from_str(text).unwrap_or(Value::Null),
-                None => given.clone(),
-            });
-            let reply_to = reply.as_ref().and_then(|reply| reply["message_id"].as_i64());
-            state.next_message += 1;
-            let sent = Sent { id: state.next_message, chat, thread, text, source, html, reply_to, file };
-            let message = sent_message(&sent, &description);
-            state.sent.push(sent);
-            Ok(message)
-        }
-    }
-}
-
-fn edit(state: &mut State, chat: i64, description: &Value, request: &Request) -> Answer {
-    let given = |name: &str| request.params.get(name).and_then(Value::as_str).unwrap_or_default();
-    let html = !given("parse_mode").is_empty();
-    let source = given("text");
-    let text = parsed(source, html, LIMIT)?;
-    let id = request.params.get("message_id").and_then(|id| id.as_i64().or_else(|| id.as_str()?.parse().ok()));
-    let of = |sent: &&mut Sent| sent.chat == chat && Some(sent.id) == id;
-    let Some(sent) = state.sent.iter_mut().find(of) else {
-        return error(400, "Bad Request: message to edit not found");
-    };
-    if sent.source == source && sent.html == html {
-        let text = "Bad Request: message is not modified: specified new message content and reply markup are exactly the \
-                    same as a current content and reply markup of the message";
-        return error(400, text);
-    }
-    (sent.text, sent.source, sent.html) = (text, source.to_owned(), html);
-    Ok(sent_message(sent, description))
-}
-
-/// The most UTF-16 code units of a message and of a caption.
-const LIMIT: usize = 4096;
-const LONGEST_CAPTION: usize = 1024;
-
-/// A text as people see it, or why there can be none.
-fn parsed(source: &str, html: bool, limit: usize) -> Result<String, (u16, String, Value)> {
-    let refuse = |text: String| Err((400, text, Value::Null));
-    if source.len() > 1 << 15 {
-        return refuse("Bad Request: text is too long".to_owned());
-    }
-    let text = if html { entities::parse(source).map(|parsed| parsed.text) } else { Ok(source.to_owned()) };
-    let text = match text {
-        Ok(text) => text.trim().to_owned(),
-        Err(error) => return refuse(format!("Bad Request: can't parse entities: {error}")),
-    };
-    if text.is_empty() {
-        return refuse("Bad Request: message text is empty".to_owned());
-    }
-    if entities::units(&text) > limit {
-        let what = if limit == LIMIT { "message" } else { "message caption" };
-        return refuse(format!("Bad Request: {what} is too long"));
-    }
-    Ok(text)
-}
-
-/// The next request of a connection; none when the client has closed it.
-fn read(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::Result<Option<Request>> {
-    let mut first = String::new();
-    if reader.read_line(&mut first)? == 0 {
-        return Ok(None);
-    }
-    let target = first.split_whitespace().nth(1).unwrap_or_default().to_owned();
-    let mut headers = BTreeMap::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        match line.trim_end().split_once(':') {
-            Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.trim().to_owned()),
-            None => break,
-        };
-    }
-    if headers.contains_key("expect") {
-        writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
-    }
-    let mut body = Vec::new();
-    if let Some(length) = headers.get("content-length") {
-        body.resize(length.parse().map_err(std::io::Error::other)?, 0);
-        reader.read_exact(&mut body)?;
-    } else if headers.contains_key("transfer-encoding") {
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            let length = usize::from_str_radix(line.trim(), 16).map_err(std::io::Error::other)?;
-            let mut chunk = vec![0; length + 2]; // with the line end behind it
-            reader.read_exact(&mut chunk)?;
-            if length == 0 {
-                break;
-            }
-            body.extend_from_slice(&chunk[..length]);
-        }
-    }
-    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let mut request = Request { path: path.to_owned(), params: form(query), files: BTreeMap::new(), typed: false };
-    let kind = headers.get("content-type").map_or("", String::as_str);
-    if kind.starts_with("application/json") {
-        request.typed = true;
-        if let Ok(Value::Object(params)) = serde_json::from_slice(&body) {
-            request.params.extend(params);
-        }
-    } else if let Some(boundary) =
-        kind.strip_prefix("multipart/form-data").and_then(|rest| rest.split_once("boundary="))
-    {
-        multipart(&body, boundary.1.trim_matches('"'), &mut request);
-    } else {
-        request.params.extend(form(&String::from_utf8_lossy(&body)));
-    }
-    Ok(Some(request))
-}
-
-fn form(text: &str) -> Map<String, Value> {
-    let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(name, value)| (decoded(name), decoded(value).into())).collect()
-}
-
-fn decoded(text: &str) -> String {
-    let mut out = Vec::new();
-    let mut bytes = text.bytes();
-    while let Some(b) = bytes.next() {
-        out.push(match b {
-            b'+' => b' ',
-            b'%' => {
-                let digits: String = bytes.by_ref().take(2).map(char::from).collect();
-                u8::from_str_radix(&digits, 16).unwrap_or(b'?')
-            }
-            b => b,
-        });
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn multipart(body: &[u8], boundary: &str, request: &mut Request) {
-    let mark = format!("--{boundary}").into_bytes();
-    let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
-    let mut left = body;
-    while let Some(start) = find(left, &mark) {
-        left = &left[start + mark.len()..];
-        let (Some(head), Some(end)) = (find(left, b"\r\n\r\n"), find(left, &mark)) else { return };
-        if head > end {
-            continue;
-        }
-        let content = &left[head + 4..end.saturating_sub(2).max(head + 4)];
-        let head = String::from_utf8_lossy(&left[..head]);
-        let quoted = |name: &str| head.split_once(&format!(" {name}=\"")).and_then(|(_, rest)| rest.split_once('"'));
-        let Some((field, _)) = quoted("name") else { continue };
-        if let Some((file, _)) = quoted("filename") {
-            request.params.insert(field.to_owned(), format!("attach://{file}").into());
-            request.files.insert(field.to_owned(), (file.to_owned(), content.to_vec()));
-        } else {
-            request.params.insert(field.to_owned(), String::from_utf8_lossy(content).into());
-        }
-    }
 }

@@ -145,7 +145,7 @@ fn renewed(name: &str, before: &Image, after: &Image) -> Vec<Image> {
 fn an_outbox_cut_at_any_byte_or_step_keeps_what_was_posted() {
     let home = Home::empty();
     let outbox = Outbox::new(bantam::paths::Home::new(home.path("")));
-    let item = |text: String| Item { to: "telegram:1".into(), text, answers: Vec::new() };
+    let item = |text: String| Item { to: "telegram:1".into(), text, ..Item::default() };
     let ids: Vec<String> = (0..3).map(|n| outbox.post(&item(format!("{n} 日本"))).unwrap()).collect();
     outbox.said(&ids[0], 1).unwrap();
     outbox.over(&ids[1]).unwrap();

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod botapi;
+mod bothttp;
+mod botmethods;
 mod desk;
 mod entities;
 mod harness;
@@ -44,6 +46,8 @@ mod gateway;
 mod grep;
 mod help;
 mod keys;
+mod kills;
+mod life;
 mod memory;
 mod onboard;
 mod power;

@@ -106,9 +106,9 @@ impl Tool for Long {
 }
 
 fn long(bytes: usize) -> Long {
-    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
-    let (name, risk) = ("long".to_owned(), Risk::Safe);
-    Long(ToolSpec { name, description: String::new(), schema, risk, source: String::new() }, bytes)
+    let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.into();
+    let (name, risk) = ("long".into(), Risk::Safe);
+    Long(ToolSpec { name, description: "".into(), schema, risk, source: "".into() }, bytes)
 }
 
 fn says(text: impl Into<String>) -> Reply {

@@ -1,0 +1,166 @@
+//! Delivering to a chat from a command that is no gateway: the one that runs does it, else the command itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::terminal::Then;
+use super::{report, tell};
+use crate::bell;
+use crate::bus::Response;
+use crate::cancel::Cancel;
+use crate::config::proxy::proxy;
+use crate::config::{self, Config, Env};
+use crate::disk::Lock;
+use crate::error::{Error, Kind, Result};
+use crate::http;
+use crate::outbox::{Fate, Item, Outbox};
+use crate::paths::{Home, session_name};
+use crate::session::note;
+use crate::telegram::api::{Api, BASE};
+use crate::telegram::{self, CHANNEL};
+use crate::text::one_line;
+
+/// How long a delivery may take before the command ends without it.
+const WAIT: Duration = Duration::from_secs(30);
+/// Between two looks at what somebody else delivers: the first and the last.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_millis(250);
+
+/// Whether a gateway of this home is running.
+pub fn gateway_runs(home: &Home) -> bool {
+    // It holds this for as long as it lives.
+    Lock::acquire(&home.session_lock("gateway"), Duration::ZERO, &Cancel::new(None)).is_err()
+}
+
+/// The Bot API as it is configured.
+///
+/// # Errors
+/// There is no token, or the address of the server is none.
+pub fn bot(telegram: &config::Telegram, env: &Env) -> Result<Api> {
+    if telegram.token.is_empty() {
+        return Err(Error::config("there is no channels.telegram.token")
+            .hint("@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN"));
+    }
+    if !telegram.api_base.is_empty() && !telegram.api_base.starts_with("http") {
+        return Err(Error::config("channels.telegram.api_base is no address").hint("write it as http://HOST:PORT"));
+    }
+    let base = if telegram.api_base.is_empty() { BASE } else { &telegram.api_base };
+    let proxy = if telegram.proxy.is_empty() { proxy(base, env) } else { telegram.proxy.clone() };
+    let settings = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
+    Ok(Api::new(settings, &telegram.api_base, &telegram.token))
+}
+
+/// The means to deliver.
+pub struct Delivery {
+    home: Home,
+    outbox: Outbox,
+    api: Arc<Api>,
+}
+
+impl Delivery {
+    /// # Errors
+    /// No bot is configured.
+    pub fn new(home: &Home, config: &Config, env: &Env) -> Result<Self> {
+        let api = Arc::new(bot(&config.channels.telegram, env)?);
+        Ok(Self { home: home.clone(), outbox: Outbox::new(home.clone()), api })
+    }
+
+    /// Delivers the answer of a turn to a chat, and notes it in the chat's conversation with `title`. Half an answer, or
+    /// none, is not delivered.
+    ///
+    /// # Errors
+    /// It was refused, or not taken in time; then it stays in the outbox.
+    fn answer(&self, chat: &str, response: &Response, title: &str) -> Result<()> {
+        let text = response.output.trim();
+        if response.partial || text.is_empty() {
+            return Ok(());
+        }
+        let to = format!("{CHANNEL}:{chat}");
+        let id = self.outbox.post(&Item { to: to.clone(), text: text.to_owned(), ..Item::default() })?;
+        bell::ring(&self.home);
+        let session = session_name(CHANNEL, chat)?;
+        if session != response.session {
+            if let Err(e) = note(&self.home, &session, &id, title, text) {
+                tell(&format!("bantam: {}", one_line(&e.message, 300)));
+            }
+        }
+        self.see_to(&id, &to)
+    }
+
+    /// Waits until what was posted has been said, and says it where nobody else does.
+    fn see_to(&self, id: &str, to: &str) -> Result<()> {
+        let cancel = Cancel::new(Some(WAIT));
+        let (mut pause, mut last) = (FIRST_LOOK, String::new());
+        loop {
+            match self.outbox.fate(id)? {
+                Fate::Said => return Ok(()),
+                Fate::GivenUp(why) => {
+                    let what = format!("delivering the answer to {to}");
+                    return Err(Error::failed(why).doing(what).hint("write to the bot from that chat first"));
+                }
+                Fate::Pending => {}
+            }
+            if let Some(why) = self.send(&|| !matches!(self.outbox.fate(id), Ok(Fate::Pending)), &cancel)? {
+                last = why;
+            }
+            if cancel.sleep(pause).is_err() {
+                break;
+            }
+            pause = (pause * 2).min(LAST_LOOK);
+        }
+        if self.outbox.fate(id)? == Fate::Said {
+            return Ok(());
+        }
+        let last = if last.is_empty() { last } else { format!(" ({last})") };
+        let kept = if gateway_runs(&self.home) {
+            "the gateway goes on trying"
+        } else {
+            "bantam gateway sends it when it runs"
+        };
+        Err(Error::failed(format!("delivering the answer to {to}: not taken within {} s{last}", WAIT.as_secs()))
+            .hint(format!("it is kept in the outbox: {kept}")))
+    }
+
+    /// Says what stands in the outbox, unless somebody else does. With the last thing that was in the way.
+    fn send(&self, is_done: &dyn Fn() -> bool, cancel: &Cancel) -> Result<Option<String>> {
+        let _right = match self.outbox.sender(Duration::ZERO, cancel) {
+            Ok(right) => right,
+            Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let last = Arc::new(Mutex::new(None));
+        let kept = last.clone();
+        let log = move |line: &str| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(one_line(line, 300));
+        telegram::deliver(self.api.clone(), self.outbox.clone(), is_done, cancel.clone(), Arc::new(log));
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(last)
+    }
+
+    /// What to do at the end of a turn: its answer goes to the chat, if one is given, with a title for the note of it. What
+    /// the turn has posted goes in any case.
+    #[must_use]
+    pub fn after(self, to: Option<(String, String)>) -> Then {
+        Box::new(move |response| {
+            if response.tool_calls.iter().any(|call| call.ok && call.name == "message") {
+                self.rest();
+            }
+            to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title))
+        })
+    }
+
+    /// Says what turns have posted with the tool `message`.
+    pub fn rest(&self) {
+        let cancel = Cancel::new(Some(WAIT));
+        let is_done = || self.outbox.pending().is_ok_and(|pending| pending.is_empty());
+        if is_done() {
+            return;
+        }
+        match self.send(&is_done, &cancel) {
+            Ok(Some(why)) if !is_done() => {
+                tell(&format!("bantam: a message waits in the outbox until bantam gateway runs: {why}"));
+            }
+            Ok(_) => {}
+            Err(e) => drop(report(&e)),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! `kill -9` of the gateway, at any moment, while people go on writing: every message is answered, what tools do is done
+//! once or told to be unknown, and nobody is answered out of turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::botapi::{BotApi, FIRST_UPDATE, Fault, TOKEN};
+use crate::harness::{Home, Running, merged, until};
+use crate::model::{Model, Reply, call};
+use crate::stored::{one_result_per_call, segments};
+
+/// Between two messages.
+const PACE: Duration = Duration::from_millis(100);
+/// The shortest and the longest life before a kill at no particular moment, in milliseconds.
+const LIFE: (u64, u64) = (20, 400);
+/// A model thinks up to three times as long before it answers.
+const THOUGHT: Duration = Duration::from_millis(50);
+/// How long a particular moment is waited for.
+const MOMENT: Duration = Duration::from_secs(2);
+/// How long the last gateway may take to answer what is left.
+const QUIET: Duration = Duration::from_secs(120);
+/// The calls that the model makes at once.
+const AT_ONCE: usize = 6;
+
+/// Three people, and a topic of a group.
+const PEOPLE: [i64; 3] = [42, 43, 44];
+const GROUP: i64 = -1_000_000_000_123;
+const TOPIC: i64 = 7;
+const CHATS: [&str; 4] = ["42", "43", "44", "-1000000000123_7"];
+
+/// What the workspace's file of effects is called.
+const LOG: &str = "log.txt";
+
+/// How often the gateway is killed: `BANTAM_KILLS`, or so many.
+fn kills() -> usize {
+    std::env::var("BANTAM_KILLS").map_or(15, |count| count.parse().expect("BANTAM_KILLS is a number"))
+}
+
+/// Where chance begins: `BANTAM_SEED`, or the clock.
+fn seed() -> u64 {
+    let clock = || u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
+    std::env::var("BANTAM_SEED").map_or_else(|_| clock(), |seed| seed.parse().expect("BANTAM_SEED is a number"))
+}
+
+/// Chance that can be had again: `xorshift64*`.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+}
+
+/// The items in a text: `item-CHAT-NUMBER`, the chat by its place in [`CHATS`].
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace().filter(|word| word.starts_with("item-"))
+}
+
+/// A model that notes every item in the log by a call of its own, and then answers with those that it has not answered
+/// yet. It goes by the conversation alone: what it has called for once, whatever came of it, it does not call for again.
+fn diligent() -> Model {
+    Model::answering(|request, n| {
+        // Some answers take their time, so that turns of several chats are under way at once.
+        thread::sleep(THOUGHT * u32::try_from(n % 4).unwrap());
+        if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+            return Reply::text("Items were noted.");
+        }
+        let mut asked: Vec<String> = Vec::new();
+        let mut called: BTreeSet<String> = BTreeSet::new();
+        for message in request.messages() {
+            match message["role"].as_str() {
+                Some("user") => asked.extend(items(&said(message)).map(str::to_owned)),
+                Some("assistant") => {
+                    called.extend(calls_of(message).into_iter().map(|(_, item)| item));
+                    let answered: BTreeSet<String> = items(&said(message)).map(str::to_owned).collect();
+                    asked.retain(|item| !answered.contains(item));
+                }
+                _ => {}
+            }
+        }
+        let left = asked.iter().filter(|item| !called.contains(*item)).take(AT_ONCE);
+        let calls: Vec<_> = left
+            .map(|item| {
+                let arguments = json!({ "path": LOG, "content": format!("{item}\n") });
+                call(&format!("call-{item}"), "append_file", &arguments)
+            })
+            .collect();
+        let reply =
+            if calls.is_empty() { Reply::text(&format!("Noted: {}", asked.join(" "))) } else { Reply::calls(calls) };
+        reply.counted(request.body.to_string().len() as u64 / 4, 100)
+    })
+}
+
+/// The text of a message of a request or of a session.
+fn said(message: &Value) -> String {
+    match &message["content"] {
+        Value::String(text) => text.clone(),
+        parts => parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect(),
+    }
+}
+
+/// The calls of a message, by their ids, with the item that each is for.
+fn calls_of(message: &Value) -> Vec<(String, String)> {
+    let calls = message["tool_calls"].as_array().into_iter().flatten();
+    calls
+        .filter_map(|call| {
+            // In a session the name and the arguments stand directly in the call.
+            let arguments = call["function"]["arguments"].as_str().or(call["arguments"].as_str())?;
+            let arguments: Value = serde_json::from_str(arguments).ok()?;
+            Some((call["id"].as_str()?.to_owned(), arguments["content"].as_str()?.trim().to_owned()))
+        })
+        .collect()
+}
+
+/// Writes items until it is told to stop; gives them in the order of their updates.
+fn write(api: &BotApi, mut chance: Chance, is_over: &AtomicBool) -> Vec<String> {
+    let (mut written, mut counts) = (Vec::new(), [0; CHATS.len()]);
+    while !is_over.load(Ordering::SeqCst) {
+        let chat = usize::try_from(chance.below(CHATS.len() as u64)).unwrap();
+        let item = format!("item-{chat}-{}", counts[chat]);
+        counts[chat] += 1;
+        match PEOPLE.get(chat) {
+            Some(person) => api.text(*person, &item),
+            None => api.topic(GROUP, PEOPLE[0], TOPIC, &format!("@test_bantam_bot {item}")),
+        };
+        written.push(item);
+        // People write at a pace of their own, whatever the program is doing.
+        thread::sleep(PACE);
+    }
+    written
+}
+
+/// Waits for the moment of a kill, and tells which it was.
+fn moment(api: &BotApi, home: &Home, chance: &mut Chance) -> &'static str {
+    let log = home.path("workspace").join(LOG);
+    let length = || fs::metadata(&log).map_or(0, |meta| meta.len());
+    match chance.below(8) {
+        0 => {
+            let before = api.handed_out();
+            api.wait_up_to(MOMENT, |state| state.handed_out > before);
+            "updates were handed out"
+        }
+        1 | 2 => {
+            let fault = if chance.below(2) == 0 { Fault::Silence } else { Fault::Lost };
+            api.fault("sendMessage", fault);
+            api.wait_up_to(MOMENT, |state| state.faults.is_empty());
+            api.calm();
+            "a message was being sent"
+        }
+        3 => {
+            let (before, deadline) = (length(), Instant::now() + MOMENT);
+            while length() == before && Instant::now() < deadline {
+                thread::park_timeout(Duration::from_millis(1));
+            }
+            "a tool had written"
+        }
+        _ => {
+            thread::sleep(Duration::from_millis(LIFE.0 + chance.below(LIFE.1 - LIFE.0)));
+            "no particular moment"
+        }
+    }
+}
+
+fn killed(gateway: Running) {
+    gateway.signal(Signal::KILL);
+    until("it is dead", || !gateway.is_running());
+}
+
+/// What was posted as the word that messages were set aside, and the updates it stands for.
+fn set_aside(home: &Home, found: &mut BTreeMap<String, Vec<i64>>) {
+    let outbox = fs::read_to_string(home.path("state/outbox.jsonl")).unwrap_or_default();
+    for line in outbox.lines().filter(|line| line.contains("was set aside")) {
+        // The last one may be torn by the kill.
+        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let answers = line["answers"].as_array().into_iter().flatten();
+        let updates = answers.map(|id| id.as_str().unwrap().rsplit(':').next().unwrap().parse().unwrap()).collect();
+        found.insert(line["post"].as_str().unwrap().to_owned(), updates);
+    }
+}
+
+/// The results of the calls for each item, from all segments of all conversations.
+fn results(home: &Home) -> BTreeMap<String, BTreeSet<String>> {
+    let mut results: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for chat in CHATS {
+        let segments = segments(&home.path("sessions"), &format!("telegram_{chat}")).unwrap();
+        for session in segments.values() {
+            let history = session.history();
+            one_result_per_call(&history);
+            let calls: BTreeMap<String, String> = history.iter().flat_map(|message| calls_of(message)).collect();
+            for result in history.iter().filter(|message| message["role"] == "tool") {
+                let item = &calls[result["tool_call_id"].as_str().unwrap()];
+                results.entry(item.clone()).or_default().insert(said(result));
+            }
+        }
+    }
+    results
+}
+
+#[test]
+fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
+    let (kills, seed) = (kills(), seed());
+    println!("seed {seed}");
+    let mut chance = Chance(seed | 1);
+    let (model, api) = (diligent(), BotApi::start());
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": PEOPLE, "api_base": api.base() });
+    let extra = json!({ "channels": { "telegram": bot }, "model_list": [{ "context_window": 30_000 }] });
+    let home = Home::with(&merged(model.config(), &extra));
+
+    let (mut moments, mut aside) = (BTreeMap::<&str, usize>::new(), BTreeMap::new());
+    let started = Instant::now();
+    let is_over = AtomicBool::new(false);
+    let written = thread::scope(|scope| {
+        let pace = Chance(chance.0 ^ 0x9e37_79b9_7f4a_7c15);
+        let writing = scope.spawn(|| write(&api, pace, &is_over));
+        for _ in 0..kills {
+            let gateway = home.bantam().arg("gateway").spawn();
+            *moments.entry(moment(&api, &home, &mut chance)).or_default() += 1;
+            killed(gateway);
+            set_aside(&home, &mut aside);
+        }
+        is_over.store(true, Ordering::SeqCst);
+        writing.join().unwrap()
+    });
+    let attacked = started.elapsed();
+    let gateway = home.bantam().arg("gateway").spawn();
+    gateway.wait_for_stderr("serving as");
+    while (is_anything_left(&api, &written, &aside) || is_anything_unsent(&home))
+        && started.elapsed() < attacked + QUIET
+    {
+        thread::park_timeout(Duration::from_millis(100));
+        set_aside(&home, &mut aside);
+    }
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    set_aside(&home, &mut aside);
+
+    let words = aside.len();
+    let aside: BTreeSet<&str> = aside.values().flatten().map(|update| item_of(&written, *update)).collect();
+    let (mut wrong, mut duplicates, mut again) = (Vec::new(), 0, 0);
+    for (chat, id) in CHATS.iter().enumerate() {
+        let texts = texts(&api, id);
+        let mut seen = BTreeSet::new();
+        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        for (n, text) in texts.iter().enumerate().filter(|(_, text)| text.starts_with("Noted: ")) {
+            let is_new = seen.insert(text);
+            duplicates += usize::from(!is_new);
+            for item in items(text) {
+                again += usize::from(is_new && first.contains_key(item));
+                first.entry(item).or_insert(n);
+            }
+        }
+        let mut last = 0;
+        for item in written.iter().filter(|item| item.starts_with(&format!("item-{chat}-"))) {
+            match first.get(item.as_str()) {
+                // The word about it was the answer; what was said later may have led to another.
+                _ if aside.contains(item.as_str()) => {}
+                None => wrong.push(format!("{item} was never answered")),
+                Some(place) if *place < last => wrong.push(format!("{item} was answered out of turn")),
+                Some(place) => last = *place,
+            }
+        }
+        let strange = texts.iter().filter(|text| !text.starts_with("Noted: ") && !text.contains("was set aside"));
+        wrong.extend(strange.map(|text| format!("a strange answer: {text}")));
+    }
+    let log = fs::read_to_string(home.path("workspace").join(LOG)).unwrap();
+    let mut effects: BTreeMap<&str, usize> = BTreeMap::new();
+    items(&log).for_each(|item| *effects.entry(item).or_default() += 1);
+    let results = results(&home);
+    let (mut unknown, mut undone) = (0, 0);
+    for item in &written {
+        let told: Vec<&String> = results.get(item).into_iter().flatten().collect();
+        let is_unknown = told.iter().any(|result| result.contains("interrupted, outcome unknown"));
+        let times = effects.get(item.as_str()).copied().unwrap_or(0);
+        unknown += usize::from(is_unknown);
+        undone += usize::from(is_unknown && times == 0);
+        if times > 1 || (times == 0 && !is_unknown && !aside.contains(item.as_str())) {
+            wrong.push(format!("{item} was noted {times} times; its results: {told:?}"));
+        }
+    }
+    for chat in CHATS {
+        let name = format!("telegram_{chat}");
+        let run = home.bantam().args(["sessions", "show", &name]).run();
+        if run.code != Some(0) || !run.stderr.is_empty() {
+            wrong.push(format!("sessions show {name}: {:?} {}", run.code, run.stderr));
+        }
+    }
+    println!(
+        "{kills} kills in {:.1} s ({moments:?}), {} messages: {} answered, {} set aside with {words} words; {} effects, \
+         {unknown} reported as unknown ({undone} of them not done); {duplicates} answers twice, {again} items answered \
+         again; {} requests to the model; quiet after {:.1} s",
+        attacked.as_secs_f64(),
+        written.len(),
+        written.len() - aside.len(),
+        aside.len(),
+        effects.values().sum::<usize>(),
+        model.requests().len(),
+        (started.elapsed() - attacked).as_secs_f64(),
+    );
+    if duplicates > kills {
+        wrong.push(format!("{duplicates} answers came twice, with {kills} kills"));
+    }
+    assert!(wrong.is_empty(), "{} things are wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(40)]);
+    assert!(api.unconfirmed().is_empty());
+}
+
+/// Whether something stands in the outbox that has not been said to its end.
+fn is_anything_unsent(home: &Home) -> bool {
+    let outbox = fs::read_to_string(home.path("state/outbox.jsonl")).unwrap_or_default();
+    let lines: Vec<Value> = outbox.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let of = |key: &str| lines.iter().filter_map(|line| line[key].as_str()).collect::<BTreeSet<&str>>();
+    of("post").difference(&of("over")).next().is_some()
+}
+
+/// The item that an update brought.
+fn item_of(written: &[String], update: i64) -> &str {
+    &written[usize::try_from(update - FIRST_UPDATE).unwrap()]
+}
+
+/// What was said in a chat, oldest first.
+fn texts(api: &BotApi, chat: &str) -> Vec<String> {
+    let (id, _) = chat.split_once('_').unwrap_or((chat, ""));
+    api.texts(id.parse().unwrap())
+}
+
+/// Whether there is an item without an answer, or an answer that may still be on its way.
+fn is_anything_left(api: &BotApi, written: &[String], aside: &BTreeMap<String, Vec<i64>>) -> bool {
+    let texts: Vec<String> = CHATS.iter().flat_map(|chat| texts(api, chat)).collect();
+    let mut answered: BTreeSet<&str> = texts.iter().flat_map(|text| items(text)).collect();
+    answered.extend(aside.values().flatten().map(|update| item_of(written, *update)));
+    !api.unconfirmed().is_empty() || written.iter().any(|item| !answered.contains(item.as_str()))
+}

@@ -1,0 +1,262 @@
+//! The gateway over months: clocks that are set, jobs and turns that are cut short, what `bantam status` tells of it, and the
+//! service that keeps it running.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use bantam::cron::{Author, Draft, Jobs, Singles, Status, Trigger, When};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::botapi::{BotApi, TOKEN};
+use crate::harness::{Home, Running, merged};
+use crate::model::{Model, Reply};
+
+/// The one who may.
+const OWNER: i64 = 42;
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+/// 2027-01-15 08:00 UTC.
+const START: i64 = 1_800_000_000_000;
+
+fn config(model: &Model, api: &BotApi) -> Value {
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
+    merged(model.config(), &json!({ "channels": { "telegram": bot }, "tools": { "exec": { "sandbox": "off" } } }))
+}
+
+fn start(home: &Home) -> Running<'_> {
+    home.bantam().arg("gateway").spawn()
+}
+
+fn jobs(home: &Home) -> Jobs {
+    let env = BTreeMap::from([("TZ".to_owned(), "UTC0".to_owned())]);
+    Jobs::new(bantam::paths::Home::new(home.path("")), &env)
+}
+
+/// Adds a job at [`START`], which runs then.
+fn added(jobs: &Jobs, when: When) -> String {
+    let draft = Draft { message: "look".into(), when: Some(when), ..Draft::default() };
+    jobs.add(&draft, Author::User, START).unwrap().id().to_owned()
+}
+
+/// Runs what is due at `now`, as the gateway does, and tells which jobs it were.
+fn runs(jobs: &Jobs, now: i64) -> Vec<String> {
+    let due = jobs.look(now, HOUR, Singles::Run).unwrap().due;
+    for id in &due {
+        let claim = jobs.claim(id, Trigger::Due(HOUR), now).unwrap().expect("it is due");
+        jobs.finish(claim, &Ok(()), now + 5).unwrap();
+    }
+    due
+}
+
+#[test]
+fn while_the_clock_has_not_been_set_jobs_for_a_single_time_wait() {
+    let home = Home::empty();
+    let jobs = jobs(&home);
+    let (single, every) = (added(&jobs, When::At("+5m".into())), added(&jobs, When::Every(60)));
+    let now = START + 6 * MINUTE;
+    let looked = jobs.look(now, HOUR, Singles::Wait).unwrap();
+    assert_eq!(looked.due, [every.as_str()]);
+    // It is not taken for missed either, whatever time the clock shows.
+    let looked = jobs.look(now + 300 * DAY, HOUR, Singles::Wait).unwrap();
+    assert!(looked.missed.iter().all(|(job, _)| job.id() == every));
+    assert!(jobs.look(now, HOUR, Singles::Run).unwrap().due.contains(&single));
+}
+
+#[test]
+fn a_jump_forwards_runs_each_job_at_most_once() {
+    let home = Home::empty();
+    let jobs = jobs(&home);
+    let every = added(&jobs, When::Every(60));
+    let daily = added(&jobs, When::Cron("0 9 * * *".into()));
+    let stars = added(&jobs, When::Cron("*/5 * * * *".into()));
+    // The board starts in 1970, and what runs there runs by that.
+    let mut now = 5 * MINUTE;
+    assert!(runs(&jobs, now).is_empty());
+    now += 5 * MINUTE;
+    assert_eq!(runs(&jobs, now), [every.as_str(), &stars]);
+    // Then the clock is set.
+    now = START + 65 * MINUTE;
+    assert_eq!(runs(&jobs, now), [every.as_str(), &daily, &stars]);
+    assert!(runs(&jobs, now + 10).is_empty());
+    // And again, by days.
+    now += 3 * DAY + 1;
+    assert_eq!(runs(&jobs, now), [every.as_str(), &daily, &stars]);
+    assert!(runs(&jobs, now + 10).is_empty());
+}
+
+#[test]
+fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
+    let home = Home::empty();
+    let jobs = jobs(&home);
+    let every = added(&jobs, When::Every(600));
+    let daily = added(&jobs, When::Cron("0 9 * * *".into()));
+    let now = START + HOUR;
+    assert_eq!(runs(&jobs, now), [every.as_str(), &daily]);
+    // By two hours: the interval goes on at once, and nine o'clock has been served.
+    let mut ran = 0;
+    for minute in 0..120 {
+        let due = runs(&jobs, now + (minute - 119) * MINUTE);
+        assert!(!due.contains(&daily), "{minute}");
+        ran += due.len();
+    }
+    assert!((11..=12).contains(&ran), "{ran} runs in two hours");
+    assert_eq!(runs(&jobs, now + DAY), [every.as_str(), &daily]);
+    // By a month: nothing waits for it to pass again.
+    let then = now - 30 * DAY;
+    assert!(runs(&jobs, then + 1).is_empty());
+    assert_eq!(runs(&jobs, then + 10 * MINUTE), [every]);
+    assert_eq!(jobs.look(then + 11 * MINUTE, HOUR, Singles::Run).unwrap().next, Some(then + 20 * MINUTE));
+}
+
+#[test]
+fn a_job_that_was_cut_short_is_told_once() {
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text("Hello.");
+        if request.last("user").contains("water them") { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    let add = ["cron", "add", "-n", "plants", "-m", "water them", "--at", "+1s", "--to", "telegram:42"];
+    home.bantam().args(add).run().exits(0);
+    let gateway = start(&home);
+    model.wait_for_requests(1);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    // Whoever looks first records it; the word is the gateway's all the same.
+    assert_eq!(jobs(&home).history(START).unwrap().last().unwrap().status, Status::Unknown);
+    for n in 1..=2 {
+        let gateway = start(&home);
+        api.wait_for_texts(OWNER, n);
+        api.text(OWNER, "hello");
+        api.wait_for_texts(OWNER, n + 1);
+        gateway.signal(Signal::TERM);
+        gateway.finish().exits(0);
+    }
+    let told = "The job “plants” was interrupted when the program ended; what it did is unknown.";
+    assert_eq!(api.texts(OWNER), [told, "Hello.", "Hello."]);
+    let list = home.bantam().args(["cron", "list"]).run();
+    assert!(list.exits(0).stdout.contains("unknown"), "{}", list.stdout);
+}
+
+#[test]
+fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
+    let model = Model::answering(|request, n| match (request.texts("tool").len(), n) {
+        (0, _) => Reply::call("exec", &json!({ "command": "echo x >>count" })),
+        (_, ..=4) => Reply::text("Counted.").held(),
+        _ => Reply::text("Counted."),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    for n in 1..=4 {
+        let gateway = start(&home);
+        if n == 1 {
+            api.text(OWNER, "count");
+        }
+        model.wait_for_holds(n);
+        gateway.signal(Signal::TERM);
+        gateway.finish().exits(0);
+    }
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Counted."]);
+    api.text(43, "and you?");
+    api.wait_for_texts(43, 1);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert_eq!(api.texts(OWNER).len(), 1);
+    assert_eq!(fs::read_to_string(home.path("workspace/count")).unwrap(), "x\nx\n", "once for each of the two");
+    home.session("telegram_42").has_one_result_per_call();
+}
+
+#[test]
+fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
+    let model =
+        Model::answering(|request, _| Reply::text(&format!("About {}.", request.last("user").contains("mine"))));
+    let api = BotApi::start();
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    // Kept, and the program ended before it was answered.
+    let kept = |update: i64, chat: &str, from: i64, text: &str| json!({ "in": update, "chat": chat, "message": update, "from": from, "text": text });
+    let lines = [
+        json!({ "v": 1 }),
+        kept(1, "43", 43, "mine"),
+        kept(2, "-5", 43, "mine, in a group"),
+        json!({ "started": [2] }),
+        kept(3, "42", OWNER, "theirs"),
+        json!({ "in": 4, "chat": "-5", "message": 4, "text": "mine, before it was written down whose" }),
+    ];
+    home.dir("state");
+    let journal = lines.map(|line| line.as_object().unwrap().clone());
+    bantam::disk::Journal::create(&home.path("state/telegram-123456.jsonl"), &journal).unwrap();
+    for chat in [OWNER, 43, -5] {
+        api.chat(chat);
+    }
+    let mut other = config.clone();
+    other["channels"]["telegram"]["allow_from"] = json!([OWNER]);
+    home.config(&other.to_string());
+    let gateway = start(&home);
+    gateway.wait_for_stderr("3 messages of users who are not in allow_from any more");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["About false."]);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    // They are closed: letting the user in again does not bring them back.
+    home.config(&config.to_string());
+    let gateway = start(&home);
+    api.text(43, "again");
+    assert_eq!(api.wait_for_texts(43, 1), ["About false."]);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert!(api.texts(-5).is_empty());
+    assert_eq!(model.requests().len(), 2);
+}
+
+#[test]
+fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
+    let model = Model::answering(|_, _| Reply::text("Yes."));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "one");
+    api.wait_for_texts(OWNER, 1);
+    api.wait_for_confirmation();
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    api.restart_updates_at(9);
+    let gateway = start(&home);
+    for n in 2..=3 {
+        api.text(OWNER, "more");
+        api.wait_for_texts(OWNER, n);
+    }
+    api.wait_for_confirmation();
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert_eq!(model.requests().len(), 3);
+}
+
+#[test]
+fn in_a_group_whoever_may_can_stop_a_turn_and_begin_anew() {
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text("Well.");
+        if request.last("user").contains("snail") { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let group = -1_000_000_000_123;
+    api.mention(group, OWNER, "snail");
+    model.wait_for_holds(1);
+    api.message(group, 43, &json!({ "text": "/stop" }));
+    assert_eq!(api.wait_for_texts(group, 1), ["(Stopped.)"]);
+    api.mention(group, OWNER, "snail again");
+    model.wait_for_holds(2);
+    api.message(group, 43, &json!({ "text": "/new@test_bantam_bot" }));
+    assert_eq!(api.wait_for_texts(group, 3)[1..], ["(Stopped.)", "A new conversation begins."]);
+    api.mention(group, OWNER, "what was that?");
+    api.wait_for_texts(group, 4);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert!(!model.request(2).body.to_string().contains("snail"));
+}
