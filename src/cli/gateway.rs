@@ -66,11 +66,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let api = deliver::bot(&telegram, env)?;
     let bot = telegram.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
     let (inbox, damage) = Inbox::open(&home.root().join("state"), bot)?;
-    for line in damage {
-        tell(&format!("bantam: {line}"));
-    }
-    let (tasks, reports, damage) = Tasks::open(&home)?;
-    for line in damage {
+    let (tasks, reports, torn) = Tasks::open(&home)?;
+    for line in damage.iter().chain(&torn) {
         tell(&format!("bantam: {line}"));
     }
     let watch = Watch { home: home.clone(), seen: stamp(&home), env: env.clone() };
@@ -124,6 +121,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         inbox,
         reports,
         outbox: Outbox::new(home.clone()),
+        hands: Arc::new(app::hands(&home, &loaded.config, env)?),
+        local_time: app::local_time(env),
         cancel,
         alive,
         log: Arc::new(|line| tell(&format!("bantam: telegram: {}", one_line(line, 500)))),
