@@ -163,7 +163,12 @@ impl Floor {
                 self.show_tasks(&message.origin, &message.session);
             }
             Kind::Status | Kind::Usage => message.reply(&self.handle(&message)),
-            Kind::Message | Kind::Report | Kind::New | Kind::Model(_) => self.give_to_worker(message)?,
+            Kind::New => {
+                // The new conversation knows nothing of them.
+                drop(self.tasks.take_stopped(&message.session));
+                self.give_to_worker(message)?;
+            }
+            Kind::Message | Kind::Report | Kind::Model(_) => self.give_to_worker(message)?,
         }
         Ok(())
     }
@@ -188,7 +193,7 @@ impl Floor {
 
     /// Waits for all that is under way. What tasks report meanwhile is answered, and that may begin others.
     fn close(&self) -> Result<()> {
-        self.tasks.close()?;
+        let noted = self.tasks.close();
         loop {
             self.tasks.wait();
             let threads: Vec<JoinHandle<()>> = {
@@ -201,7 +206,7 @@ impl Floor {
                 workers.by_session.values_mut().filter_map(|worker| worker.thread.take()).collect()
             };
             if threads.is_empty() && self.tasks.are_idle() {
-                return Ok(());
+                return noted;
             }
             threads.into_iter().try_for_each(join)?;
         }

@@ -163,6 +163,30 @@ fn what_cannot_be_kept_or_fetched_is_said_and_the_turn_goes_on() {
     assert_eq!(api.asked("getFile").len(), 3, "what is too large is not asked for");
 }
 
+/// The most memory that the process has had so far, in KB.
+fn peak(gateway: &Running) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_large_file_is_never_in_memory() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.document(OWNER, "small.bin", "x/y", &[0, 1], &json!({}));
+    api.wait_for_texts(OWNER, 1);
+    let before = peak(&gateway);
+    api.document(OWNER, "large.bin", "x/y", &vec![7; 18 << 20], &json!({}));
+    api.wait_for_texts(OWNER, 2);
+    let grown = peak(&gateway) - before;
+    ends(gateway);
+    assert_eq!(fs::metadata(place_of(&home, &model, 1, "large.bin")).unwrap().len(), 18 << 20);
+    assert!(grown < 6 << 10, "{grown} KB for a file of 18 MB");
+}
+
 #[test]
 fn a_file_is_kept_once_though_its_turn_begins_twice() {
     let model = Model::answering(|_, n| if n == 0 { Reply::text("Never.").held() } else { Reply::text("Seen.") });
