@@ -237,7 +237,10 @@ pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
 }
 
 /// The trees that a setting opens to the tools.
-fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// One of them holds the home or is in it, or the current directory cannot be told.
+pub fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
     let mut trees = Vec::new();
     for path in written.iter().filter(|path| !path.is_empty()) {
         let tree = absolute(path, env).doing(setting)?;

@@ -128,7 +128,7 @@ impl NewFile {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn create(path: &Path) -> Result<Self> {
+    pub fn begin(path: &Path) -> Result<Self> {
         let lock = Lock::acquire(path, Duration::ZERO, &Cancel::new(None))?;
         Ok(Self { path: path.to_owned(), lock, kept: false })
     }
@@ -200,6 +200,19 @@ impl Drop for Replacement {
         // There only when it was not committed; the next one would remove it as well.
         drop(fs_err::remove_file(&self.new));
     }
+}
+
+/// Gives what is at `from` the name `to` in the same directory, on disk before this returns: whoever looks sees all of it
+/// there, or nothing. `false`, and nothing changed, when there is something at `to`.
+///
+/// # Errors
+/// What the file system says.
+pub fn put(from: &Path, to: &Path) -> Result<bool> {
+    if to.symlink_metadata().is_ok() {
+        return Ok(false);
+    }
+    fs_err::rename(from, to)?;
+    sync_dir(to.parent().unwrap_or(Path::new("."))).map(|()| true)
 }
 
 /// Removes a file, or a directory with all that is in it. What is not there is removed already.

@@ -3,6 +3,7 @@
 //! Everything goes this way, the one-shot command line included: there is no second path that runs turns.
 
 pub mod clock;
+pub mod status;
 pub mod tasks;
 
 use std::collections::{HashMap, VecDeque};

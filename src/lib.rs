@@ -8,9 +8,9 @@
 //! |---|---|---|
 //! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
 //! | 5 | [`app`] | the one place that names concrete types and wires them together; what hosts were found to refuse (`learned`) |
-//! | 4 | [`gateway`] | the dispatcher, one worker for each conversation; background `tasks`; the `clock` that sends scheduled jobs |
+//! | 4 | [`gateway`] | the dispatcher, one worker for each conversation; background `tasks`; the `clock` that sends scheduled jobs; how it is (`status`) |
 //! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), room in the model's window (`compact`, `history`), the builder |
-//! | 3 | [`doctor`] | is everything well (`home`, `model`, `kernel`, `jail`), and does the jail hold (`canary`) |
+//! | 3 | [`doctor`] | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: who and when again (`lineup`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
 //! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), files that come with messages (`incoming`), the journal of messages (`inbox`), sending (`send`) |
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |

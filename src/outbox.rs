@@ -95,7 +95,7 @@ impl Outbox {
     /// What the file system says.
     pub fn new_file(&self) -> Result<(NewFile, String)> {
         let name = fresh_id();
-        Ok((NewFile::create(&self.file(&name))?, name))
+        Ok((NewFile::begin(&self.file(&name))?, name))
     }
 
     /// Keeps `item` to be said. On disk when this returns, with its id.

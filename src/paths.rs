@@ -59,7 +59,7 @@ impl Home {
     /// What is still to be noted in the conversation `name`.
     #[must_use]
     pub fn session_notes(&self, name: &str) -> PathBuf {
-        self.sessions().join(format!("{name}.notes"))
+        self.sessions().join(format!("{name}.jsonl.notes"))
     }
 
     /// What bantam keeps for itself between runs.

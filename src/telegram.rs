@@ -34,6 +34,7 @@ use crate::text::LocalTime;
 use api::Api;
 use inbox::Inbox;
 use poll::Poller;
+pub use poll::{Sign, Watch};
 use send::{Sending, Signal};
 pub use update::Said;
 
@@ -65,8 +66,7 @@ pub struct Telegram {
     pub local_time: LocalTime,
     /// Ends the polling.
     pub cancel: Cancel,
-    /// Called after each poll that worked.
-    pub alive: Box<dyn Fn() + Send>,
+    pub watch: Watch,
     /// Where what people should know is written: standard error.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
     /// Given to whoever wants to tell that something was posted.
@@ -111,7 +111,7 @@ pub fn deliver(
 
 impl Channel for Telegram {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { api, settings, inbox, reports, outbox, hands, local_time, cancel, alive, log, wake } = self;
+        let Self { api, settings, inbox, reports, outbox, hands, local_time, cancel, watch, log, wake } = self;
         let (signals, signalled) = channel();
         *wake.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
@@ -127,7 +127,7 @@ impl Channel for Telegram {
         });
         let sending = Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), &wake);
         Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
-        let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, alive };
+        let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, watch };
         Builder::new().spawn(move || poller.run(reports)).doing("starting a thread")?;
         let (outbound, events) = channel::<Outbound>();
         let passing = move || {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::args::{Command, Flag, Given};
-use super::print;
+use super::{deliver, gateway, print};
 use crate::app::{self, Keep, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Ground};
 use crate::doctor::kernel::Facts;
-use crate::doctor::{Check, Verdict, home, jail, kernel, model};
+use crate::doctor::{Check, Verdict, bot, home, jail, kernel, model};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::secret::Redactor;
@@ -64,6 +64,13 @@ fn run(given: &Given, env: &Env) -> Result<u8> {
     match loaded {
         Ok(loaded) => {
             report.tell(&model::chosen(&home, &loaded.config, env, there));
+            let telegram = &loaded.config.channels.telegram;
+            match deliver::bot(telegram, env) {
+                // Whoever has no bot, or has put it aside, is not told of it.
+                _ if telegram.token.is_empty() || gateway::bot_of(&loaded).is_err() => {}
+                Ok(api) => report.tell_all(&bot::asked(&api, telegram.ids().len())),
+                Err(e) => report.tell(&Check::of_error("telegram", e)),
+            }
             workspace_and_jail(&home, &loaded.config, env, &mut report);
             if ask {
                 report.tell(&question(&home, loaded.config, env, there, name));

@@ -1,8 +1,6 @@
 //! `bantam gateway`: the bot, until it is told to end.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
@@ -10,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::args::{Command, Given};
 use super::crew::Crew;
+use super::watch::{End, File, Manager, Watcher, noted};
 use super::{deliver, tell};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded};
@@ -18,11 +17,12 @@ use crate::disk::Lock;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway;
 use crate::gateway::clock::{Clock, Steadiness, WithClock};
+use crate::gateway::status::Status;
 use crate::gateway::tasks::Tasks;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::inbox::Inbox;
-use crate::telegram::{Settings, Telegram, Wake};
+use crate::telegram::{Settings, Sign, Telegram, Wake, Watch};
 use crate::text::one_line;
 use crate::zone::Zone;
 use crate::{app, bell, child, sys};
@@ -39,15 +39,17 @@ pub const COMMAND: Command = Command {
 const FAREWELL: Duration = Duration::from_secs(3);
 
 fn run(_: &Given, env: &Env) -> Result<u8> {
+    let cancel = Cancel::new(None);
+    let end = Arc::new(End::default());
+    end_at_a_signal(&cancel, &end)?;
     let home = config::home(env)?;
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
-    for line in &loaded.warnings {
-        tell(&format!("bantam: {line}"));
-    }
+    tell_all(&loaded.warnings);
     let telegram = bot_of(&loaded)?;
     let allow_from = allowed(&telegram.allow_from);
-    let lock = Lock::acquire(&home.session_lock("gateway"), Duration::ZERO, &Cancel::new(None));
+    // Whoever looks whether one runs holds it for a moment.
+    let lock = Lock::acquire(&home.session_lock("gateway"), Duration::from_millis(300), &Cancel::new(None));
     let _lock = lock.map_err(|e| match e.kind {
         ErrorKind::Busy => Error::new(ErrorKind::Busy, "a gateway of this home is running already")
             .hint("end that one first, or set BANTAM_HOME to another home"),
@@ -56,44 +58,40 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     app::make_workspace(&home, &loaded.config, env)?;
     let crew = Arc::new(Crew::new(&home, file, env));
     // What is wrong with the model is told now and not to whoever writes first.
-    for notice in crew.make(None)?.1 {
-        tell(&format!("bantam: {notice}"));
-    }
+    tell_all(&crew.make(None)?.1);
 
-    let cancel = Cancel::new(None);
-    let (again, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    end_at_a_signal(&cancel, &over)?;
     let api = deliver::bot(&telegram, env)?;
     let bot = telegram.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
     let (inbox, damage) = Inbox::open(&home.root().join("state"), bot)?;
     let (tasks, reports, torn) = Tasks::open(&home)?;
-    for line in damage.iter().chain(&torn) {
-        tell(&format!("bantam: {line}"));
-    }
-    let watch = Watch { home: home.clone(), seen: stamp(&home), env: env.clone() };
-    let socket = env.get("NOTIFY_SOCKET").cloned();
-    notify(socket.as_deref(), "READY=1");
-    let wake = Arc::new(Wake::default());
-    let (change, changed) = sync_channel(1);
-    let alive = {
-        let (cancel, again, change) = (cancel.clone(), again.clone(), change.clone());
-        let steadiness = Steadiness::new(schedule::millis(SystemTime::now()), Instant::now());
-        let state = Mutex::new((watch, steadiness));
-        Box::new(move || {
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            let (watch, steadiness) = &mut *state;
-            if steadiness.was_lost(schedule::millis(SystemTime::now()), Instant::now()) {
-                // Next runs are reckoned anew. One that waits already is enough.
-                let _full = change.try_send(());
-            }
-            notify(socket.as_deref(), "WATCHDOG=1");
-            if watch.has_changed() {
-                tell("bantam: config.json has changed: starting anew");
-                again.store(true, Ordering::SeqCst);
-                cancel.stop();
+    tell_all(&damage);
+    tell_all(&torn);
+    let manager = Manager::of(env);
+    let status = Arc::new(Status::new(&home, SystemTime::now()));
+    noted(status.write());
+    let _farewell = {
+        let (end, status, manager) = (end.clone(), status.clone(), manager.clone());
+        cancel.on_stop(move || {
+            if end.is_told.load(Ordering::SeqCst) {
+                manager.notify("STOPPING=1");
+                noted(status.ends(SystemTime::now()));
             }
         })
     };
+    manager.notify("READY=1");
+    let wake = Arc::new(Wake::default());
+    let (change, changed) = sync_channel(1);
+    let within = manager.within;
+    let watcher = Mutex::new(Watcher {
+        file: File::of(&home, env),
+        clock: Steadiness::new(schedule::millis(SystemTime::now()), Instant::now()),
+        change: change.clone(),
+        manager,
+        status,
+        end: end.clone(),
+        cancel: cancel.clone(),
+    });
+    let hear = move |sign: Sign| watcher.lock().unwrap_or_else(PoisonError::into_inner).hears(sign);
     let stop = change.clone();
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());
@@ -124,7 +122,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         hands: Arc::new(app::hands(&home, &loaded.config, env)?),
         local_time: app::local_time(env),
         cancel,
-        alive,
+        watch: Watch { tell: Box::new(hear), within },
         log: Arc::new(|line| tell(&format!("bantam: telegram: {}", one_line(line, 500)))),
         wake: wake.clone(),
     };
@@ -134,16 +132,23 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         None => gateway::serve(crew, workers, tasks, telegram),
     };
     wake.wait();
-    over.store(true, Ordering::SeqCst);
+    end.is_over.store(true, Ordering::SeqCst);
     served?;
-    if again.load(Ordering::SeqCst) {
+    // Whoever was told to end does not begin anew.
+    if end.is_anew.load(Ordering::SeqCst) && !end.is_told.load(Ordering::SeqCst) {
         return Err(child::become_again(&["gateway"])).doing("starting anew");
     }
     Ok(0)
 }
 
+fn tell_all(lines: &[String]) {
+    for line in lines {
+        tell(&format!("bantam: {line}"));
+    }
+}
+
 /// The bot, if there is one to run.
-fn bot_of(loaded: &Loaded) -> Result<config::Telegram> {
+pub fn bot_of(loaded: &Loaded) -> Result<config::Telegram> {
     let telegram = loaded.config.channels.telegram.clone();
     let token_is_there = !telegram.token.is_empty();
     // A token in the environment, and nothing said: that is meant.
@@ -176,16 +181,17 @@ fn allowed(written: &[String]) -> Vec<i64> {
     ids
 }
 
-/// Ends the polling at a signal, and a little later the program, unless it is `over` by then.
-fn end_at_a_signal(cancel: &Cancel, over: &Arc<AtomicBool>) -> Result<()> {
+/// Ends the polling at a signal, and a little later the program, unless everything is over by then.
+fn end_at_a_signal(cancel: &Cancel, end: &Arc<End>) -> Result<()> {
     sys::hold_signals();
-    let (cancel, over) = (cancel.clone(), over.clone());
+    let (cancel, end) = (cancel.clone(), end.clone());
     let wait = move || {
         let _which = sys::wait_for_signal();
+        end.is_told.store(true, Ordering::SeqCst);
         cancel.stop();
         std::thread::sleep(FAREWELL);
         // What is under way now is taken up at the next start: it is on disk.
-        if !over.load(Ordering::SeqCst) {
+        if !end.is_over.load(Ordering::SeqCst) {
             std::process::exit(0);
         }
     };
@@ -204,53 +210,4 @@ fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>) {
         }
     };
     drop(Builder::new().spawn(pass_on));
-}
-
-/// Tells the service manager that started this, as `sd_notify(3)` says.
-fn notify(socket: Option<&str>, state: &str) {
-    let Some(path) = socket else { return };
-    let send = || -> std::io::Result<usize> {
-        let address = match path.strip_prefix('@') {
-            Some(name) => SocketAddr::from_abstract_name(name)?,
-            None => SocketAddr::from_pathname(path)?,
-        };
-        UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)
-    };
-    // It is gone, or wants to know nothing.
-    drop(send());
-}
-
-/// Notices that config.json is another one.
-struct Watch {
-    home: Home,
-    seen: Option<(SystemTime, u64)>,
-    env: Env,
-}
-
-fn stamp(home: &Home) -> Option<(SystemTime, u64)> {
-    let meta = fs_err::metadata(home.config()).ok()?;
-    Some((meta.modified().ok()?, meta.len()))
-}
-
-impl Watch {
-    /// Whether it has changed to something that works. What does not work is told, once.
-    fn has_changed(&mut self) -> bool {
-        let now = stamp(&self.home);
-        if now == self.seen {
-            return false;
-        }
-        self.seen = now;
-        match config::read(&self.home)
-            .and_then(|file| config::load_for(&self.home, file.as_deref(), &self.env, Vec::new()))
-        {
-            Ok(_) => true,
-            Err(e) => {
-                tell(&format!(
-                    "bantam: config.json has changed and cannot be used, so the old one holds: {}",
-                    e.message
-                ));
-                false
-            }
-        }
-    }
 }

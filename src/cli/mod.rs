@@ -16,12 +16,15 @@ mod onboard;
 mod question;
 mod repl;
 mod screen;
+mod service;
 mod sessions;
 mod skills;
+mod standing;
 mod status;
 mod terminal;
 mod tools;
 mod usage;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -41,6 +44,7 @@ const COMMANDS: &[&Command] = &[
     &onboard::COMMAND,
     &doctor::COMMAND,
     &status::COMMAND,
+    &service::COMMAND,
     &tools::COMMAND,
     &sessions::LIST,
     &sessions::SHOW,

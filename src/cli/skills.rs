@@ -2,14 +2,20 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::time::Duration;
 
 use super::args::{Command, Flag, Given};
 use super::{ask, print, tell};
+use crate::cancel::Cancel;
 use crate::config::{self, Env};
-use crate::error::{Error, Result};
+use crate::disk::{self, Lock};
+use crate::error::{Context, Error, Result};
 use crate::skills::{self, Skill, Skills};
 use crate::text::{one_line, printable};
 use crate::{app, template};
+
+/// Nobody holds the lock for longer than a few files take.
+const WAIT: Duration = Duration::from_secs(10);
 
 pub const LIST: Command = Command {
     name: "skills list",
@@ -95,7 +101,7 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
 
 fn install(given: &Given, env: &Env) -> Result<u8> {
     let shelf = shelf(env)?;
-    own_folder(env)?;
+    let _lock = own_folder(env)?;
     let name = skills::install(&shelf, Path::new(&given.words[0]))?;
     print(&format!("installed {name} in {}\n", shelf.dir().join(&name).display()))?;
     let found = shelf.all();
@@ -117,17 +123,24 @@ fn remove(given: &Given, env: &Env) -> Result<u8> {
             return print("nothing was deleted\n").map(|()| 0);
         }
     }
-    own_folder(env)?;
+    let _lock = own_folder(env)?;
     skills::remove(&shelf, name)?;
     print(&format!("removed {name}\n")).map(|()| 0)
 }
 
 /// A home without an `agent/` folder obeys the files that are compiled in. They are written out before one is added or
-/// taken away, or the others would be gone.
-fn own_folder(env: &Env) -> Result<()> {
-    let agent = config::home(env)?.agent();
+/// taken away, or the others would be gone: all of them or, if that is interrupted, none. Whoever gets the lock alone changes
+/// what is there.
+fn own_folder(env: &Env) -> Result<Lock> {
+    let home = config::home(env)?;
+    let lock = Lock::acquire(&home.session_lock("skills"), WAIT, &Cancel::new(None)).doing("changing the skills")?;
+    let agent = home.agent();
     if !agent.exists() {
-        template::write("agent", &agent)?;
+        let new = home.root().join("agent.new");
+        disk::remove(&new)?;
+        template::write("agent", &new)?;
+        disk::settle(&new)?;
+        disk::put(&new, &agent)?;
     }
-    Ok(())
+    Ok(lock)
 }

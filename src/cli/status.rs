@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::args::{Command, Flag, Given};
+use super::standing::Standing;
 use super::{print, shown, zone};
 use crate::app;
 use crate::app::learned::{self, Row};
@@ -53,6 +54,7 @@ struct Status {
     workspace: String,
     sandbox: String,
     sessions: Vec<shelf::Summary>,
+    standing: Standing,
     learned: Vec<Row>,
     learned_path: String,
     /// Path, value (nothing where it may not be shown), where it came from.
@@ -64,6 +66,13 @@ struct Status {
 impl Status {
     fn of(home: &Home, env: &Env, all: bool) -> Self {
         let path = home.config().display().to_string();
+        let mut warnings = Vec::new();
+        let sessions = shelf::list(home).unwrap_or_else(|e| {
+            warnings.push(format!("the conversations cannot be listed: {e}"));
+            Vec::new()
+        });
+        let mut standing = Standing::of(home, env, &sessions);
+        warnings.append(&mut standing.warnings);
         let mut status = Self {
             home: home.root().display().to_string(),
             config: path.clone(),
@@ -73,17 +82,14 @@ impl Status {
             trouble: None,
             workspace: home.workspace().display().to_string(),
             sandbox: String::new(),
-            sessions: Vec::new(),
+            sessions,
+            standing,
             learned: learned::read(home, SystemTime::now()),
             learned_path: learned::path(home).display().to_string(),
             values: Vec::new(),
-            warnings: Vec::new(),
+            warnings,
             error: None,
         };
-        match shelf::list(home) {
-            Ok(sessions) => status.sessions = sessions,
-            Err(e) => status.warnings.push(format!("the conversations cannot be listed: {e}")),
-        }
         let loaded = config::read(home)
             .and_then(|file| Config::load(file.as_deref().map(|text| (path.as_str(), text)), env, Vec::new()));
         match loaded {
@@ -142,6 +148,9 @@ impl Status {
                 add(key.path, &Origin::Default, key.kind);
             }
         }
+        let allowed = &config.channels.telegram.allow_from;
+        let may = |user: &i64| allowed.iter().any(|id| id.split('|').next() == Some(user.to_string().as_str()));
+        self.standing.strangers.retain(|user| !may(user));
         self.sandbox = loaded.values["tools"]["exec"]["sandbox"].as_str().unwrap_or_default().to_owned();
         self.warnings.extend(loaded.warnings);
     }
@@ -173,6 +182,9 @@ impl Status {
                 }
             },
         );
+        for (name, text) in self.standing.lines(zone) {
+            line(name, &text);
+        }
         for (n, row) in self.learned.iter().enumerate() {
             let name = if n == 0 { "learned" } else { "" };
             line(name, &format!("{} at {}: {} (since {})", row.model, row.host, row.quirk.name(), day(row.at)));
@@ -214,6 +226,7 @@ impl Status {
                 "count": self.sessions.len(),
                 "newest": self.sessions.first().map(|s| json!({"key": s.key, "last": s.last})),
             },
+            "gateway": self.standing.object(),
             "learned": self.learned.iter()
                 .map(|row| {
                     json!({"host": row.host, "model": row.model, "quirk": row.quirk.name(), "since": day(row.at)})

@@ -44,11 +44,11 @@ pub enum Verbosity {
 /// There was no turn.
 pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
     let (result, finished) = channel();
-    let agent = Arc::new(agent);
-    // The program ends with this turn, and the kernel takes all of it back at once: not piece by piece.
-    std::mem::forget(agent.clone());
     let terminal = Terminal { inbound, view, signals, result };
-    gateway::serve(Arc::new(Once::new(agent)), 1, Tasks::default(), terminal)?;
+    let once = Arc::new(Once::new(Arc::new(agent)));
+    // The program ends with this turn, and the kernel takes all of it back at once: not piece by piece.
+    std::mem::forget(once.clone());
+    gateway::serve(once, 1, Tasks::default(), terminal)?;
     finished.recv().map_err(|_| Error::failed("the turn ended without a word"))
 }
 
@@ -209,9 +209,9 @@ pub struct View {
     /// Text is shown as it comes.
     streams: bool,
     markdown: Option<Markdown>,
+    then: Option<Then>,
     /// The whole answers so far.
     answers: String,
-    then: Option<Then>,
 }
 
 /// What is done with the end of a turn beside showing it. Its error is the turn's, unless that has one already.
@@ -221,7 +221,7 @@ impl View {
     pub fn new(show: Show, verbosity: Verbosity, screen: Screen) -> Self {
         let streams = show == Show::Text && screen.stdout_is_terminal;
         let markdown = (streams && screen.style.ansi).then(|| Markdown::new(screen.style.look));
-        Self { show, verbosity, screen, streams, markdown, then: None, answers: String::new() }
+        Self { show, verbosity, screen, streams, markdown, answers: String::new(), then: None }
     }
 
     /// The same, doing something more at the end.

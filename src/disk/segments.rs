@@ -36,7 +36,7 @@ pub fn part(name: &str) -> Option<(&str, Part)> {
     if rest == "jsonl" {
         return Some((key, Part::Live));
     }
-    if rest == "jsonl.new" || rest == "notes" || rest.starts_with("jsonl.torn-") {
+    if rest == "jsonl.new" || rest == "jsonl.notes" || rest.starts_with("jsonl.torn-") {
         return Some((key, Part::Other));
     }
     let number = rest.strip_suffix(".jsonl").filter(|n| n.bytes().all(|b| b.is_ascii_digit()))?;
@@ -307,8 +307,8 @@ mod tests {
             ("a.jsonl.torn-17", Some(("a", Part::Other))),
             ("a.b.jsonl", None),
             ("a.txt", None),
-            ("a.notes", Some(("a", Part::Other))),
-            ("a.note", None),
+            ("a.jsonl.notes", Some(("a", Part::Other))),
+            ("a.notes", None),
             ("a", None),
         ] {
             assert_eq!(part(name), expected, "{name}");

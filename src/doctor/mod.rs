@@ -3,6 +3,7 @@
 //! A check says what it found, not what should be so. What the jail holds is not read from a setting but tried
 //! ([`canary`]). Nothing of the user's is mended or changed on the way.
 
+pub mod bot;
 pub mod canary;
 pub mod home;
 pub mod jail;

@@ -271,3 +271,34 @@ fn image(mut file: impl Read, kind: ImageKind, bytes: u64, target: &Target) -> R
     }
     Ok(Reply { header: Header::Image { kind }, body })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_given_in_parts_that_tell_when_it_is_another() {
+        let root = std::env::temp_dir().join(format!("bantam-give-{}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        let whole: Vec<u8> = (0..=250).cycle().take(MAX_BODY + 1000).collect();
+        std::fs::write(root.join("file"), &whole).unwrap();
+        let (dir, path) = (Dir::open(&root).unwrap(), Path::new("file"));
+        let give = |offset: usize| {
+            let target = Target { tree: &dir, path, asked: path };
+            let reply = give_file(target, offset as u64).unwrap();
+            let Header::Part { size, stamp } = reply.header else { panic!("{:?}", reply.header) };
+            (reply.body, size, stamp)
+        };
+        let (first, size, stamp) = give(0);
+        let (second, _, same) = give(first.len());
+        assert_eq!((size, &stamp), (whole.len() as u64, &same));
+        assert!([first, second].concat() == whole && give(whole.len()).0.is_empty());
+        std::fs::write(root.join("other"), &whole).unwrap();
+        std::fs::rename(root.join("other"), root.join("file")).unwrap();
+        let (_, _, renamed) = give(0);
+        std::fs::write(root.join("file"), &whole[1..]).unwrap();
+        let (_, _, shorter) = give(0);
+        assert!(stamp != renamed && renamed != shorter, "{stamp} {renamed} {shorter}");
+        std::fs::remove_dir_all(root).unwrap();
+    }
+}

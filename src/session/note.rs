@@ -1,7 +1,7 @@
 //! Notes in a conversation of what came to its chat from elsewhere: from a job, from `--to`, from the tool `message`.
 //!
 //! A turn may hold the conversation for minutes, and whoever has something to note must neither wait for it nor lose it.
-//! So a note first goes into a file beside the conversation, `KEY.notes`, one object a line: `{"id","content","at"}`, `at` in
+//! So a note first goes into a file beside the conversation, `KEY.jsonl.notes`, one object a line: `{"id","content","at"}`, `at` in
 //! seconds since 1970. The file is its own lock. Whoever loads the conversation takes the notes over and removes the file. A
 //! crash between the two doubles none: a note whose id is in the conversation is there already.
 
@@ -59,7 +59,7 @@ pub(super) fn take_over(store: &Files, session: &mut Session) -> Result<()> {
         let has = |message: &Message| matches!(message, Message::User(user) if user.id == id);
         if !session.messages.iter().any(has) {
             let at = UNIX_EPOCH + Duration::from_secs(fields["at"].as_u64().unwrap_or_default());
-            let (content, id, time) = (content.to_owned(), id.to_owned(), rfc3339(at));
+            let (content, time, id) = (content.to_owned(), rfc3339(at), id.to_owned());
             new.push((User { content, time, id, ..User::default() }, at));
         }
     }

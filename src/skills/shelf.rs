@@ -1,4 +1,7 @@
 //! Putting skills on the shelf and taking them off.
+//!
+//! What is on its way there or away has a name with a dot before it, which is no skill's, and gets or gives up its own in one
+//! step: whatever happens, there is a whole skill or none. What a crash leaves under such a name goes the next time.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,7 +18,7 @@ const MOST_BYTES: u64 = 5 << 20;
 const DEEPEST: usize = 6;
 
 /// Copies the skill in the directory `from`. Links are refused, and `.git` is left out. Nothing of it is run. Returns the
-/// skill's name.
+/// skill's name. The caller holds a lock.
 ///
 /// # Errors
 /// It is no skill, one of that name is there, it holds links or too much, or what the file system says; then nothing of it
@@ -37,12 +40,24 @@ pub fn install(skills: &Skills, from: &Path) -> Result<String> {
         let hint = format!("bantam skills remove {name}, then install it again");
         return Err(Error::failed(format!("there is a skill called {name} already")).hint(hint));
     }
-    let copied = copy(&from, &skills.dir(), &name, &files);
-    if copied.is_err() {
-        // Half a skill would be taken for a whole one.
-        disk::remove(&to)?;
+    sweep(skills)?;
+    let new = format!(".{name}.new");
+    let copied = copy(&from, &skills.dir(), &new, &files).and_then(|()| disk::put(&skills.dir().join(&new), &to));
+    if !matches!(copied, Ok(true)) {
+        disk::remove(&skills.dir().join(&new))?;
     }
-    copied.map(|()| name)
+    if copied? { Ok(name) } else { Err(Error::failed(format!("something stands in the way of {name}"))) }
+}
+
+/// Removes what was on its way when a program died.
+fn sweep(skills: &Skills) -> Result<()> {
+    for entry in fs_err::read_dir(skills.dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') && (name.ends_with(".new") || name.ends_with(".old")) {
+            disk::remove(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path, name: &str, files: &[PathBuf]) -> Result<()> {
@@ -93,7 +108,7 @@ fn list(from: &Path, dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Takes a skill away, with all its files.
+/// Takes a skill away, with all its files. The caller holds a lock.
 ///
 /// # Errors
 /// There is none of that name, or what the file system says.
@@ -103,5 +118,8 @@ pub fn remove(skills: &Skills, name: &str) -> Result<()> {
         let hint = "bantam skills list has their names";
         return Err(Error::failed(format!("there is no skill called \"{}\" to remove", one_line(name, 64))).hint(hint));
     }
-    disk::remove(&dir)
+    sweep(skills)?;
+    let old = skills.dir().join(format!(".{name}.old"));
+    disk::put(&dir, &old)?;
+    disk::remove(&old)
 }

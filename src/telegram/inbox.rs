@@ -6,12 +6,12 @@
 //! `{"stranger":USER}`, and `{"seen":[UPDATE..]}` for what an earlier file held.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::update::{Attached, Said};
-use crate::disk::{Durability, Fields, Journal};
+use crate::disk::{self, Durability, Fields, Journal};
 use crate::error::{Context, Result};
 
 /// From this many bytes on what is closed is left behind.
@@ -52,7 +52,7 @@ impl Inbox {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn open(state: &std::path::Path, bot: i64) -> Result<(Self, Vec<String>)> {
+    pub fn open(state: &Path, bot: i64) -> Result<(Self, Vec<String>)> {
         let path = state.join(format!("telegram-{bot}.jsonl"));
         let opened = Journal::open(&path).doing("opening the inbox")?;
         let mut inbox = Self::empty(path);
@@ -288,6 +288,38 @@ impl Inbox {
         self.least = self.bytes;
         Ok(())
     }
+}
+
+/// What there is to tell of an inbox.
+#[derive(Debug, Default)]
+pub struct Glance {
+    /// How many messages are open.
+    pub waiting: usize,
+    /// Users who wrote and may not.
+    pub strangers: Vec<i64>,
+}
+
+/// Looks at the inboxes of every bot in `state`, and changes nothing.
+///
+/// # Errors
+/// What the file system says.
+pub fn look(state: &Path) -> Result<Glance> {
+    let mut glance = Glance::default();
+    for entry in fs_err::read_dir(state).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let bot = name.strip_prefix("telegram-").and_then(|rest| rest.strip_suffix(".jsonl"));
+        // Others stand for what was left behind.
+        if !bot.is_some_and(|bot| bot.parse::<i64>().is_ok()) {
+            continue;
+        }
+        let mut inbox = Inbox::empty(entry.path());
+        for line in disk::read_journal(&inbox.path).doing("reading the inbox")?.unwrap_or_default().lines {
+            inbox.apply(&line.fields);
+        }
+        glance.waiting += inbox.open.len();
+        glance.strangers.extend(inbox.strangers);
+    }
+    Ok(glance)
 }
 
 /// What a message is called outside of here.

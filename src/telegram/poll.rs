@@ -16,6 +16,8 @@ use crate::paths::session_name;
 
 /// How long Telegram holds a poll open when there is nothing new, in seconds.
 const HELD: u64 = 50;
+/// What a poll may take beyond that, in seconds: a call waits so long for an answer that does not come, and a bit more.
+const SLACK: u64 = 25;
 /// Between polls while somebody else polls too: his, perhaps this bot's own from before a restart, ends by itself.
 const CONFLICT: Duration = Duration::from_secs(30);
 /// Polls that are refused this often at first are tried again soon.
@@ -49,7 +51,27 @@ pub struct Poller {
     pub inbound: Sender<Inbound>,
     pub cancel: Cancel,
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
-    pub alive: Box<dyn Fn() + Send>,
+    pub watch: Watch,
+}
+
+/// How the polling goes, for whoever watches over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign<'a> {
+    /// Telegram has said how the bot is called.
+    Serving(&'a str),
+    /// A poll was answered.
+    Polled,
+    /// Polls fail, and not just once, for this reason. It goes on trying.
+    Failing(&'a str),
+    /// It waits before the next try.
+    Waiting,
+}
+
+/// Whoever watches over the polling.
+pub struct Watch {
+    pub tell: Box<dyn Fn(Sign) + Send>,
+    /// He wants a sign at least this often.
+    pub within: Duration,
 }
 
 /// A way of waiting that grows with each failure in a row.
@@ -88,18 +110,19 @@ impl Poller {
         self.take_up(open);
         self.bring(others);
         let mut offset = Offset::default();
+        let held = self.watch.within.as_secs().saturating_sub(SLACK).clamp(1, HELD);
         while self.cancel.why().is_none() {
-            let mut params = json!({"timeout": HELD, "limit": 100, "allowed_updates": ALLOWED});
+            let mut params = json!({"timeout": held, "limit": 100, "allowed_updates": ALLOWED});
             if let Some(offset) = offset.at(Instant::now()) {
                 params["offset"] = offset.into();
             }
-            match self.api.call("getUpdates", &params, Duration::from_secs(HELD), &self.cancel) {
+            match self.api.call("getUpdates", &params, Duration::from_secs(held), &self.cancel) {
                 Ok(Value::Array(updates)) => {
                     match self.take(&updates, &me) {
                         Ok(()) => {
                             pauses = Pauses::default();
                             offset.confirm(&updates, Instant::now());
-                            (self.alive)();
+                            (self.watch.tell)(Sign::Polled);
                         }
                         // They stay with Telegram until they can be kept.
                         Err(e) => self.pause(&mut pauses, &format!("messages cannot be kept: {e}"), None),
@@ -150,6 +173,7 @@ impl Poller {
         *pauses = Pauses::default();
         let username = me["username"].as_str().unwrap_or_default().to_owned();
         (self.log)(&format!("serving as @{username}"));
+        (self.watch.tell)(Sign::Serving(&username));
         Some(Me { id: me["id"].as_i64().unwrap_or_default(), username })
     }
 
@@ -233,8 +257,13 @@ impl Poller {
             done.extend(&group);
             if message.deaths >= MOST_DEATHS {
                 let ids: Vec<String> = group.iter().map(|update| id(*update)).collect();
-                let text = "A message of yours was set aside: this program ended each time it tried to answer it.";
-                self.desk.say(&message.said.chat, text, &ids);
+                // What it says is not repeated: it may be what brings the sender down, too.
+                let what = match group.len() {
+                    1 => "A message of yours was".to_owned(),
+                    count => format!("{count} messages of yours were"),
+                };
+                let text = format!("{what} set aside: this program ended each time it tried to answer.");
+                self.desk.say(&message.said.chat, &text, &ids);
                 continue;
             }
             let mut said = message.said;
@@ -301,10 +330,21 @@ impl Poller {
             (self.log)(&format!("polling: {why}"));
             pauses.said = why.to_owned();
         }
+        // What is over after one more try is not worth a word.
+        if time.is_some() || pauses.failures > 0 {
+            (self.watch.tell)(Sign::Failing(why));
+        }
         let grown = Duration::from_secs(1 << pauses.failures.min(6));
         pauses.failures += 1;
-        // Whether it slept or was stopped, the caller looks.
-        let _ended_early = self.cancel.sleep(time.unwrap_or(grown).min(LONGEST_PAUSE));
+        let until = Instant::now() + time.unwrap_or(grown).min(LONGEST_PAUSE);
+        loop {
+            (self.watch.tell)(Sign::Waiting);
+            let left = until.saturating_duration_since(Instant::now());
+            // Whether it slept or was stopped, the caller looks.
+            if left.is_zero() || self.cancel.sleep(left.min(self.watch.within)).is_err() {
+                return;
+            }
+        }
     }
 }
 

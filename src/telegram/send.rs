@@ -304,7 +304,7 @@ impl Sending {
         let all = messages + usize::from(has_file);
         for n in *said..all {
             match pieces.get(n).filter(|_| n < messages) {
-                Some(piece) => Self::styled("text", Some(piece), place(&chat), &|mut params| {
+                Some(piece) => styled("text", Some(piece), place(&chat), &|mut params| {
                     params["link_preview_options"] = json!({"is_disabled": true});
                     self.api.call("sendMessage", &params, Duration::ZERO, &self.whole)
                 })?,
@@ -320,35 +320,12 @@ impl Sending {
         Ok(())
     }
 
-    /// Sends a text as the parameter `field`, without any formatting where the server cannot parse it with.
-    fn styled(
-        field: &str,
-        piece: Option<&Piece>,
-        mut params: Value,
-        send: &dyn Fn(Value) -> Result<Value, Failure>,
-    ) -> Result<(), Failure> {
-        let plain = params.clone();
-        if let Some(piece) = piece {
-            params[field] = piece.html.clone().into();
-            params["parse_mode"] = "HTML".into();
-        }
-        match (send(params), piece) {
-            // Of the text and not of the chat.
-            (Err(Failure::Refused(400, why)), Some(piece)) if why.contains("parse") || why.contains("entit") => {
-                let mut params = plain;
-                params[field] = piece.plain.clone().into();
-                send(params).map(drop)
-            }
-            (result, _) => result.map(drop),
-        }
-    }
-
     /// Sends the file of an item: a picture as one, if Telegram takes it for that.
     fn file(&self, item: &Item, caption: Option<&Piece>, chat: &str) -> Result<(), Failure> {
         let path = self.outbox.file(&item.file);
         let open = || File::open(&path).map_err(|e| Failure::Refused(0, e.to_string()));
         let send = |method: &str, field: &str| {
-            Self::styled("caption", caption, place(chat), &|params| {
+            styled("caption", caption, place(chat), &|params| {
                 self.api.upload(method, &params, (field, &item.name, open()?), &self.whole)
             })
         };
@@ -428,4 +405,27 @@ fn is_photo(mut file: File) -> bool {
     let is_small = file.metadata().is_ok_and(|meta| meta.len() <= MOST_PHOTO);
     let kind = file.read_exact(&mut start).ok().and_then(|()| ImageKind::of(&start));
     is_small && matches!(kind, Some(ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp))
+}
+
+/// Sends a text as the parameter `field`, without any formatting where the server cannot parse it with.
+fn styled(
+    field: &str,
+    piece: Option<&Piece>,
+    mut params: Value,
+    send: &dyn Fn(Value) -> Result<Value, Failure>,
+) -> Result<(), Failure> {
+    let plain = params.clone();
+    if let Some(piece) = piece {
+        params[field] = piece.html.clone().into();
+        params["parse_mode"] = "HTML".into();
+    }
+    match (send(params), piece) {
+        // Of the text and not of the chat.
+        (Err(Failure::Refused(400, why)), Some(piece)) if why.contains("parse") || why.contains("entit") => {
+            let mut params = plain;
+            params[field] = piece.plain.clone().into();
+            send(params).map(drop)
+        }
+        (result, _) => result.map(drop),
+    }
 }

@@ -10,6 +10,11 @@ use crate::text::one_line;
 /// The longest label, in bytes. A task without one is called by its beginning.
 const LONGEST_LABEL: usize = 60;
 
+const SCHEMA: &str = concat!(
+    r#"{"type":"object","properties":{"task":{"type":"string"},"#,
+    r#""label":{"type":"string","description":"A short name"}},"required":["task"]}"#
+);
+
 pub struct Spawn {
     spec: ToolSpec,
 }
@@ -22,12 +27,7 @@ impl Spawn {
             description: "Have another agent do a long task in the background. Returns at once; the report comes as a \
                           message later. It has your tools but sees nothing of this conversation: tell it all it needs."
                 .into(),
-            schema: r#"{
-                "type": "object",
-                "properties": {"task": {"type": "string"}, "label": {"type": "string", "description": "A short name"}},
-                "required": ["task"]
-            }"#
-            .into(),
+            schema: SCHEMA.into(),
             risk: Risk::Runs,
             source: "built in".into(),
         };

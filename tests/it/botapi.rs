@@ -6,7 +6,7 @@
 //! ([`crate::entities`]). Every request is kept, for [`crate::botschema`] to be checked.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -72,7 +72,16 @@ pub enum Fault {
     Silence,
     /// The same, but nothing is done.
     Lost,
+    /// The connection is reset, and nothing was done.
+    Reset,
+    /// It is done, and half of the answer comes.
+    Half,
+    /// It is done, and answered so much later.
+    Late(Duration),
 }
+
+/// What goes wrong with a request of this method, when chance decides.
+type Weather = Box<dyn FnMut(&str) -> Option<Fault> + Send>;
 
 /// All that the server knows.
 #[derive(Default)]
@@ -95,8 +104,10 @@ pub struct State {
     pub asked: Vec<Asked>,
     /// By method; an empty name stands for any.
     pub faults: VecDeque<(String, Fault)>,
+    pub weather: Option<Weather>,
     pub ending: bool,
-    pub open: Vec<TcpStream>,
+    /// The connections, by their numbers.
+    pub open: BTreeMap<u64, TcpStream>,
 }
 
 pub struct Shared {
@@ -124,15 +135,18 @@ impl BotApi {
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for (number, stream) in (0..).zip(listener.incoming().flatten()) {
                 let mut state = serving.lock();
                 if state.ending {
                     return;
                 }
-                state.open.extend(stream.try_clone());
+                state.open.extend(stream.try_clone().map(|stream| (number, stream)));
                 let shared = Arc::clone(&serving);
-                // A bot that goes away mid-sentence is what some tests are about.
-                thread::spawn(move || serve(&shared, stream).ok());
+                thread::spawn(move || {
+                    // A bot that goes away mid-sentence is what some tests are about.
+                    serve(&shared, stream).ok();
+                    shared.lock().open.remove(&number);
+                });
             }
         });
         Self { address, shared }
@@ -372,9 +386,17 @@ impl BotApi {
         is_so(&state)
     }
 
+    /// Has chance decide, for every request to which no fault was given, what goes wrong with it.
+    pub fn weather(&self, weather: impl FnMut(&str) -> Option<Fault> + Send + 'static) {
+        self.change(|state| state.weather = Some(Box::new(weather)));
+    }
+
     /// Takes back the faults that have not come yet.
     pub fn calm(&self) {
-        self.change(|state| state.faults.clear());
+        self.change(|state| {
+            state.faults.clear();
+            state.weather = None;
+        });
     }
 
     #[track_caller]
@@ -392,7 +414,7 @@ impl Drop for BotApi {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.ending = true;
-        for stream in state.open.drain(..) {
+        for stream in std::mem::take(&mut state.open).into_values() {
             stream.shutdown(Shutdown::Both).ok();
         }
         let sources: Vec<String> =
@@ -448,7 +470,8 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
             let Request { params, typed, .. } = &request;
             let (params, typed) = (params.clone(), *typed);
             state.asked.push(Asked { method: method.clone(), params, typed, at: Instant::now(), status: 0 });
-            (number, found.and_then(|n| state.faults.remove(n)).map(|fault| fault.1))
+            let fault = found.and_then(|n| state.faults.remove(n)).map(|fault| fault.1);
+            (number, fault.or_else(|| state.weather.as_mut()?(&method)))
         };
         shared.changed.notify_all();
         match fault {
@@ -460,6 +483,11 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
                 respond(&mut writer, status, "text/html", b"<html><body><h1>Bad Gateway</h1></body></html>")?;
             }
             Some(Fault::Error(status, description)) => reply(&mut writer, &error(status, description))?,
+            Some(Fault::Reset) => {
+                // Closed with nothing to linger for, a connection is reset.
+                rustix::net::sockopt::set_socket_linger(&writer, Some(Duration::ZERO))?;
+                return Ok(());
+            }
             Some(Fault::CutBefore) => return writer.shutdown(Shutdown::Both),
             Some(Fault::CutAfter) => {
                 drop(answer(shared, &method, &request));
@@ -473,9 +501,17 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
                 reader.read_line(&mut String::new())?;
                 return Ok(());
             }
-            None => {
+            fault @ (None | Some(Fault::Half | Fault::Late(_))) => {
                 let answer = answer(shared, &method, &request);
                 shared.lock().asked[number].status = answer.as_ref().map_or_else(|error| error.0, |_| 200);
+                match fault {
+                    Some(Fault::Half) => {
+                        writer.write_all(b"HTTP/1.1 200 Scripted\r\nContent-Length: 100\r\n\r\n{\"ok\":tr")?;
+                        return writer.shutdown(Shutdown::Both);
+                    }
+                    Some(Fault::Late(by)) => thread::sleep(by),
+                    _ => {}
+                }
                 reply(&mut writer, &answer)?;
             }
         }

@@ -204,9 +204,7 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
                     let Some(file) = request.files.get(field) else {
                         return error(400, &format!("Bad Request: there is no {field} in the request"));
                     };
-                    if file.1.is_empty() {
-                        return error(400, "Bad Request: file must be non-empty");
-                    }
+                    takes(field, file)?;
                     let caption =
                         if source.is_empty() { String::new() } else { parsed(&source, html, LONGEST_CAPTION)? };
                     (caption, Some(file.clone()))
@@ -223,6 +221,37 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
             state.sent.push(sent);
             Ok(message)
         }
+    }
+}
+
+/// Whether the server takes such a file: by size, by name, and as a photo by what is in it.
+fn takes(field: &str, (name, content): &(String, Vec<u8>)) -> Result<(), (u16, String, Value)> {
+    let refuse = |status: u16, text: &str| Err((status, text.to_owned(), Value::Null));
+    if content.is_empty() {
+        return refuse(400, "Bad Request: file must be non-empty");
+    }
+    if content.len() > 50 << 20 {
+        return refuse(413, "Request Entity Too Large");
+    }
+    if name.is_empty() || name.contains(['/', '\\', '"']) || name.chars().any(char::is_control) {
+        return refuse(400, "Bad Request: invalid file name");
+    }
+    if field == "document" {
+        return Ok(());
+    }
+    if content.len() > 10 << 20 {
+        let text = "is too big for a photo; the maximum size is 10485760 bytes";
+        return refuse(400, &format!("Bad Request: file of size {} bytes {text}", content.len()));
+    }
+    let edge = |at: usize| content.get(at..at + 4).map(|edge| u32::from_be_bytes(edge.try_into().unwrap()));
+    match (content.as_slice(), edge(16), edge(20)) {
+        ([0x89, b'P', b'N', b'G', ..], Some(width), Some(height)) => {
+            let (short, long) = (width.min(height), width.max(height));
+            let fits = short > 0 && width + height <= 10_000 && long / short <= 20;
+            if fits { Ok(()) } else { refuse(400, "Bad Request: PHOTO_INVALID_DIMENSIONS") }
+        }
+        ([0xff, 0xd8, 0xff, ..] | [b'R', b'I', b'F', b'F', ..], ..) => Ok(()),
+        _ => refuse(400, "Bad Request: IMAGE_PROCESS_FAILED"),
     }
 }
 

@@ -261,6 +261,41 @@ fn files_go_both_ways() {
 }
 
 #[test]
+fn files_have_their_limits() {
+    let api = BotApi::start();
+    api.chat(42);
+    let png = |width: u32, height: u32| {
+        [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(), &width.to_be_bytes(), &height.to_be_bytes()].concat()
+    };
+    let jpeg = |bytes: usize| [&[0xff, 0xd8, 0xff], vec![0; bytes].as_slice()].concat();
+    for (method, name, content, says) in [
+        ("sendDocument", "a.txt", b"text".to_vec(), ""),
+        ("sendDocument", "a.txt", Vec::new(), "non-empty"),
+        ("sendDocument", "a.bin", vec![0; (50 << 20) + 1], "Too Large"),
+        ("sendDocument", "", b"text".to_vec(), "file name"),
+        ("sendDocument", "../a", b"text".to_vec(), "file name"),
+        ("sendPhoto", "a.png", png(5000, 5000), ""),
+        ("sendPhoto", "a.png", png(5000, 5001), "PHOTO_INVALID_DIMENSIONS"),
+        ("sendPhoto", "a.png", png(10, 210), "PHOTO_INVALID_DIMENSIONS"),
+        ("sendPhoto", "a.txt", b"text".to_vec(), "IMAGE_PROCESS_FAILED"),
+        ("sendPhoto", "a.jpg", jpeg(100), ""),
+        ("sendPhoto", "a.jpg", jpeg(10 << 20), "too big for a photo"),
+    ] {
+        let field = if method == "sendPhoto" { "photo" } else { "document" };
+        let head = format!(
+            "--cut\r\nContent-Disposition: form-data; name=\"chat_id\"\r\n\r\n42\r\n\
+             --cut\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\r\n"
+        );
+        let body = [head.as_bytes(), &content, b"\r\n--cut--\r\n"].concat();
+        let path = format!("/bot{TOKEN}/{method}");
+        let (status, answer) = raw(&api, &path, "multipart/form-data; boundary=cut", &body).unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        assert_eq!(status == 200, says.is_empty(), "{method} {name}: {answer}");
+        assert!(answer.contains(says), "{method} {name}: {answer}");
+    }
+}
+
+#[test]
 fn groups_topics_and_replies_look_as_they_do_in_telegram() {
     let api = BotApi::start();
     api.mention(-5, 42, "hello");

@@ -8,6 +8,7 @@ use bantam::cron::{Author, Draft, Jobs, Singles, Status, Trigger, When};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{Home, Run, merged};
 use crate::model::{Model, Reply, call};
 
@@ -221,14 +222,19 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
 }
 
 #[test]
-fn a_named_conversation_is_continued_and_its_answer_waits_for_a_gateway() {
-    let model = Model::scripted([Reply::text("Noted."), Reply::text("You said: plants.")]);
+fn a_named_conversation_is_continued_and_its_answer_is_delivered_without_a_gateway() {
+    let (model, api) = (Model::scripted([Reply::text("Noted."), Reply::text("You said: plants.")]), BotApi::start());
+    api.chat(7);
     let home = Home::with(&model.config());
     home.agent(["-s", "notes", "-m", "remember the plants"]).exits(0);
     let id = added(&home, ["-m", "what did I say?", "--at", "+1h", "-s", "notes", "--to", "telegram:7"]);
-    let run = cron(&home, ["run", &id]);
-    run.exits(0).prints("You said: plants.\n").says("no gateway is running: the answer goes to telegram:7");
-    assert!(fs::read_to_string(home.path("state/outbox.jsonl")).unwrap().contains("You said: plants."));
+    cron(&home, ["run", &id]).exits(3).prints("").fails_with_a_hint().says("token");
+    let bot = json!({ "channels": { "telegram": { "token": TOKEN, "api_base": api.base() } } });
+    home.config(&merged(model.config(), &bot).to_string());
+    cron(&home, ["run", &id]).exits(0).prints("You said: plants.\n").is_quiet();
+    assert_eq!(api.texts(7), ["You said: plants."]);
+    let noted = home.session("telegram_7").history()[0].to_string();
+    assert!(noted.contains("sent this to the chat") && noted.contains("You said: plants."), "{noted}");
     assert_eq!(model.request(1).texts("user").len(), 2);
     assert_eq!(stored(&home)["jobs"].as_array().unwrap().len(), 1, "its own time is still to come");
 }

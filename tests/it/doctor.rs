@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
+use crate::botapi::{BOT_NAME, BotApi, TOKEN};
 use crate::harness::{CANARY, Home, Run, config_for, merged};
 use crate::model::{Model, Reply};
 use crate::stored::sealed;
@@ -253,4 +254,29 @@ fn the_demo_has_nobody_to_ask() {
     let run = healthy().bantam().args(["doctor", "--provider", "demo/demo"]).run();
     run.exits(0);
     assert!(line(&run, "--    answer: ").contains("demo"), "{}", run.stdout);
+}
+
+#[test]
+fn a_bot_is_looked_up_and_what_keeps_messages_from_it_is_told() {
+    let api = BotApi::start();
+    let home = |token: &str, allow_from: Value| {
+        let bot = json!({"enabled": true, "token": token, "allow_from": allow_from, "api_base": api.base()});
+        Home::with(&merged(config_for("http://127.0.0.1:9/v1"), &json!({"channels": {"telegram": bot}})))
+    };
+    let run = doctor(&home(TOKEN, json!([1])));
+    assert!(line(&run, "ok    telegram: ").contains(&format!("@{BOT_NAME}")), "{}", run.stdout);
+    run.exits(0);
+    let run = doctor(&home(TOKEN, json!([])));
+    line(&run, "FAIL  telegram: channels.telegram.allow_from is empty");
+    run.exits(1);
+    let run = doctor(&home("123456:TEST-another", json!([1])));
+    assert!(line(&run, "FAIL  telegram: the token is refused").contains("Unauthorized"), "{}", run.stdout);
+    assert!(fixes(&run, "FAIL  telegram: ")[0].contains("@BotFather"), "{}", run.stdout);
+    run.exits(1);
+    api.webhook(true);
+    api.text(1, "is anybody there?");
+    let run = doctor(&home(TOKEN, json!([1])));
+    line(&run, "FAIL  telegram: a webhook is set");
+    line(&run, "--    telegram: 1 messages wait");
+    run.exits(1);
 }

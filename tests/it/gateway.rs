@@ -287,6 +287,31 @@ fn faults_of_the_network_and_of_telegram_are_survived() {
 }
 
 #[test]
+fn in_bad_weather_everybody_is_answered() {
+    let (model, api) = (echo(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let mut requests = 0;
+    api.weather(move |_| {
+        requests += 1;
+        match requests % 9 {
+            2 => Some(Fault::Reset),
+            5 => Some(Fault::Half),
+            8 => Some(Fault::Late(Duration::from_millis(300))),
+            _ => None,
+        }
+    });
+    let gateway = start(&home);
+    for n in 1..=4 {
+        let said = format!("message {n}");
+        api.text(OWNER, &said);
+        until("it is answered", || api.texts(OWNER).iter().any(|text| text.contains(&said)));
+    }
+    api.calm();
+    ends(gateway);
+    assert_eq!(model.requests().len(), 4, "an answer that was on its way was made again");
+}
+
+#[test]
 fn another_poller_does_not_make_it_deaf() {
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));

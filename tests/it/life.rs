@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
 
 use bantam::cron::{Author, Draft, Jobs, Singles, Status, Trigger, When};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::botapi::{BotApi, TOKEN};
-use crate::harness::{Home, Running, merged};
+use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
 
 /// The one who may.
@@ -259,4 +261,233 @@ fn in_a_group_whoever_may_can_stop_a_turn_and_begin_anew() {
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     assert!(!model.request(2).body.to_string().contains("snail"));
+}
+
+/// What `bantam status` shows, as a page and as an object.
+fn status(home: &Home) -> (String, Value) {
+    let page = home.bantam().arg("status").run();
+    page.exits(0).is_quiet();
+    let object = home.bantam().args(["status", "--json"]).run();
+    (page.stdout.clone(), object.exits(0).json()["gateway"].clone())
+}
+
+#[test]
+fn status_tells_how_the_gateway_is() {
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text("Yes.");
+        if request.last("user").contains("slow") { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let (page, object) = status(&home);
+    assert!(page.contains("not running; bantam gateway starts it"), "{page}");
+    assert_eq!(object["running"], false);
+    assert_eq!(home.files(), ["config.json"], "looking makes nothing");
+
+    let gateway = start(&home);
+    gateway.wait_for_stderr("serving as");
+    api.text(666, "let me in");
+    api.text(667, "me too");
+    api.text(OWNER, "slow");
+    model.wait_for_holds(1);
+    api.wait_for_confirmation();
+    let (page, object) = status(&home);
+    for says in
+        ["running since 20", "as @test_bantam_bot", "waiting for an answer: 1", "2 wrote and got no answer: 666, 667"]
+    {
+        assert!(page.contains(says), "{says:?} is missing: {page}");
+    }
+    assert!(!page.contains("cannot poll"), "{page}");
+    assert_eq!((&object["running"], &object["pid"]), (&json!(true), &json!(gateway.pid())));
+    assert_eq!((&object["v"], &object["polling"]["ok"], &object["waiting"]), (&json!(1), &json!(true), &json!(1)));
+    assert_eq!((&object["strangers"], object.get("ended")), (&json!([666, 667]), None));
+    // A poll is nothing to write down.
+    let written = || fs::metadata(home.path("state/gateway.json")).unwrap().modified().unwrap();
+    let (before, polls) = (written(), api.asked("getUpdates").len());
+    for n in 1..=3 {
+        api.text(668, "and me");
+        api.wait_for_asked("getUpdates", polls + n);
+    }
+    assert_eq!(written(), before);
+
+    api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
+    api.text(668, "again");
+    gateway.wait_for_stderr("the token is refused");
+    until("it is written down", || status(&home).0.contains("it cannot poll since 20"));
+    let (page, object) = status(&home);
+    assert!(page.contains("the token is refused (Unauthorized)"), "{page}");
+    assert_eq!(object["polling"]["ok"], false);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    let (page, object) = status(&home);
+    assert!(page.contains("not running: it ended at 20") && page.contains("waiting for an answer: 1"), "{page}");
+    assert!(!page.contains("cannot poll") && object["ended"].is_string(), "{page}");
+
+    api.fault("sendMessage", Fault::TooMany(300));
+    let mut other = config(&model, &api);
+    other["channels"]["telegram"]["allow_from"] = json!([OWNER, 43, 667, 668]);
+    home.config(&other.to_string());
+    let gateway = start(&home);
+    api.text(43, "quick");
+    until("an answer is not delivered", || status(&home).1["undelivered"]["count"] == 1);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let (page, object) = status(&home);
+    assert!(page.contains("died") && page.contains("answers not delivered yet: 1, the oldest of 20"), "{page}");
+    assert!(page.contains("1 wrote and got no answer: 666\n") && page.contains("allow_from"), "{page}");
+    assert_eq!(object["running"], false);
+    home.write("state/gateway.json", "{\"v\":2,\"started\":\"x\"}");
+    assert!(status(&home).0.contains("not running; bantam gateway starts it"));
+}
+
+#[test]
+fn status_tells_the_next_jobs_and_how_they_went() {
+    let home = Home::empty();
+    let jobs = jobs(&home);
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    for (name, every) in [("late", 5), ("soon", 1), ("later", 6), ("next", 2), ("then", 3), ("more", 4), ("off", 7)] {
+        let when = Some(When::Every(every * 86_400));
+        let draft = Draft { message: "look".into(), name: name.into(), when, ..Draft::default() };
+        jobs.add(&draft, Author::User, now).unwrap();
+    }
+    jobs.disable("off", now).unwrap();
+    let claim = jobs.claim("soon", Trigger::Asked, now).unwrap().unwrap();
+    jobs.finish(claim, &Err("no answer".into()), now + 5).unwrap();
+    let (page, object) = status(&home);
+    let place = |name: &str| page.find(&format!(":{name}")).or_else(|| page.find(&format!(" {name}"))).unwrap();
+    assert!(page.contains(" soon (last: error at 20") && page.contains("and 1 more: bantam cron list"), "{page}");
+    assert!(place("soon") < place("next") && place("next") < place("then"), "{page}");
+    assert!(!page.contains(" later") && !page.contains(" off"), "{page}");
+    let names: Vec<&Value> = object["jobs"].as_array().unwrap().iter().map(|job| &job["name"]).collect();
+    assert_eq!(names, ["soon", "next", "then", "more", "late", "later"]);
+    assert_eq!((&object["jobs"][0]["status"], &object["jobs"][1]["last"]), (&json!("error"), &Value::Null));
+}
+
+#[test]
+fn the_service_manager_hears_that_it_lives_also_while_polls_fail() {
+    let model = Model::never_asked();
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
+    let path = home.dir("run").join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let heard = || {
+        let mut bytes = [0; 200];
+        let length = socket.recv(&mut bytes).expect("a word within 20 s");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let gateway = home.bantam().arg("gateway").env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000").spawn();
+    assert_eq!(heard(), "READY=1");
+    gateway.wait_for_stderr("the token is refused");
+    let begun = Instant::now();
+    let mut beats = 0;
+    while beats < 5 {
+        beats += usize::from(heard() == "WATCHDOG=1");
+    }
+    // A pause after such a fault is of a minute, and they come twice a second.
+    assert!(begun.elapsed() < Duration::from_secs(15));
+    gateway.signal(Signal::TERM);
+    until("it says that it ends", || heard() == "STOPPING=1");
+    gateway.finish().exits(0);
+}
+
+#[test]
+fn whoever_is_told_to_end_while_it_begins_anew_ends() {
+    let model = Model::answering(|_, _| Reply::text("Yes.").held());
+    let api = BotApi::start();
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.text(OWNER, "slow");
+    model.wait_for_holds(1);
+    home.config(&merged(config, &json!({ "gateway": { "workers": 3 } })).to_string());
+    api.text(666, "a poll returns");
+    gateway.wait_for_stderr("starting anew");
+    gateway.signal(Signal::TERM);
+    until("the signal is heard", || status(&home).1["ended"].is_string() || !gateway.is_running());
+    model.release();
+    gateway.finish_within(Duration::from_secs(40)).exits(0);
+}
+
+/// The words of a unit's line, without what quotes and percent signs are for.
+fn words(value: &str) -> Vec<String> {
+    shell_words::split(&value.replace("%%", "%")).unwrap()
+}
+
+#[test]
+fn a_unit_is_printed_for_this_home_and_this_program() {
+    let home = Home::with(&json!({ "agents": { "defaults": { "workspace": "/srv/a b" } },
+        "tools": { "write_paths": ["/srv/100%"] } }));
+    let odd = home.dir("odd \"50%\" \\ home");
+    let print = |args: &[&str]| home.bantam().arg("service").args(args).run();
+    let run = print(&["--system"]);
+    run.exits(0).is_quiet();
+    let unit = run.stdout.clone();
+    let values = |unit: &str, key: &str| -> Vec<String> {
+        let lines = unit.lines().filter_map(|line| line.split_once('='));
+        lines.filter(|(name, _)| *name == key).map(|(_, value)| value.to_owned()).collect()
+    };
+    let one = |key: &str| match &values(&unit, key)[..] {
+        [value] => value.clone(),
+        values => panic!("{key}: {values:?} in {unit}"),
+    };
+    // Every line is a comment, a section, or a key with a value.
+    let mut section = "";
+    for line in unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        match line.strip_prefix('[') {
+            Some(name) => section = name.strip_suffix(']').expect("a section"),
+            None => {
+                assert!(line.split_once('=').is_some_and(|(key, _)| key.chars().all(char::is_alphanumeric)), "{line}")
+            }
+        }
+        assert!(["Unit", "Service", "Install"].contains(&section), "{line}");
+    }
+    assert_eq!(words(&one("ExecStart")), [env!("CARGO_BIN_EXE_bantam"), "gateway"]);
+    let root = home.path("").display().to_string().trim_end_matches('/').to_owned();
+    assert_eq!(words(&one("Environment")), [format!("BANTAM_HOME={root}")]);
+    let writable: Vec<String> = values(&unit, "ReadWritePaths").iter().flat_map(|value| words(value)).collect();
+    assert_eq!(writable, [format!("-{root}"), "-/srv/a b".into(), "-/srv/100%".into()]);
+    for (key, value) in [
+        ("Type", "notify"),
+        ("Restart", "on-failure"),
+        ("KillMode", "mixed"),
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("WantedBy", "multi-user.target"),
+    ] {
+        assert_eq!(one(key), value);
+    }
+    // A poll and what it may take beyond; a pause; and an end.
+    assert!(one("WatchdogSec").parse::<u64>().unwrap() > 2 * (50 + 25));
+    assert!((4..60).contains(&one("TimeoutStopSec").parse::<u64>().unwrap()));
+    // What would take the jail away.
+    for key in [
+        "RestrictNamespaces",
+        "ProtectProc",
+        "ProcSubset",
+        "ProtectKernelTunables",
+        "ProtectKernelLogs",
+        "ProtectClock",
+    ] {
+        assert_eq!(values(&unit, key), [""; 0], "{key}");
+    }
+
+    let run = home.bantam().env("BANTAM_HOME", &odd).args(["service", "--system"]).run();
+    let environment = values(&run.exits(0).stdout, "Environment");
+    assert_eq!(words(&environment[0]), [format!("BANTAM_HOME={}", odd.display())]);
+    let nowhere = home.path("nowhere");
+    home.bantam().env("BANTAM_HOME", &nowhere).arg("service").run().exits(0).says("bantam onboard makes it");
+    assert!(!nowhere.exists());
+
+    home.config(&json!({ "agents": { "defaults": { "restrict_to_workspace": false } } }).to_string());
+    let run = print(&["--system"]);
+    assert_eq!(values(&run.exits(0).stdout, "ReadWritePaths"), [""; 0], "what is let loose is not held");
+    let own = print(&[]);
+    let is_root = rustix::process::geteuid().is_root();
+    let target = if is_root { "multi-user.target" } else { "default.target" };
+    assert_eq!(values(&own.exits(0).stdout, "WantedBy"), [target]);
+    // At a terminal it is told what to type next.
+    let shown = home.bantam().args(["service", "--system"]).on_a_terminal().run();
+    assert!(shown.exits(0).stdout.contains("systemctl enable --now bantam"), "{}", shown.stdout);
 }

@@ -63,6 +63,7 @@ mod session;
 mod sessions;
 mod skills;
 mod status;
+mod talk;
 mod tasks;
 mod templates;
 mod terminal;

@@ -3,7 +3,7 @@
 //! It speaks SSE to a request with `"stream": true` and plain JSON otherwise, keeps connections alive, and records
 //! every request. A request without a scripted reply fails the test, and so does a reply nobody asked for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -299,6 +299,10 @@ enum Script {
 struct State {
     script: Script,
     requests: Vec<Request>,
+    /// How many requests have come.
+    count: usize,
+    /// Only the last requests are kept.
+    is_forgetful: bool,
     /// Requests that came when the script was at its end.
     surprises: usize,
     /// How many replies have been held so far.
@@ -306,7 +310,8 @@ struct State {
     /// How many held replies may go on.
     released: usize,
     ending: bool,
-    open: Vec<TcpStream>,
+    /// The connections, by their numbers.
+    open: BTreeMap<u64, TcpStream>,
 }
 
 struct Shared {
@@ -355,20 +360,32 @@ impl Model {
     fn start_at(port: u16, script: Script) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
         let address = listener.local_addr().unwrap();
-        let (requests, open) = (Vec::new(), Vec::new());
-        let state = State { script, requests, surprises: 0, held: 0, released: 0, ending: false, open };
+        let state = State {
+            script,
+            requests: Vec::new(),
+            count: 0,
+            is_forgetful: false,
+            surprises: 0,
+            held: 0,
+            released: 0,
+            ending: false,
+            open: BTreeMap::new(),
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for (number, stream) in (0..).zip(listener.incoming().flatten()) {
                 let mut state = serving.lock();
                 if state.ending {
                     return;
                 }
-                state.open.extend(stream.try_clone());
+                state.open.extend(stream.try_clone().map(|stream| (number, stream)));
                 let shared = Arc::clone(&serving);
-                // A client that goes away mid-sentence is what some tests are about.
-                thread::spawn(move || serve(&shared, stream).ok());
+                thread::spawn(move || {
+                    // A client that goes away mid-sentence is what some tests are about.
+                    serve(&shared, stream).ok();
+                    shared.lock().open.remove(&number);
+                });
             }
         });
         Self { address, shared }
@@ -382,6 +399,17 @@ impl Model {
     /// A configuration that names this model `test`.
     pub fn config(&self) -> Value {
         config_for(&self.base())
+    }
+
+    /// Keeps only the last requests, for a run of hours.
+    pub fn forgetful(self) -> Self {
+        self.shared.lock().is_forgetful = true;
+        self
+    }
+
+    /// How many requests have come so far.
+    pub fn asked(&self) -> usize {
+        self.shared.lock().count
     }
 
     /// The requests so far.
@@ -430,7 +458,7 @@ impl Drop for Model {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.ending = true;
-        for stream in state.open.drain(..) {
+        for stream in std::mem::take(&mut state.open).into_values() {
             stream.shutdown(std::net::Shutdown::Both).ok();
         }
         let unused = match &state.script {
@@ -470,8 +498,13 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
         let close = request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let reply = {
             let mut state = shared.lock();
-            let number = state.requests.len();
+            let number = state.count;
+            state.count += 1;
             state.requests.push(request.clone());
+            if state.is_forgetful {
+                let old = state.requests.len().saturating_sub(SHOWN);
+                state.requests.drain(..old);
+            }
             let reply = match &mut state.script {
                 Script::Answer(answer) => Ok(Arc::clone(answer)),
                 Script::Replies(replies) => Err(replies.pop_front()),

@@ -6,9 +6,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, Run};
+use crate::botapi::{BotApi, TOKEN};
+use crate::harness::{CANARY, Home, Run, merged};
 use crate::model::{Model, Reply};
 
 /// Where nobody can make a file, not even root.
@@ -114,9 +115,9 @@ impl Board {
 }
 
 #[test]
-fn there_are_ten_recipes_and_each_is_run_here() {
+fn there_are_eleven_recipes_and_each_is_run_here() {
     let titles: Vec<String> = recipes().into_iter().map(|(title, _)| title).collect();
-    assert_eq!(titles.len(), 10, "{titles:?}");
+    assert_eq!(titles.len(), 11, "{titles:?}");
     for title in titles {
         let runs = ["cooks(", "cooks_in(&repository, ", "is_due("].map(|run| format!("{run}\"{title}\")"));
         let here = include_str!("recipes.rs");
@@ -164,6 +165,18 @@ fn a_page_of_the_diary_every_night() {
     let date = &rest[..10];
     assert!(date.starts_with("20") && rest[10..].starts_with(". One thought"), "{asked}");
     assert_eq!(board.read(&format!("diary-{date}.txt")), "Rain is weather too.\n");
+}
+
+#[test]
+fn a_word_to_your_chat_every_morning() {
+    let board = Board::with([Reply::text("It is well.")]);
+    let api = BotApi::start();
+    api.chat(123_456_789);
+    let bot = json!({ "channels": { "telegram": { "token": TOKEN, "api_base": api.base() } } });
+    board.home.config(&merged(board.model.config(), &bot).to_string());
+    board.is_due("A word to your chat, every morning").exits(0).prints("").is_quiet();
+    assert_eq!(api.texts(123_456_789), ["It is well."]);
+    assert!(board.model.request(0).last("user").contains("load average"));
 }
 
 #[test]

@@ -1,0 +1,183 @@
+//! What goes on beside the polling of the gateway, each time that gives a sign: the service manager is told that it lives,
+//! the status file how it is, and the clock and `config.json` are looked at.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread::Builder;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::tell;
+use crate::cancel::Cancel;
+use crate::config::{self, Env};
+use crate::cron::schedule;
+use crate::error::Result;
+use crate::gateway::clock::Steadiness;
+use crate::gateway::status::Status;
+use crate::paths::Home;
+use crate::telegram::Sign;
+use crate::text::one_line;
+
+/// How the program is to end.
+#[derive(Default)]
+pub struct End {
+    /// A signal came.
+    pub is_told: AtomicBool,
+    /// The configuration has changed: it begins anew.
+    pub is_anew: AtomicBool,
+    /// Nothing is under way any more.
+    pub is_over: AtomicBool,
+}
+
+/// The service manager that started this, as `sd_notify(3)` and `sd_watchdog_enabled(3)` say.
+#[derive(Clone)]
+pub struct Manager {
+    /// Where it listens; none when nobody does.
+    socket: Option<String>,
+    /// How often it wants to hear that this lives: twice within its limit.
+    pub within: Duration,
+}
+
+/// How often nobody in particular wants a sign.
+const SELDOM: Duration = Duration::from_secs(3600);
+
+impl Manager {
+    pub fn of(env: &Env) -> Self {
+        let own = env.get("WATCHDOG_PID").is_none_or(|pid| *pid == std::process::id().to_string());
+        let limit = env.get("WATCHDOG_USEC").and_then(|limit| limit.parse::<u64>().ok());
+        let limit = limit.filter(|limit| own && *limit > 0).map(Duration::from_micros);
+        Self { socket: env.get("NOTIFY_SOCKET").cloned(), within: limit.map_or(SELDOM, |limit| limit / 2) }
+    }
+
+    pub fn notify(&self, state: &str) {
+        let Some(path) = &self.socket else { return };
+        let send = || -> std::io::Result<usize> {
+            let address = match path.strip_prefix('@') {
+                Some(name) => SocketAddr::from_abstract_name(name)?,
+                None => SocketAddr::from_pathname(path)?,
+            };
+            UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)
+        };
+        // It is gone, or wants to know nothing.
+        drop(send());
+    }
+}
+
+/// See the module's description.
+pub struct Watcher {
+    pub file: File,
+    pub clock: Steadiness,
+    /// Told when the clock was set.
+    pub change: SyncSender<()>,
+    pub manager: Manager,
+    pub status: Arc<Status>,
+    pub end: Arc<End>,
+    pub cancel: Cancel,
+}
+
+impl Watcher {
+    /// The poll gives a sign.
+    pub fn hears(&mut self, sign: Sign) {
+        let now = SystemTime::now();
+        match sign {
+            Sign::Serving(name) => {
+                noted(self.status.serves_as(name));
+                self.manager.notify(&format!("STATUS=serving as @{}", one_line(name, 80)));
+            }
+            Sign::Polled => noted(self.status.polls(None, now)),
+            Sign::Failing(why) => noted(self.status.polls(Some(&one_line(why, 300)), now)),
+            Sign::Waiting => {}
+        }
+        self.manager.notify("WATCHDOG=1");
+        if self.clock.was_lost(schedule::millis(now), Instant::now()) {
+            // Next runs are reckoned anew. One that waits already is enough.
+            let _full = self.change.try_send(());
+        }
+        if self.cancel.why().is_none() && self.file.has_changed() {
+            tell("bantam: config.json has changed: starting anew");
+            self.end.is_anew.store(true, Ordering::SeqCst);
+            self.live_on();
+            self.cancel.stop();
+        }
+    }
+
+    /// Nobody polls any more, and the turns under way are finished, as long as each may take: that is no standstill.
+    fn live_on(&self) {
+        let manager = self.manager.clone();
+        let live = move || {
+            loop {
+                std::thread::sleep(manager.within);
+                manager.notify("WATCHDOG=1");
+            }
+        };
+        // Without it a turn may have less time.
+        drop(Builder::new().spawn(live));
+    }
+}
+
+/// Tells when the status file could not be written; nothing else depends on it.
+pub fn noted(written: Result<()>) {
+    if let Err(e) = written {
+        tell(&format!("bantam: writing the status file: {e}"));
+    }
+}
+
+/// Notices that config.json is another one.
+pub struct File {
+    home: Home,
+    seen: Option<(SystemTime, u64)>,
+    env: Env,
+}
+
+fn stamp(home: &Home) -> Option<(SystemTime, u64)> {
+    let meta = fs_err::metadata(home.config()).ok()?;
+    Some((meta.modified().ok()?, meta.len()))
+}
+
+impl File {
+    pub fn of(home: &Home, env: &Env) -> Self {
+        Self { home: home.clone(), seen: stamp(home), env: env.clone() }
+    }
+
+    /// Whether it has changed to something that works. What does not work is told, once.
+    fn has_changed(&mut self) -> bool {
+        let now = stamp(&self.home);
+        if now == self.seen {
+            return false;
+        }
+        self.seen = now;
+        match config::read(&self.home)
+            .and_then(|file| config::load_for(&self.home, file.as_deref(), &self.env, Vec::new()))
+        {
+            Ok(_) => true,
+            Err(e) => {
+                tell(&format!(
+                    "bantam: config.json has changed and cannot be used, so the old one holds: {}",
+                    e.message
+                ));
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_is_given_twice_within_the_limit_of_whoever_asks_this_process() {
+        let within = |pairs: &[(&str, &str)]| {
+            let env: Env = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            Manager::of(&env).within
+        };
+        let own = std::process::id().to_string();
+        assert_eq!(within(&[("WATCHDOG_USEC", "180000000")]), Duration::from_secs(90));
+        assert_eq!(within(&[("WATCHDOG_USEC", "180000000"), ("WATCHDOG_PID", &own)]), Duration::from_secs(90));
+        for other in [&[][..], &[("WATCHDOG_USEC", "180000000"), ("WATCHDOG_PID", "1")], &[("WATCHDOG_USEC", "0")]] {
+            assert_eq!(within(other), SELDOM);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! How the gateway is: a file for `bantam status`, `state/gateway.json`.
+//!
+//! `{"v":1,"pid","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, times as RFC 3339 in UTC, `"ended"` only
+//! once it has. It is replaced whole, unsynced, when something of it changes: never for a poll that is like the one before. A
+//! gateway that died leaves it as it was; whether one runs, its lock tells.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::cancel::Cancel;
+use crate::disk::{self, Lock};
+use crate::error::{Kind, Result};
+use crate::paths::Home;
+use crate::text::rfc3339;
+
+/// The version of the file's form.
+const VERSION: u64 = 1;
+
+/// Writes the file of the gateway that runs.
+pub struct Status {
+    path: PathBuf,
+    fields: Mutex<Value>,
+}
+
+fn path(home: &Home) -> PathBuf {
+    home.state().join("gateway.json")
+}
+
+impl Status {
+    /// One that starts now.
+    #[must_use]
+    pub fn new(home: &Home, now: SystemTime) -> Self {
+        let started = rfc3339(now);
+        let fields = json!({
+            "v": VERSION,
+            "pid": std::process::id(),
+            "started": started,
+            "bot": "",
+            "polling": {"ok": true, "since": started, "why": ""},
+        });
+        Self { path: path(home), fields: Mutex::new(fields) }
+    }
+
+    /// The name of the bot is known.
+    ///
+    /// # Errors
+    /// As [`Status::write`].
+    pub fn serves_as(&self, name: &str) -> Result<()> {
+        self.change(&mut |fields| fields["bot"] = format!("@{name}").into())
+    }
+
+    /// A poll went well, or `why` none does.
+    ///
+    /// # Errors
+    /// As [`Status::write`].
+    pub fn polls(&self, why: Option<&str>, now: SystemTime) -> Result<()> {
+        self.change(&mut |fields| {
+            let polling = &mut fields["polling"];
+            if polling["ok"] != why.is_none() {
+                *polling = json!({"ok": why.is_none(), "since": rfc3339(now), "why": ""});
+            }
+            polling["why"] = why.unwrap_or_default().into();
+        })
+    }
+
+    /// It is about to end.
+    ///
+    /// # Errors
+    /// As [`Status::write`].
+    pub fn ends(&self, now: SystemTime) -> Result<()> {
+        self.change(&mut |fields| fields["ended"] = rfc3339(now).into())
+    }
+
+    /// Writes it as it is.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn write(&self) -> Result<()> {
+        disk::replace(&self.path, self.fields.lock().unwrap_or_else(PoisonError::into_inner).to_string().as_bytes())
+    }
+
+    fn change(&self, change: &mut dyn FnMut(&mut Value)) -> Result<()> {
+        {
+            let mut fields = self.fields.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = fields.clone();
+            change(&mut fields);
+            if *fields == before {
+                return Ok(());
+            }
+        }
+        self.write()
+    }
+}
+
+/// What the last gateway of a home wrote; nothing when there was none, or one that writes it in another form.
+#[must_use]
+pub fn read(home: &Home) -> Option<Value> {
+    let text = fs_err::read_to_string(path(home)).ok()?;
+    serde_json::from_str::<Value>(&text).ok().filter(|fields| fields["v"] == VERSION)
+}
+
+/// Whether a gateway of this home runs: it holds its lock for as long as it lives. Makes nothing.
+#[must_use]
+pub fn is_running(home: &Home) -> bool {
+    let lock = home.session_lock("gateway");
+    let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));
+    lock.exists() && held().is_err_and(|e| e.kind == Kind::Busy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_written_when_something_has_changed_and_only_then() {
+        let home = Home::new(std::env::temp_dir().join(format!("bantam-status-{}", std::process::id())));
+        let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds);
+        assert!(read(&home).is_none() && !is_running(&home) && !home.root().exists());
+        let status = Status::new(&home, at(0));
+        status.write().unwrap();
+        status.serves_as("some_bot").unwrap();
+        let written = || fs_err::metadata(path(&home)).is_ok();
+        fs_err::remove_file(path(&home)).unwrap();
+        status.polls(None, at(5)).unwrap();
+        assert!(!written(), "a poll like the one before");
+        status.polls(Some("no route"), at(10)).unwrap();
+        assert!(written());
+        fs_err::remove_file(path(&home)).unwrap();
+        status.polls(Some("no route"), at(20)).unwrap();
+        assert!(!written(), "the same fault goes on");
+        status.polls(Some("409"), at(30)).unwrap();
+        let polling = read(&home).unwrap()["polling"].clone();
+        assert_eq!(polling, json!({"ok": false, "since": rfc3339(at(10)), "why": "409"}));
+        status.polls(None, at(40)).unwrap();
+        status.ends(at(50)).unwrap();
+        let fields = read(&home).unwrap();
+        assert_eq!(fields["polling"], json!({"ok": true, "since": rfc3339(at(40)), "why": ""}));
+        assert_eq!((&fields["bot"], &fields["ended"]), (&json!("@some_bot"), &json!(rfc3339(at(50)))));
+        disk::replace(&path(&home), b"{\"v\":2}").unwrap();
+        assert!(read(&home).is_none());
+        fs_err::remove_dir_all(home.root()).unwrap();
+    }
+}

@@ -1,0 +1,362 @@
+//! Measures what `tests/bench/soak` prints: the gateway between a scripted Telegram and a scripted model, both of which fail
+//! now and then, and what it holds of memory, descriptors and threads as time goes by.
+
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use serde_json::{Value, json};
+
+// They are there for the tests, too, which use more of them.
+#[path = "../it/botapi.rs"]
+#[allow(dead_code)]
+mod botapi;
+#[path = "../it/bothttp.rs"]
+#[allow(dead_code)]
+mod bothttp;
+#[path = "../it/botmethods.rs"]
+#[allow(dead_code)]
+mod botmethods;
+#[path = "../it/entities.rs"]
+#[allow(dead_code)]
+mod entities;
+#[path = "../it/harness.rs"]
+#[allow(dead_code)]
+mod harness;
+#[path = "../it/model.rs"]
+#[allow(dead_code)]
+mod model;
+#[allow(dead_code)]
+mod process;
+#[path = "../it/stored.rs"]
+#[allow(dead_code)]
+mod stored;
+#[path = "../it/system.rs"]
+#[allow(dead_code)]
+mod system;
+
+use botapi::{BotApi, Fault, TOKEN};
+use harness::{Home, merged};
+use model::{Model, Reply, Request, call};
+use process::{Sample, sample};
+
+/// Between two messages.
+const PACE: Duration = Duration::from_secs(1);
+/// Between two looks at the process.
+const LOOKS: Duration = Duration::from_secs(10);
+/// Of so many requests one goes wrong.
+const ODDS: u64 = 20;
+/// A Telegram that is slow is this slow.
+const SLOW: Duration = Duration::from_secs(3);
+/// How long what is left at the end may take.
+const QUIET: Duration = Duration::from_secs(120);
+/// Messages after which a chat of the second kind begins a new conversation.
+const SHORT: usize = 20;
+/// Chats in which one conversation goes on, and chats in which a new one begins now and then.
+const LONG_CHATS: [i64; 3] = [42, 43, 44];
+const SHORT_CHATS: [i64; 3] = [52, 53, 54];
+
+/// What memory may grow by, in KiB: in an hour, or at all, for in a short run the hour's share is less than a heap moves by.
+const MOST_SLOPE: f64 = 256.0;
+const MOST_GROWTH: f64 = 128.0;
+
+/// Chance: `xorshift64*`.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+}
+
+/// How much went wrong on purpose, and how much of it after a message had been sent, so that it comes twice.
+#[derive(Default)]
+struct Faults {
+    telegram: AtomicUsize,
+    model: AtomicUsize,
+    sent_all_the_same: AtomicUsize,
+}
+
+fn weather(faults: &Arc<Faults>) -> impl FnMut(&str) -> Option<Fault> + Send + use<> {
+    let (faults, mut chance) = (faults.clone(), Chance(0x5eed_0001));
+    move |method| {
+        if chance.below(ODDS) > 0 {
+            return None;
+        }
+        faults.telegram.fetch_add(1, Ordering::Relaxed);
+        let fault = match chance.below(8) {
+            0 => Fault::Error(500, "Internal Server Error"),
+            1 => Fault::Page(502),
+            2 => Fault::TooMany(1),
+            3 => Fault::Reset,
+            4 => Fault::CutBefore,
+            5 => Fault::CutAfter,
+            6 => Fault::Half,
+            _ => Fault::Late(SLOW),
+        };
+        if method == "sendMessage" && matches!(fault, Fault::CutAfter | Fault::Half) {
+            faults.sent_all_the_same.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(fault)
+    }
+}
+
+/// Answers with the items that it has not answered yet; for some of them it uses a tool first.
+fn model(faults: &Arc<Faults>) -> Model {
+    let (faults, chance) = (faults.clone(), Mutex::new(Chance(0x5eed_0002)));
+    let answer = move |request: &Request, _| {
+        let reply = answer(request).counted(request.body.to_string().len() as u64 / 4, 100);
+        let mut chance = chance.lock().unwrap();
+        if chance.below(ODDS) > 0 {
+            return reply;
+        }
+        faults.model.fetch_add(1, Ordering::Relaxed);
+        match chance.below(5) {
+            0 => Reply::error(429, "Rate limit reached").header("retry-after", "1"),
+            1 => Reply::error(500, "The server had an error"),
+            2 => Reply::html(502, "<html><body><h1>502 Bad Gateway</h1></body></html>"),
+            3 => reply.cut_after(2),
+            _ => reply.cut_after(0),
+        }
+    };
+    Model::answering(answer).forgetful()
+}
+
+fn answer(request: &Request) -> Reply {
+    if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+        return Reply::text("Items were talked about.");
+    }
+    let mut open: Vec<String> = Vec::new();
+    let mut has_called = false;
+    for message in request.messages() {
+        let text = request_text(message);
+        match message["role"].as_str() {
+            Some("user") => {
+                open.extend(items(&text).map(str::to_owned));
+                has_called = false;
+            }
+            Some("assistant") => {
+                has_called |= message["tool_calls"].is_array();
+                let answered: BTreeSet<&str> = items(&text).collect();
+                open.retain(|item| !answered.contains(item.as_str()));
+            }
+            _ => {}
+        }
+    }
+    let last = open.last().map_or("", String::as_str);
+    let number: usize = last.rsplit('-').next().unwrap_or_default().parse().unwrap_or(1);
+    match number % 10 {
+        3 if !has_called => Reply::call("append_file", &json!({ "path": "log.txt", "content": format!("{last}\n") })),
+        6 if !has_called => Reply::call("exec", &json!({ "command": format!("echo {last}; seq 200") })),
+        9 if !has_called => Reply::calls([
+            call("a", "list_dir", &json!({ "path": "." })),
+            call("b", "read_file", &json!({ "path": "log.txt" })),
+        ]),
+        _ => Reply::text(&format!(
+            "Noted: {}\n\n{}",
+            open.join(" "),
+            "And this is what there is to say of it. ".repeat(8)
+        )),
+    }
+}
+
+fn request_text(message: &Value) -> String {
+    match &message["content"] {
+        Value::String(text) => text.clone(),
+        parts => parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect(),
+    }
+}
+
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace().filter(|word| word.starts_with("item-"))
+}
+
+/// The items that were written in a chat and are not answered in it.
+fn unanswered(api: &BotApi, chat: i64, written: &[String]) -> usize {
+    let texts = api.texts(chat);
+    let answered: BTreeSet<&str> = texts.iter().flat_map(|text| items(text)).collect();
+    written.iter().filter(|item| !answered.contains(item.as_str())).count()
+}
+
+/// The slope of a straight line through these points.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let over: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    over / points.iter().map(|point| (point.0 - x).powi(2)).sum::<f64>()
+}
+
+fn median(mut values: Vec<u64>) -> f64 {
+    values.sort_unstable();
+    values[values.len() / 2] as f64
+}
+
+fn main() -> ExitCode {
+    // `cargo bench` adds a flag of its own.
+    let given: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let bantam = given.first().map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bantam")), PathBuf::from);
+    let minutes: f64 = given.get(1).map_or(30.0, |minutes| minutes.parse().unwrap());
+    let length = Duration::from_secs_f64(minutes * 60.0);
+
+    let faults = Arc::new(Faults::default());
+    let (model, api) = (model(&faults), BotApi::start());
+    let people: Vec<i64> = LONG_CHATS.iter().chain(&SHORT_CHATS).copied().collect();
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": people, "api_base": api.base() });
+    let extra = json!({
+        "channels": { "telegram": bot }, "model_list": [{ "context_window": 12_000 }],
+        "agents": { "defaults": { "max_retries": 8 } }
+    });
+    let home = Home::with(&merged(model.config(), &extra));
+    let errors = home.path("../stderr");
+    let mut gateway = Command::new(bantam);
+    gateway.arg("gateway").env_clear().env("PATH", "/usr/bin:/bin").env("TZ", "UTC").env("BANTAM_HOME", home.path(""));
+    gateway.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&errors).unwrap());
+    let mut gateway = gateway.spawn().unwrap();
+    let pid = gateway.id();
+    api.wait_for_poll();
+    api.weather(weather(&faults));
+
+    let is_over = AtomicBool::new(false);
+    let started = Instant::now();
+    let (written, samples) = thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            let mut samples: Vec<(f64, Sample)> = Vec::new();
+            while !is_over.load(Ordering::SeqCst) {
+                samples.push((started.elapsed().as_secs_f64() / 3600.0, sample(pid)));
+                thread::sleep(LOOKS);
+            }
+            samples
+        });
+        let written = write(&api, &people, length);
+        is_over.store(true, Ordering::SeqCst);
+        (written, looking.join().unwrap())
+    });
+    api.calm();
+    let quiet = Instant::now() + QUIET;
+    let left = || people.iter().zip(&written).map(|(chat, written)| unanswered(&api, *chat, written)).sum::<usize>();
+    while (left() > 0 || !api.unconfirmed().is_empty()) && Instant::now() < quiet {
+        thread::sleep(Duration::from_millis(100));
+    }
+    let lost = left();
+    let end = sample(pid);
+    let pid = rustix::process::Pid::from_child(&gateway);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let status = gateway.wait().unwrap();
+    assert!(status.success(), "the gateway did not end well: {status}");
+    told(&fs::read_to_string(errors).unwrap());
+
+    let (sent, twice): (Vec<usize>, Vec<usize>) = people.iter().map(|chat| counted(&api, *chat)).unzip();
+    let (sent, twice, written): (usize, usize, usize) =
+        (sent.iter().sum(), twice.iter().sum(), written.iter().map(Vec::len).sum());
+    let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+    println!(
+        "{written} messages in {minutes} minutes, {} requests to the model; faults: {} of Telegram, {} of the model",
+        model.asked(),
+        count(&faults.telegram),
+        count(&faults.model)
+    );
+    println!("{sent} answers, {} messages answered, {lost} lost", written - lost);
+    println!(
+        "{twice} answers came twice; {} times Telegram hid that it had sent one",
+        count(&faults.sent_all_the_same)
+    );
+    let mut good = lost == 0 && twice <= count(&faults.sent_all_the_same);
+    good &= is_flat(&samples, end);
+    println!("{}", if good { "flat, and nothing was lost" } else { "NOT FLAT, or something was lost" });
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Writes until the time is over; gives what was written in each chat.
+fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<String>> {
+    let mut written: Vec<Vec<String>> = vec![Vec::new(); people.len()];
+    let mut since_new = vec![0; people.len()];
+    let mut chance = Chance(0x5eed_0003);
+    let started = Instant::now();
+    while started.elapsed() < length {
+        let chat = usize::try_from(chance.below(people.len() as u64)).unwrap();
+        let is_short = SHORT_CHATS.contains(&people[chat]);
+        // A new conversation stops what is under way, so it begins when everything is answered.
+        if is_short && since_new[chat] >= SHORT && unanswered(api, people[chat], &written[chat]) == 0 {
+            api.text(people[chat], "/new");
+            since_new[chat] = 0;
+        } else {
+            let item = format!("item-{chat}-{}", written[chat].len());
+            api.text(people[chat], &format!("{item} {}", "and some words about it ".repeat(10)));
+            written[chat].push(item);
+            since_new[chat] += 1;
+        }
+        thread::sleep(PACE);
+    }
+    written
+}
+
+/// How many answers came to a chat, and how many of them had come before.
+fn counted(api: &BotApi, chat: i64) -> (usize, usize) {
+    let texts = api.texts(chat);
+    let answers = texts.iter().filter(|text| text.starts_with("Noted: ")).collect::<Vec<_>>();
+    let strange: Vec<&String> = texts.iter().filter(|text| !text.starts_with("Noted: ")).collect();
+    let strange: BTreeSet<&&String> = strange.iter().filter(|text| !text.contains("new conversation")).collect();
+    for text in strange {
+        println!("a strange answer in {chat}: {text}");
+    }
+    (answers.len(), answers.len() - answers.iter().collect::<BTreeSet<_>>().len())
+}
+
+/// What the gateway said on standard error, each sentence once with how often it came.
+fn told(errors: &str) {
+    let mut lines: Vec<&str> = errors.lines().collect();
+    lines.sort_unstable();
+    for same in lines.chunk_by(|a, b| a == b) {
+        println!("{:>5} x {}", same.len(), same[0]);
+    }
+}
+
+/// Prints what the process held, and tells whether it grew.
+fn is_flat(samples: &[(f64, Sample)], end: Sample) -> bool {
+    let at = |percent: usize| samples[(samples.len() - 1) * percent / 100].1;
+    println!(
+        "{:<12} {:>8} {:>10} {:>8} {:>8} {:>8} {:>8}",
+        "", "RSS, KiB", "anonymous", "files", "threads", "children", "zombies"
+    );
+    for (name, sample) in [("at 10 %", at(10)), ("at 50 %", at(50)), ("at 100 %", at(100)), ("when quiet", end)] {
+        let Sample { rss, anonymous, descriptors, threads, children, zombies, .. } = sample;
+        println!("{name:<12} {rss:>8} {anonymous:>10} {descriptors:>8} {threads:>8} {children:>8} {zombies:>8}");
+    }
+    let second_half = &samples[samples.len() / 2..];
+    let points: Vec<(f64, f64)> = second_half.iter().map(|(hours, sample)| (*hours, sample.rss as f64)).collect();
+    let slope = slope(&points);
+    let part = |from: usize, to: usize| {
+        let count = samples.len();
+        samples[count * from / 100..count * to / 100].iter().map(|(_, sample)| *sample).collect::<Vec<Sample>>()
+    };
+    let rss = |from, to| median(part(from, to).iter().map(|sample| sample.rss).collect());
+    let growth = rss(80, 100) - rss(50, 70);
+    println!("over the second half RSS grew by {slope:.0} KiB an hour; from 50..70 % to 80..100 % by {growth:.0} KiB");
+    // Turns come and go, so the most of a while is compared.
+    let most = |from, to, of: fn(&Sample) -> usize| part(from, to).iter().map(of).max().unwrap_or(0);
+    let descriptors: fn(&Sample) -> usize = |sample| sample.descriptors;
+    let threads: fn(&Sample) -> usize = |sample| usize::try_from(sample.threads).unwrap();
+    println!(
+        "the most descriptors in the first and in the last fifth: {} and {}; threads: {} and {}",
+        most(0, 20, descriptors),
+        most(80, 100, descriptors),
+        most(0, 20, threads),
+        most(80, 100, threads)
+    );
+    let (before, zombies) = (at(10), samples.iter().map(|(_, sample)| sample.zombies).max().unwrap_or(0));
+    (slope < MOST_SLOPE || growth < MOST_GROWTH)
+        && end.descriptors <= before.descriptors.max(most(0, 20, descriptors))
+        && end.threads <= before.threads.max(most(0, 20, threads) as u64)
+        && end.children == 0
+        && zombies <= 1
+}

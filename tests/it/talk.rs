@@ -1,0 +1,460 @@
+//! What is said in chats beside the answers to them: the tool `message`, files, `--to`, and the notes of it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bantam::cancel::Cancel;
+use bantam::http;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::botschema;
+use crate::harness::{Home, Running, merged, until};
+use crate::model::{Model, Reply, Request, call};
+
+/// The two who may.
+const OWNER: i64 = 42;
+const OTHER: i64 = 43;
+/// Somebody whom the bot does not know.
+const STRANGER: i64 = 666;
+
+fn config(model: &Model, api: &BotApi) -> Value {
+    for chat in [OWNER, OTHER, STRANGER] {
+        api.chat(chat);
+    }
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OTHER], "api_base": api.base() });
+    merged(model.config(), &json!({ "channels": { "telegram": bot } }))
+}
+
+fn start(home: &Home) -> Running<'_> {
+    let gateway = home.bantam().arg("gateway").spawn();
+    gateway.wait_for_stderr("serving as");
+    gateway
+}
+
+#[track_caller]
+fn ends(gateway: Running) {
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+}
+
+/// A model that makes these calls of `message`, one in each reply, and then tells what came of the last.
+fn sending(calls: impl IntoIterator<Item = Value>) -> Model {
+    let calls: Vec<Value> = calls.into_iter().collect();
+    Model::answering(move |request, _| match calls.get(request.texts("tool").len()) {
+        Some(args) => Reply::call("message", args),
+        None => Reply::text(&format!("Done: {}", request.last("tool"))),
+    })
+}
+
+/// The smallest PNG of this size that looks like one.
+fn png(width: u32, height: u32) -> Vec<u8> {
+    [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(), &width.to_be_bytes(), &height.to_be_bytes()].concat()
+}
+
+/// The files that wait to be sent.
+fn waiting(home: &Home) -> Vec<String> {
+    home.files().into_iter().filter(|file| file.starts_with("state/outbox/")).collect()
+}
+
+#[track_caller]
+fn notes(home: &Home, key: &str) -> Vec<String> {
+    let all = home.session(key).history().into_iter().cloned().collect::<Vec<Value>>();
+    let of = |message: &Value| message["id"].as_str().is_some_and(|id| id.starts_with("note:"));
+    all.into_iter().filter(of).map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_message_is_in_the_chat_before_the_answer() {
+    let model = Model::answering(|request: &Request, _| match request.texts("tool").len() {
+        0 => Reply::calls([
+            call("a", "message", &json!({ "content": "**One** moment." })),
+            call("b", "message", &json!({ "content": "Still at it." })),
+        ]),
+        _ => Reply::text("The answer.").held(),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "do something long");
+    assert_eq!(api.wait_for_texts(OWNER, 2), ["One moment.", "Still at it."]);
+    model.wait_for_holds(1);
+    model.release();
+    assert_eq!(api.wait_for_texts(OWNER, 3)[2], "The answer.");
+    ends(gateway);
+    assert!(notes(&home, "telegram_42").is_empty(), "it is in the conversation already");
+    botschema::check(&api);
+}
+
+#[test]
+fn there_is_such_a_tool_where_there_is_a_bot_and_not_in_subagents() {
+    let model = Model::answering(|request, _| {
+        if request.messages()[1].to_string().contains("You are a subagent") {
+            return Reply::text(&format!("My tools: {:?}", request.tools()));
+        }
+        match request.texts("tool").len() {
+            0 => Reply::call("subagent", &json!({ "task": "which tools have you?" })),
+            _ => Reply::text(&request.last("tool")),
+        }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let run = home.agent(["-m", "ask one"]);
+    assert!(run.exits(0).stdout.contains("read_file") && !run.stdout.contains("\"message\""), "{}", run.stdout);
+    assert!(model.request(0).tools().contains(&"message"));
+    assert!(home.bantam().arg("tools").run().exits(0).stdout.contains("\nmessage "));
+    home.config(&model.config().to_string());
+    assert!(!home.bantam().arg("tools").run().exits(0).stdout.contains("\nmessage "));
+}
+
+#[test]
+fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
+    let group = -1_000_000_000_123;
+    let model = sending([
+        json!({ "content": "psst", "chat_id": STRANGER }),
+        json!({ "content": "psst", "chat_id": "not a number" }),
+        json!({ "content": "psst", "channel": "email" }),
+        json!({ "content": "" }),
+        json!({ "content": "To you.", "chat_id": OTHER }),
+        json!({ "content": "To all.", "chat_id": group.to_string() }),
+        json!({ "content": "To the topic.", "chat_id": format!("{group}_7") }),
+        json!({ "content": "To whom it may concern." }),
+    ]);
+    let api = BotApi::start();
+    api.chat(group);
+    let home = Home::with(&config(&model, &api));
+    // Somebody who may has spoken there.
+    home.write(&format!("sessions/telegram_{group}.jsonl"), "");
+    // From the command line, with no gateway: the command delivers it.
+    let run = home.agent(["-m", "tell them"]);
+    assert!(run.exits(0).stdout.contains("on its way to telegram:42"), "{}", run.stdout);
+    assert_eq!(api.texts(OTHER), ["To you."]);
+    assert_eq!(api.texts(OWNER), ["To whom it may concern."]);
+    assert_eq!(api.texts(group), ["To all.", "To the topic."]);
+    assert_eq!(api.sent(group)[1].thread, Some(7));
+    assert!(api.texts(STRANGER).is_empty());
+    let told = model.requests().last().unwrap().texts("tool");
+    assert!(told[0].contains("no chat that this bot knows") && told[1].contains("no chat"), "{told:?}");
+    assert!(told[2].contains("telegram") && told[3].contains("empty"), "{told:?}");
+    let noted = &notes(&home, "telegram_43")[0];
+    assert!(noted.contains("another conversation, cli:default") && noted.contains("To you."), "{noted}");
+    botschema::check(&api);
+}
+
+#[test]
+fn a_job_writes_to_where_its_answer_goes() {
+    let model = sending([json!({ "content": "I am at it." })]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    home.bantam().args(["cron", "add", "-m", "report", "--at", "+1s", "--to", "telegram:43"]).run().exits(0);
+    let texts = api.wait_for_texts(OTHER, 2);
+    assert_eq!(texts[0], "I am at it.");
+    assert!(texts[1].contains("on its way to telegram:43"), "{texts:?}");
+    until("both are noted", || notes(&home, "telegram_43").len() == 2);
+    ends(gateway);
+    assert!(api.texts(OWNER).is_empty());
+}
+
+#[test]
+fn files_go_out_whole_as_what_they_are() {
+    let large: Vec<u8> = (0..3 << 20).map(|n: u32| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    let long = "word ".repeat(300);
+    let model = sending([
+        json!({ "content": "**All** of it", "file": "out/large.bin" }),
+        json!({ "content": "", "file": "a \"b\"\n.png" }),
+        json!({ "content": "wide", "file": "wide.png" }),
+        json!({ "content": long, "file": "notes.txt" }),
+        json!({ "content": "x", "file": "out" }),
+        json!({ "content": "x", "file": "missing" }),
+        json!({ "content": "x", "file": "../config.json" }),
+        json!({ "content": "x", "file": "empty" }),
+        json!({ "content": "x", "file": "huge" }),
+    ]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.write("workspace/out/large.bin", &large);
+    home.write("workspace/a \"b\"\n.png", png(80, 60));
+    home.write("workspace/wide.png", png(6000, 6000));
+    home.write("workspace/notes.txt", "some notes\n");
+    home.write("workspace/empty", "");
+    fs::File::create(home.path("workspace/huge")).unwrap().set_len((50 << 20) + 1).unwrap();
+    let gateway = start(&home);
+    api.text(OWNER, "send them");
+    api.wait_for_texts(OWNER, 6);
+    until("nothing waits", || waiting(&home).is_empty());
+    ends(gateway);
+    let sent = api.sent(OWNER);
+    let file = |n: usize| sent[n].file.clone().unwrap();
+    assert!(file(0) == ("large.bin".to_owned(), large) && sent[0].text == "All of it");
+    assert_eq!((file(1), sent[1].text.as_str()), (("a _b__.png".to_owned(), png(80, 60)), ""));
+    assert_eq!((file(2), sent[2].text.as_str()), (("wide.png".to_owned(), png(6000, 6000)), "wide"));
+    assert_eq!((&sent[3].file, sent[3].text.as_str()), (&None, long.trim()));
+    assert_eq!((file(4).1, sent[4].text.as_str()), (b"some notes\n".to_vec(), ""));
+    let methods: Vec<String> =
+        api.asked("").into_iter().map(|asked| asked.method).filter(|method| method.starts_with("send")).collect();
+    let files: Vec<&str> = methods.iter().filter(|m| *m != "sendChatAction").map(|m| &m[4..]).collect();
+    // The wide one is refused as a photo.
+    assert_eq!(files[..6], ["Document", "Photo", "Photo", "Document", "Message", "Document"]);
+    let told = model.requests().last().unwrap().texts("tool");
+    for (n, says) in [(4, "is a directory"), (5, "does not exist"), (6, "leads out"), (7, "is empty"), (8, "too large")]
+    {
+        assert!(told[n].contains(says), "{n}: {}", told[n]);
+    }
+    botschema::check(&api);
+}
+
+#[test]
+fn a_slow_line_is_not_taken_for_silence() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let most = 24 << 20;
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut read, mut piece) = (0, vec![0; 1 << 20]);
+        while read < most {
+            read += stream.read(&mut piece).unwrap();
+            // The line is slow: this is no wait for anything.
+            thread::sleep(Duration::from_millis(50));
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    });
+    let from = Box::new(std::io::repeat(b'x'));
+    let body = http::Outbody::Stream(http::Stream { kind: "text/plain".into(), len: most as u64, from });
+    let outgoing = http::Outgoing { url, headers: Vec::new(), body };
+    let started = Instant::now();
+    let client = http::Client::new(http::Settings::default());
+    let mut exchange = client.send(outgoing, &Cancel::new(None)).unwrap();
+    let patience = Duration::from_millis(700);
+    let head = exchange.next(patience).unwrap();
+    assert!(matches!(head, http::Part::Head(head) if head.status == 200));
+    assert!(started.elapsed() > patience, "{:?}: the line was not slow", started.elapsed());
+    server.join().unwrap();
+}
+
+#[test]
+fn a_file_outlives_the_program_and_the_network() {
+    let model = sending([json!({ "content": "here", "file": "notes.txt" })]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.write("workspace/notes.txt", "some notes\n");
+    api.fault("sendDocument", Fault::TooMany(1));
+    api.fault("sendDocument", Fault::Page(502));
+    api.fault("sendDocument", Fault::Silence);
+    let gateway = start(&home);
+    api.text(OWNER, "send it");
+    api.wait_for_asked("sendDocument", 3);
+    // What the workspace has by now is of no concern: it was sent when the call said so.
+    fs::remove_file(home.path("workspace/notes.txt")).unwrap();
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    assert_eq!(waiting(&home).len(), 1);
+    home.write("state/outbox/orphan", "a crash has left it");
+    let gateway = start(&home);
+    // Its fate was not known, so it is there twice.
+    api.wait_for_texts(OWNER, 3);
+    until("nothing waits", || waiting(&home).is_empty());
+    ends(gateway);
+    let files: Vec<_> = api.sent(OWNER).into_iter().filter_map(|sent| sent.file).collect();
+    assert_eq!(files, [("notes.txt".to_owned(), b"some notes\n".to_vec()), files[0].clone()]);
+}
+
+#[test]
+fn a_caption_that_cannot_be_parsed_and_a_chat_that_has_moved() {
+    let (old, new) = (-5, -1_000_000_000_777);
+    let model = sending([json!({ "content": "a **b** c", "file": "notes.txt", "chat_id": old.to_string() })]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.write("workspace/notes.txt", "some notes\n");
+    home.write(&format!("sessions/telegram_{old}.jsonl"), "");
+    api.chat(old);
+    api.migrate(old, new);
+    api.fault("sendDocument", Fault::Error(400, "Bad Request: can't parse entities: unsupported start tag"));
+    let run = home.agent(["-m", "send it"]);
+    run.exits(0);
+    let sent = api.sent(new);
+    assert_eq!((sent.len(), sent[0].text.as_str(), sent[0].html), (1, "a b c", true));
+    assert_eq!(sent[0].file, Some(("notes.txt".to_owned(), b"some notes\n".to_vec())));
+    assert!(waiting(&home).is_empty());
+}
+
+#[test]
+fn one_chat_in_trouble_does_not_hold_up_the_others() {
+    let model = Model::answering(|request, _| match request.texts("tool").len() {
+        0 if request.last("user").contains("a file") => {
+            Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
+        }
+        0 => Reply::text("At once."),
+        _ => Reply::text("Sent."),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.write("workspace/notes.txt", "some notes\n");
+    for _ in 0..3 {
+        api.fault("sendDocument", Fault::Page(502));
+    }
+    let gateway = start(&home);
+    api.text(OWNER, "send a file");
+    api.wait_for_asked("sendDocument", 3);
+    // By now the pause is four seconds.
+    api.text(OTHER, "hello");
+    assert_eq!(api.wait_for_texts(OTHER, 1), ["At once."]);
+    assert!(api.sent(OWNER).is_empty());
+    assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
+    ends(gateway);
+    let tries: Vec<Instant> = api.asked("sendDocument").into_iter().map(|asked| asked.at).collect();
+    let pauses: Vec<Duration> = tries.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(pauses.windows(2).all(|two| two[0] < two[1]) && pauses[2] > Duration::from_secs(3), "{pauses:?}");
+}
+
+#[test]
+fn what_leads_nowhere_does_not_stay_in_the_outbox() {
+    let (model, api) = (Model::scripted([Reply::text("Hello.")]), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0);
+    let path = home.path("state/outbox.jsonl");
+    // As an earlier version wrote it.
+    let rest = r#""seq":9,"post":"1-1-1","to":"pigeon:7","text":"coo","answers":[]}"#;
+    let line = format!("{{\"crc\":\"{:08x}\",{rest}\n", bantam::disk::crc32(rest.as_bytes()));
+    fs::write(&path, [fs::read(&path).unwrap(), line.into_bytes()].concat()).unwrap();
+    let gateway = start(&home);
+    gateway.wait_for_stderr("a message to pigeon:7 is given up");
+    ends(gateway);
+    assert!(fs::read_to_string(&path).unwrap().contains(r#""over":"1-1-1""#));
+}
+
+#[test]
+fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
+    let model = Model::answering(|_, n| Reply::text(&format!("**Answer** {n}.")));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0).prints("**Answer** 0.\n").is_quiet();
+    let object = home.agent(["--to", "telegram:43", "--no-session", "--json", "-m", "hi"]).exits(0).json();
+    assert_eq!((&object["ok"], &object["output"]), (&json!(true), &json!("**Answer** 1.")));
+    let run = home.bantam().args(["agent", "-t", "summarize", "--to", "telegram:42", "-q"]).stdin("a text").run();
+    run.exits(0).prints("**Answer** 2.\n").is_quiet();
+    assert_eq!(
+        (api.texts(OWNER), api.texts(OTHER)),
+        (vec!["Answer 0.".into(), "Answer 2.".into()], vec!["Answer 1.".into()])
+    );
+    let gateway = start(&home);
+    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0).prints("**Answer** 3.\n").is_quiet();
+    assert_eq!(api.texts(OWNER)[2..], ["Answer 3."]);
+    api.text(OWNER, "yes, do it");
+    api.wait_for_texts(OWNER, 4);
+    ends(gateway);
+    let asked = model.request(4).body.to_string();
+    for n in [0, 2, 3] {
+        assert!(asked.contains(&format!("**Answer** {n}.")), "{n}: {asked}");
+    }
+    assert!(asked.contains("The answer to a question on the command line"), "{asked}");
+    assert_eq!(notes(&home, "telegram_43").len(), 1);
+    botschema::check(&api);
+}
+
+#[test]
+fn what_cannot_be_delivered_is_told_before_anything_is_asked() {
+    let (model, api) = (Model::never_asked(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    for to in ["42", "telegram:me", "pigeon:1", "telegram:"] {
+        home.agent(["--to", to, "-m", "hi"]).exits(2).prints("").fails_with_a_hint().says("no place to deliver to");
+    }
+    home.bantam().args(["agent", "--to", "telegram:42"]).on_a_terminal().run().exits(2);
+    home.config(&model.config().to_string());
+    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("token");
+    let object = home.agent(["--to", "telegram:42", "--json", "-m", "hi"]).exits(3).json();
+    assert_eq!(object["error"]["kind"], "config");
+    assert!(api.asked("").is_empty());
+}
+
+#[test]
+fn an_answer_that_fails_or_is_refused_is_not_delivered() {
+    let model = Model::scripted([Reply::error(401, "no such key"), Reply::text("To nobody."), Reply::text("To you.")]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(4);
+    api.block(OWNER);
+    let run = home.agent(["--to", "telegram:42", "-m", "hi"]);
+    run.exits(1).prints("To nobody.\n").fails_with_a_hint().says("bot was blocked by the user");
+    home.agent(["--to", "telegram:43", "-m", "hi"]).exits(0);
+    assert_eq!((api.sent(OWNER).len(), api.texts(OTHER)), (0, vec!["To you.".to_owned()]));
+}
+
+#[test]
+fn an_answer_that_nobody_takes_is_kept_and_said_by_the_next_gateway() {
+    let (model, api) = (Model::scripted([Reply::text("Kept.")]), BotApi::start());
+    let config = config(&model, &api);
+    // Nobody listens there.
+    let nowhere = json!({ "channels": { "telegram": { "api_base": "http://127.0.0.1:9" } } });
+    let home = Home::with(&merged(config.clone(), &nowhere));
+    let run = home.agent(["--to", "telegram:42", "--json", "-m", "hi"]);
+    let object = run.exits(1).json();
+    assert!(run.took > Duration::from_secs(29) && run.took < Duration::from_secs(40), "{:?}", run.took);
+    assert_eq!((&object["ok"], &object["output"]), (&json!(false), &json!("Kept.")));
+    assert_eq!(object["error"]["kind"], "failed");
+    run.fails_with_a_hint().says("bantam gateway sends it when it runs");
+    home.config(&config.to_string());
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Kept."]);
+    ends(gateway);
+}
+
+#[test]
+fn many_that_deliver_at_once_say_each_thing_once() {
+    let model = Model::answering(|request, _| Reply::text(request.last("user").lines().last().unwrap()));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let say = |n: usize| {
+        let (session, text) = (format!("s{n}"), format!("number {n}"));
+        home.bantam().args(["agent", "--no-tools", "-s", &session, "--to", "telegram:42", "-m", &text]).spawn()
+    };
+    let mut running: Vec<Running> = (0..4).map(say).collect();
+    let gateway = start(&home);
+    running.extend((4..8).map(say));
+    for run in running {
+        run.finish().exits(0).is_quiet();
+    }
+    ends(gateway);
+    let mut texts = api.texts(OWNER);
+    texts.sort();
+    assert_eq!(texts.len(), 8, "{texts:?}");
+    assert!((0..8).all(|n| texts[n] == format!("number {n}")), "{texts:?}");
+    assert_eq!(notes(&home, "telegram_42").len(), 8);
+}
+
+#[test]
+fn a_turn_that_is_busy_learns_of_it_with_the_next() {
+    let model = Model::answering(|request, _| {
+        let said = request.last("user");
+        let reply = Reply::text(&format!("About {}.", said.rsplit("]\n").next().unwrap().trim()));
+        if said.contains("slow") { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "slow");
+    model.wait_for_holds(1);
+    home.agent(["--to", "telegram:42", "-m", "meanwhile"]).exits(0);
+    assert!(home.path("sessions/telegram_42.jsonl.notes").exists());
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    assert!(home.path("sessions/telegram_42.jsonl.notes").exists(), "a crash does not lose it");
+    home.bantam().args(["sessions", "list"]).run().exits(0);
+    model.release();
+    let gateway = start(&home);
+    // The turn is taken up, and knows of it already.
+    until("it is taken over", || !home.path("sessions/telegram_42.jsonl.notes").exists());
+    model.wait_for_requests(3);
+    let asked = model.request(2).body.to_string();
+    assert!(asked.contains("About meanwhile.") && asked.contains("```"), "{asked}");
+    model.release();
+    ends(gateway);
+    assert_eq!(notes(&home, "telegram_42").len(), 1);
+    home.bantam().args(["sessions", "erase", "telegram_42", "--yes"]).run().exits(0);
+    let left: Vec<String> = home.files().into_iter().filter(|file| file.contains("telegram_42")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
