@@ -4,12 +4,15 @@
 //! a thread of its own and hands over what arrives through a channel; the caller waits on that channel, which a stop
 //! wakes too. To end a blocked read, the `ureq` agent is shut down: that closes its socket.
 
+mod tls;
+
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fs_err::File;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::{Agent, Proxy, SendBody};
 
@@ -55,13 +58,15 @@ pub enum Outbody {
     Stream(Stream),
 }
 
-/// A body that is sent while it is read, so that it need not be in memory.
+/// A body with a file in it, which is read while it is sent: it need not be in memory.
 pub struct Stream {
     /// Its media type.
     pub kind: String,
-    /// Exactly as many bytes are read.
+    pub before: Vec<u8>,
+    pub file: File,
+    /// So many bytes of the file are sent.
     pub len: u64,
-    pub from: Box<dyn Read + Send>,
+    pub after: Vec<u8>,
 }
 
 /// The beginning of an answer.
@@ -206,7 +211,7 @@ fn run(agent: &Agent, request: Outgoing, tx: &SyncSender<Result<Option<Part>, Fa
 
 /// Reads a body to be sent, and tells that it does. With nobody listening any more it ends.
 struct Told<'a> {
-    stream: std::io::Take<Box<dyn Read + Send>>,
+    stream: Stream,
     take: &'a mut dyn FnMut(Option<Part>) -> bool,
 }
 
@@ -215,10 +220,18 @@ impl Read for Told<'_> {
         if !(self.take)(None) {
             return Err(std::io::ErrorKind::BrokenPipe.into());
         }
-        match self.stream.read(buf) {
-            Ok(0) if self.stream.limit() > 0 => Err(std::io::ErrorKind::UnexpectedEof.into()),
-            read => read,
+        let Stream { before, file, len, after, .. } = &mut self.stream;
+        let text = if before.is_empty() && *len == 0 { after } else { before };
+        if text.is_empty() && *len > 0 {
+            let most = usize::try_from(*len).unwrap_or(usize::MAX).min(buf.len());
+            let read = file.read(&mut buf[..most])?;
+            *len -= read as u64;
+            return if read > 0 { Ok(read) } else { Err(std::io::ErrorKind::UnexpectedEof.into()) };
         }
+        let read = text.len().min(buf.len());
+        buf[..read].copy_from_slice(&text[..read]);
+        text.drain(..read);
+        Ok(read)
     }
 }
 
@@ -233,9 +246,10 @@ fn transfer(agent: &Agent, request: Outgoing, take: &mut dyn FnMut(Option<Part>)
     };
     let answer = match body {
         Outbody::Json(json) => post("application/json").send(&json),
-        Outbody::Stream(Stream { kind, len, from }) => {
-            let mut told = Told { stream: from.take(len), take };
-            post(&kind).header("content-length", len.to_string()).send(SendBody::from_reader(&mut told))
+        Outbody::Stream(stream) => {
+            let len = stream.before.len() as u64 + stream.len + stream.after.len() as u64;
+            let builder = post(&stream.kind).header("content-length", len.to_string());
+            builder.send(SendBody::from_reader(&mut Told { stream, take }))
         }
         Outbody::None => {
             let mut builder = agent.get(&url);
@@ -309,6 +323,7 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
     });
     // Reading the certificates of a whole system takes longer than all else in a turn.
     let trusts = !url.starts_with("http://") || settings.proxy.starts_with("https://");
+    let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::provider());
     if let Some(path) = settings.ca_file.as_ref().filter(|_| trusts) {
         let pem = fs_err::read(path).map_err(|e| {
             Error::config(format!("reading the certificates that SSL_CERT_FILE names: {e}"))
@@ -324,7 +339,7 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
             return Err(Error::config(format!("{} holds no certificate", path.display()))
                 .hint("unset SSL_CERT_FILE, or point it at a PEM bundle"));
         }
-        config = config.tls_config(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&roots)).build());
+        tls = tls.root_certs(RootCerts::new_with_certs(&roots));
     }
-    Ok(config.build().new_agent())
+    Ok(config.tls_config(tls.build()).build().new_agent())
 }

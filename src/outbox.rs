@@ -11,17 +11,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Fields, Journal, Line, Lock, NewFile};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::paths::{Home, telegram_chat};
 
 /// Something to say.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Item {
     /// Where: `telegram:CHAT`.
     pub to: String,
@@ -30,10 +28,8 @@ pub struct Item {
     /// The messages that it answers, as their channel calls them.
     pub answers: Vec<String>,
     /// A file that goes with it, by its name in `state/outbox/`; empty for none.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
     /// What people see it called.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
 
@@ -105,7 +101,7 @@ impl Outbox {
     pub fn post(&self, item: &Item) -> Result<String> {
         telegram_chat(&item.to)?;
         let id = fresh_id();
-        self.append(&posted(&id, item)?, Durability::Now).doing("keeping a message to be sent")?;
+        self.append(&posted(&id, item), Durability::Now).doing("keeping a message to be sent")?;
         Ok(id)
     }
 
@@ -249,7 +245,7 @@ impl Outbox {
             let mut kept = vec![header()];
             kept.extend(json!({"answered": answered}).as_object().cloned());
             for Pending { id, item, pieces } in left(&lines) {
-                kept.extend(posted(&id, &item)?.as_object().cloned());
+                kept.extend(posted(&id, &item).as_object().cloned());
                 kept.extend(json!({"said": id, "pieces": pieces}).as_object().cloned());
             }
             journal.restart(kept)?;
@@ -271,24 +267,38 @@ fn header() -> Fields {
 }
 
 /// The line that posts an item.
-fn posted(id: &str, item: &Item) -> Result<Value> {
-    let mut line = serde_json::to_value(item).map_err(|e| Error::failed(e.to_string()))?;
-    line["post"] = id.into();
-    Ok(line)
+fn posted(id: &str, item: &Item) -> Value {
+    let mut line = json!({"post": id, "to": item.to, "text": item.text, "answers": item.answers});
+    if !item.file.is_empty() {
+        line["file"] = item.file.as_str().into();
+        line["name"] = item.name.as_str().into();
+    }
+    line
 }
 
 /// What a line posts.
 fn item(fields: &Value) -> Option<(String, Item)> {
+    let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let id = fields.get("post")?.as_str()?.to_owned();
-    Some((id, serde_json::from_value(fields.clone()).ok()?))
+    let mut item =
+        Item { to: text("to"), text: text("text"), file: text("file"), name: text("name"), ..Item::default() };
+    collect(fields, "answers", &mut item.answers);
+    Some((id, item))
+}
+
+/// Adds the texts of a list.
+fn collect(fields: &Value, name: &str, to: &mut Vec<String>) {
+    for text in fields.get(name).and_then(Value::as_array).into_iter().flatten() {
+        to.push(text.as_str().unwrap_or_default().to_owned());
+    }
 }
 
 /// What has been answered, the oldest first.
 fn answered(lines: &[Line]) -> Vec<String> {
     let mut answered = Vec::new();
     for Line { fields, .. } in lines {
-        let ids = fields.get("answered").or_else(|| fields.get("answers")).and_then(Value::as_array);
-        answered.extend(ids.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned)));
+        collect(fields, "answered", &mut answered);
+        collect(fields, "answers", &mut answered);
     }
     answered
 }

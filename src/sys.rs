@@ -3,12 +3,14 @@
 //! - glibc's allocator and name service are set up for a small static program;
 //! - signals are waited for on a thread of their own, with `sigwait`;
 //! - descriptors that the starter left open are closed with one call;
-//! - parts of the C library that a small static program never uses are left out (`slim`), or replaced by smaller ones (`ctype`, `strings`);
+//! - parts of the C library that a small static program never uses are left out (`slim`), or replaced by smaller ones (`ctype`, `strings`), and so is a large table of ring's (`p256`);
 //! - the system calls that a jail is made of: namespaces, mount attributes, Landlock, seccomp.
 #![allow(unsafe_code)]
 
 #[cfg(all(target_env = "gnu", any(bantam_dist, test)))]
 mod ctype;
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), any(bantam_dist, test)))]
+mod p256;
 #[cfg(bantam_dist)]
 mod slim;
 #[cfg(any(bantam_dist, test))]

@@ -87,38 +87,36 @@ impl Delivery {
         self.see_to(&id, &to)
     }
 
-    /// Waits until what was posted has been said, and says it where nobody else does.
+    /// Has what was posted said, and tells what became of it.
     fn see_to(&self, id: &str, to: &str) -> Result<()> {
+        let last = self.work(&|| !matches!(self.outbox.fate(id), Ok(Fate::Pending)))?;
+        let what = format!("delivering the answer to {to}");
+        match self.outbox.fate(id)? {
+            Fate::Said => Ok(()),
+            Fate::GivenUp(why) => Err(Error::failed(why).doing(what).hint("write to the bot from that chat first")),
+            Fate::Pending => {
+                let last = if last.is_empty() { last } else { format!(" ({last})") };
+                let runs = gateway_runs(&self.home);
+                let next = if runs { "the gateway goes on trying" } else { "bantam gateway sends it when it runs" };
+                Err(Error::failed(format!("{what}: not taken within {} s{last}", WAIT.as_secs()))
+                    .hint(format!("it is kept in the outbox: {next}")))
+            }
+        }
+    }
+
+    /// Says what stands in the outbox, or waits while somebody else does, until `is_done` or the time is up. With the last
+    /// thing that was in the way.
+    fn work(&self, is_done: &dyn Fn() -> bool) -> Result<String> {
         let cancel = Cancel::new(Some(WAIT));
         let (mut pause, mut last) = (FIRST_LOOK, String::new());
-        loop {
-            match self.outbox.fate(id)? {
-                Fate::Said => return Ok(()),
-                Fate::GivenUp(why) => {
-                    let what = format!("delivering the answer to {to}");
-                    return Err(Error::failed(why).doing(what).hint("write to the bot from that chat first"));
-                }
-                Fate::Pending => {}
-            }
-            if let Some(why) = self.send(&|| !matches!(self.outbox.fate(id), Ok(Fate::Pending)), &cancel)? {
-                last = why;
-            }
-            if cancel.sleep(pause).is_err() {
+        while !is_done() {
+            last = self.send(is_done, &cancel)?.unwrap_or(last);
+            if is_done() || cancel.sleep(pause).is_err() {
                 break;
             }
             pause = (pause * 2).min(LAST_LOOK);
         }
-        if self.outbox.fate(id)? == Fate::Said {
-            return Ok(());
-        }
-        let last = if last.is_empty() { last } else { format!(" ({last})") };
-        let kept = if gateway_runs(&self.home) {
-            "the gateway goes on trying"
-        } else {
-            "bantam gateway sends it when it runs"
-        };
-        Err(Error::failed(format!("delivering the answer to {to}: not taken within {} s{last}", WAIT.as_secs()))
-            .hint(format!("it is kept in the outbox: {kept}")))
+        Ok(last)
     }
 
     /// Says what stands in the outbox, unless somebody else does. With the last thing that was in the way.
@@ -141,22 +139,22 @@ impl Delivery {
     #[must_use]
     pub fn after(self, to: Option<(String, String)>) -> Then {
         Box::new(move |response| {
+            to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title))?;
             if response.tool_calls.iter().any(|call| call.ok && call.name == "message") {
                 self.rest();
             }
-            to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title))
+            Ok(())
         })
     }
 
-    /// Says what turns have posted with the tool `message`.
+    /// Says what turns have posted with the tool `message`, unless a gateway does.
     pub fn rest(&self) {
-        let cancel = Cancel::new(Some(WAIT));
         let is_done = || self.outbox.pending().is_ok_and(|pending| pending.is_empty());
-        if is_done() {
+        if is_done() || gateway_runs(&self.home) {
             return;
         }
-        match self.send(&is_done, &cancel) {
-            Ok(Some(why)) if !is_done() => {
+        match self.work(&is_done) {
+            Ok(why) if !is_done() => {
                 tell(&format!("bantam: a message waits in the outbox until bantam gateway runs: {why}"));
             }
             Ok(_) => {}

@@ -114,15 +114,22 @@ impl Listing {
 ///
 /// # Errors
 /// In words for the model.
-pub fn give_file(target: Target, offset: u64) -> Result<Reply> {
+pub fn give_file(target: Target, offset: u64, most: u64) -> Result<Reply> {
     let mut file = target.tree.read(target.path, target.asked, Links::Follow)?;
     let stat = fstat(&file)?;
+    let whole = u64::try_from(stat.st_size).unwrap_or(0);
+    if whole > most {
+        let (whole, most) = (size(whole), size(most));
+        return Err(Error::failed(format!(
+            "{} is too large: it has {whole} of at most {most}",
+            target.asked.display()
+        )));
+    }
     let mut body = Vec::new();
     file.seek(SeekFrom::Start(offset))?;
     file.take(MAX_BODY as u64).read_to_end(&mut body)?;
-    let (size, changed) = (u64::try_from(stat.st_size).unwrap_or(0), (stat.st_ctime, stat.st_ctime_nsec));
-    let stamp = format!("{}-{}-{size}-{}-{}", stat.st_dev, stat.st_ino, changed.0, changed.1);
-    Ok(Reply { header: Header::Part { size, stamp }, body })
+    let stamp = format!("{}-{}-{whole}-{}-{}", stat.st_dev, stat.st_ino, stat.st_ctime, stat.st_ctime_nsec);
+    Ok(Reply { header: Header::Part(stamp), body })
 }
 
 /// Bytes as people write them.
@@ -285,19 +292,21 @@ mod tests {
         let (dir, path) = (Dir::open(&root).unwrap(), Path::new("file"));
         let give = |offset: usize| {
             let target = Target { tree: &dir, path, asked: path };
-            let reply = give_file(target, offset as u64).unwrap();
-            let Header::Part { size, stamp } = reply.header else { panic!("{:?}", reply.header) };
-            (reply.body, size, stamp)
+            let reply = give_file(target, offset as u64, whole.len() as u64).unwrap();
+            let Header::Part(stamp) = reply.header else { panic!("{:?}", reply.header) };
+            (reply.body, stamp)
         };
-        let (first, size, stamp) = give(0);
-        let (second, _, same) = give(first.len());
-        assert_eq!((size, &stamp), (whole.len() as u64, &same));
+        let (first, stamp) = give(0);
+        let (second, same) = give(first.len());
+        assert_eq!((first.len(), &stamp), (MAX_BODY, &same));
+        let target = Target { tree: &dir, path, asked: path };
+        assert!(give_file(target, 0, whole.len() as u64 - 1).unwrap_err().message.contains("too large"));
         assert!([first, second].concat() == whole && give(whole.len()).0.is_empty());
         std::fs::write(root.join("other"), &whole).unwrap();
         std::fs::rename(root.join("other"), root.join("file")).unwrap();
-        let (_, _, renamed) = give(0);
+        let (_, renamed) = give(0);
         std::fs::write(root.join("file"), &whole[1..]).unwrap();
-        let (_, _, shorter) = give(0);
+        let (_, shorter) = give(0);
         assert!(stamp != renamed && renamed != shorter, "{stamp} {renamed} {shorter}");
         std::fs::remove_dir_all(root).unwrap();
     }

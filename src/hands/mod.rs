@@ -39,7 +39,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::guard::Guard;
 use crate::text::one_line;
 pub use jail::{Way, readable};
-use wire::{End, FileJob, Header, Incoming, Job, Reply, Setup};
+use wire::{End, FileJob, Header, Incoming, Job, MAX_BODY, Reply, Setup};
 
 /// The argument that makes this program a hands process.
 pub const ROLE: &str = "hands";
@@ -124,25 +124,21 @@ impl Hands {
         cancel: &Cancel,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<u64> {
-        let (mut offset, mut seen) = (0, None);
+        let (mut offset, mut seen) = (0, String::new());
         loop {
-            let job = Job::File(FileJob::GiveFile { path: path.to_owned(), offset });
+            let job = Job::File(FileJob::GiveFile { path: path.to_owned(), offset, most });
             let Reply { header, body } = self.call(&job, cancel)?;
-            let Header::Part { size, stamp } = header else { return Err(header.refusal()) };
-            if size > most {
-                return Err(Error::failed(format!(
-                    "{} is too large: it has {size} bytes, and at most {most} can be sent",
-                    one_line(path, 200)
-                )));
+            let Header::Part(stamp) = header else { return Err(header.refusal()) };
+            if offset == 0 {
+                seen.clone_from(&stamp);
             }
             offset += body.len() as u64;
-            let is_same = seen.get_or_insert_with(|| stamp.clone()) == &stamp;
-            if !is_same || offset > size || (body.is_empty() && offset < size) {
+            if stamp != seen || offset > most {
                 return Err(Error::failed(format!("{} changed while it was read: try again", one_line(path, 200))));
             }
             take(&body)?;
-            if offset == size {
-                return Ok(size);
+            if body.len() < MAX_BODY {
+                return Ok(offset);
             }
         }
     }

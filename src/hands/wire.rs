@@ -101,6 +101,8 @@ pub enum FileJob {
         path: String,
         /// The first byte to give, from 0.
         offset: u64,
+        /// The most bytes that the whole of it may have.
+        most: u64,
     },
     Grep {
         pattern: String,
@@ -187,13 +189,9 @@ pub enum Header {
     Text,
     /// The body is an image file.
     Image { kind: ImageKind },
-    /// The body is a part of a file.
-    Part {
-        /// Bytes of the whole file.
-        size: u64,
-        /// Another one when the file has changed, or is another.
-        stamp: String,
-    },
+    /// The body is a part of a file, and the last one when there is room for more. The stamp is another one when the file
+    /// has changed, or is another.
+    Part(String),
     /// The job could not be done; the reason is for the model.
     Refused { why: String },
     /// This way of confining itself is not to be had here. Sent in place of reading the job.
@@ -247,7 +245,7 @@ impl Header {
     pub fn refusal(self) -> Error {
         match self {
             Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
-            Self::Text | Self::Image { .. } | Self::Part { .. } | Self::Exited { .. } => {
+            Self::Text | Self::Image { .. } | Self::Part(_) | Self::Exited { .. } => {
                 Error::failed("the hands answered another question")
             }
         }

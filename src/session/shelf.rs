@@ -19,7 +19,7 @@ use crate::cancel::Cancel;
 use crate::disk::segments::{self, Part};
 use crate::disk::{self, Journal};
 use crate::error::{Context, Error, Result};
-use crate::message::Message;
+use crate::message::{Message, NOTE};
 use crate::paths::Home;
 use crate::text::rfc3339;
 
@@ -91,7 +91,8 @@ pub struct Story {
 impl Story {
     #[must_use]
     pub fn state(&self) -> State {
-        match self.entries.last().map(|entry| &entry.what) {
+        let is_note = |what: &&What| matches!(what, What::Message(Message::User(user)) if user.id.starts_with(NOTE));
+        match self.entries.iter().map(|entry| &entry.what).rfind(|what| !is_note(what)) {
             None | Some(What::Summary(_)) => State::New,
             Some(What::TurnEnd(end)) => State::Ended(*end),
             Some(What::Message(_)) => State::Unfinished,

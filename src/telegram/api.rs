@@ -1,7 +1,6 @@
 //! The Bot API (core.telegram.org/bots/api): one call, its answer, and what can go wrong.
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::Read;
 use std::time::Duration;
 
 use fs_err::File;
@@ -212,7 +211,6 @@ fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Stream
          Content-Type: application/octet-stream\r\n\r\n"
     ));
     let after = format!("\r\n--{boundary}--\r\n");
-    let (len, from) = ((before.len() + after.len()) as u64 + len, file.take(len));
-    let from = std::io::Cursor::new(before).chain(from).chain(std::io::Cursor::new(after));
-    Stream { kind: format!("multipart/form-data; boundary={boundary}"), len, from: Box::new(from) }
+    let kind = format!("multipart/form-data; boundary={boundary}");
+    Stream { kind, before: before.into_bytes(), file, len, after: after.into_bytes() }
 }

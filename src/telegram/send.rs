@@ -233,8 +233,8 @@ impl Sending {
             match self.say(&item) {
                 Ok(()) => {
                     self.pause = FIRST_PAUSE;
-                    self.pauses.remove(&chat);
                     self.over(&item, None);
+                    self.pauses.insert(chat, FIRST_PAUSE);
                 }
                 Err(Failure::Stopped) => return None,
                 Err(Failure::TooMany(time)) => drop(self.held.insert(chat, now + time)),
@@ -403,7 +403,7 @@ fn place(chat: &str) -> Value {
 fn is_photo(mut file: File) -> bool {
     let mut start = [0; 12];
     let is_small = file.metadata().is_ok_and(|meta| meta.len() <= MOST_PHOTO);
-    let kind = file.read_exact(&mut start).ok().and_then(|()| ImageKind::of(&start));
+    let kind = file.read(&mut start).ok().and_then(|read| ImageKind::of(&start[..read]));
     is_small && matches!(kind, Some(ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp))
 }
 

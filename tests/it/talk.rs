@@ -223,8 +223,9 @@ fn a_slow_line_is_not_taken_for_silence() {
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
     });
-    let from = Box::new(std::io::repeat(b'x'));
-    let body = http::Outbody::Stream(http::Stream { kind: "text/plain".into(), len: most as u64, from });
+    let file = fs_err::File::open("/dev/zero").unwrap();
+    let (kind, len, before, after) = ("text/plain".into(), most as u64 - 8, b"four".to_vec(), b"four".to_vec());
+    let body = http::Outbody::Stream(http::Stream { kind, before, file, len, after });
     let outgoing = http::Outgoing { url, headers: Vec::new(), body };
     let started = Instant::now();
     let client = http::Client::new(http::Settings::default());
