@@ -173,7 +173,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// This one and `next`, which came of it, as one.
+    /// This one and `next`, which came of it, as one; but for the time, which is that of `next`.
     pub fn join(&mut self, next: Self) {
         let before = std::mem::replace(self, next);
         if !before.output.is_empty() {
@@ -187,7 +187,6 @@ impl Response {
         self.tool_calls.splice(..0, before.tool_calls);
         self.usage.add(before.usage);
         self.add_cost(before.cost);
-        self.ms += before.ms;
     }
 
     /// Adds what something cost, where that is known.

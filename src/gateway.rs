@@ -72,10 +72,10 @@ pub struct Once {
 impl Once {
     /// The question's time begins now.
     #[must_use]
-    pub fn new(agent: Agent) -> Self {
+    pub fn new(agent: Arc<Agent>) -> Self {
         let limits = agent.limits();
         let until = Instant::now() + limits.timeout;
-        Self { agent: Arc::new(agent), shared: Shared { until, tokens: Arc::new(Tokens::new(limits.budget_tokens)) } }
+        Self { agent, shared: Shared { until, tokens: Arc::new(Tokens::new(limits.budget_tokens)) } }
     }
 }
 
@@ -164,7 +164,12 @@ impl Floor {
                 self.show_tasks(&message.origin, &message.session);
             }
             Kind::Status | Kind::Usage => message.reply(&self.handle(&message)),
-            Kind::Message | Kind::Report | Kind::New | Kind::Model(_) => self.give_to_worker(message)?,
+            Kind::New => {
+                // The new conversation knows nothing of them.
+                drop(self.tasks.take_stopped(&message.session));
+                self.give_to_worker(message)?;
+            }
+            Kind::Message | Kind::Report | Kind::Model(_) => self.give_to_worker(message)?,
         }
         Ok(())
     }
@@ -189,6 +194,7 @@ impl Floor {
 
     /// Waits for all that is under way. What tasks report meanwhile is answered, and that may begin others.
     fn close(&self) -> Result<()> {
+        let noted = self.tasks.close();
         loop {
             self.tasks.wait();
             let threads: Vec<JoinHandle<()>> = {
@@ -201,7 +207,7 @@ impl Floor {
                 workers.by_session.values_mut().filter_map(|worker| worker.thread.take()).collect()
             };
             if threads.is_empty() && self.tasks.are_idle() {
-                return Ok(());
+                return noted;
             }
             threads.into_iter().try_for_each(join)?;
         }

@@ -9,6 +9,7 @@ mod blocks;
 mod characters;
 pub mod format;
 pub mod inbox;
+mod incoming;
 mod inline;
 mod poll;
 mod rich;
@@ -26,17 +27,16 @@ use std::thread::Builder;
 use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
+use crate::hands::Hands;
 use crate::message::Image;
 use crate::outbox::{Item, Outbox};
+use crate::text::LocalTime;
 use api::Api;
 use inbox::Inbox;
 use poll::Poller;
 pub use poll::{Sign, Watch};
 use send::{Sending, Signal};
 pub use update::Said;
-
-/// What the images of one turn may take, in bytes of base64: they stay in the conversation.
-const MOST_IMAGES: usize = 12 << 20;
 
 /// The name of this channel.
 pub const CHANNEL: &str = "telegram";
@@ -60,6 +60,10 @@ pub struct Telegram {
     /// Of background tasks, as an earlier run of the program left them.
     pub reports: Vec<Inbound>,
     pub outbox: Outbox,
+    /// Who keeps files that come in.
+    pub hands: Arc<Hands>,
+    /// By which their days begin and end.
+    pub local_time: LocalTime,
     /// Ends the polling.
     pub cancel: Cancel,
     pub watch: Watch,
@@ -107,7 +111,7 @@ pub fn deliver(
 
 impl Channel for Telegram {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { api, settings, inbox, reports, outbox, cancel, watch, log, wake } = self;
+        let Self { api, settings, inbox, reports, outbox, hands, local_time, cancel, watch, log, wake } = self;
         let (signals, signalled) = channel();
         *wake.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
@@ -115,6 +119,8 @@ impl Channel for Telegram {
             api: api.clone(),
             inbox: inbox.clone(),
             outbox: outbox.clone(),
+            hands,
+            local_time,
             signals: signals.clone(),
             log: log.clone(),
             cancel: cancel.clone(),
@@ -139,6 +145,8 @@ struct Desk {
     api: Arc<Api>,
     inbox: Arc<Mutex<Inbox>>,
     outbox: Outbox,
+    hands: Arc<Hands>,
+    local_time: LocalTime,
     signals: Sender<Signal>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
     cancel: Cancel,
@@ -161,9 +169,7 @@ impl Desk {
             }
         }
     }
-}
 
-impl Desk {
     /// What of these came by this channel is answered.
     fn close(&self, ids: &[String]) {
         let own: Vec<String> = ids.iter().filter(|id| is_own(id)).cloned().collect();
@@ -198,27 +204,16 @@ impl Keeper for Desk {
         } else {
             Vec::new()
         };
-        let mut size = 0;
-        for file in files {
-            let fetched = self.api.fetch(&file, &self.cancel);
-            if self.cancel.why().is_some() {
+        let Self { api, hands, local_time, cancel, .. } = self;
+        let place = incoming::Place { api, hands, local_time, cancel };
+        // The name of a message is its own for ever.
+        let name = ids.first().map(|id| id.replace(':', "-")).unwrap_or_default();
+        for (n, file) in files.iter().enumerate() {
+            place.bring(file, format!("{name}-{n}"), text, images);
+            if cancel.why().is_some() {
                 // The program is ending. It is taken up at the next start.
                 return false;
             }
-            let why = match fetched {
-                Ok(update::Fetched::Text(part)) => {
-                    text.push_str(&format!("\n\n{part}"));
-                    continue;
-                }
-                Ok(update::Fetched::Image(image)) if size + image.base64.len() <= MOST_IMAGES => {
-                    size += image.base64.len();
-                    images.push(image);
-                    continue;
-                }
-                Ok(update::Fetched::Image(_)) => "there are too many large images".to_owned(),
-                Err(why) => why,
-            };
-            text.push_str(&format!("\n\n[{} was attached and cannot be read: {why}]", file.name));
         }
         true
     }

@@ -47,9 +47,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
-    for line in &loaded.warnings {
-        tell(&format!("bantam: {line}"));
-    }
+    tell_all(&loaded.warnings);
     let telegram = bot_of(&loaded)?;
     let allow_from = allowed(&telegram.allow_from);
     // Whoever looks whether one runs holds it for a moment.
@@ -62,20 +60,14 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     app::make_workspace(&home, &loaded.config, env)?;
     let crew = Arc::new(Crew::new(&home, file, env));
     // What is wrong with the model is told now and not to whoever writes first.
-    for notice in crew.make(None)?.1 {
-        tell(&format!("bantam: {notice}"));
-    }
+    tell_all(&crew.make(None)?.1);
 
     let api = deliver::bot(&telegram, env)?;
     let bot = telegram.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default();
     let (inbox, damage) = Inbox::open(&home.root().join("state"), bot)?;
-    for line in damage {
-        tell(&format!("bantam: {line}"));
-    }
-    let (tasks, reports, damage) = Tasks::open(&home)?;
-    for line in damage {
-        tell(&format!("bantam: {line}"));
-    }
+    let (tasks, reports, torn) = Tasks::open(&home)?;
+    tell_all(&damage);
+    tell_all(&torn);
     let wake = Arc::new(Wake::default());
     let (change, changed) = sync_channel(1);
     let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, change.clone());
@@ -106,6 +98,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         inbox,
         reports,
         outbox: Outbox::new(home.clone()),
+        hands: Arc::new(app::hands(&home, &loaded.config, env)?),
+        local_time: app::local_time(env),
         cancel,
         watch,
         log: Arc::new(|line| tell(&format!("bantam: telegram: {}", one_line(line, 500)))),
@@ -124,6 +118,12 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         return Err(child::become_again(&["gateway"])).doing("starting anew");
     }
     Ok(0)
+}
+
+fn tell_all(lines: &[String]) {
+    for line in lines {
+        tell(&format!("bantam: {line}"));
+    }
 }
 
 /// The bot, if there is one to run.

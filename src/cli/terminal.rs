@@ -5,6 +5,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -17,7 +18,7 @@ use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::tasks::Tasks;
 use crate::gateway::{self, Once};
 use crate::sys;
-use crate::text::printable;
+use crate::text::{millis, printable};
 
 /// What stands on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub enum Verbosity {
 pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
     let (result, finished) = channel();
     let terminal = Terminal { inbound, view, signals, result };
-    let once = Arc::new(Once::new(agent));
+    let once = Arc::new(Once::new(Arc::new(agent)));
     // The program ends with this turn, and the kernel takes all of it back at once: not piece by piece.
     std::mem::forget(once.clone());
     gateway::serve(once, 1, Tasks::default(), terminal)?;
@@ -81,6 +82,7 @@ impl Channel for Terminal {
 /// Shows a turn, its background tasks and the answers to their reports, until nothing is left to come. What they came to
 /// together; `None` when the dispatcher has gone.
 pub fn whole(events: &Receiver<Outbound>, view: &mut View, signals: &Signals) -> Option<Response> {
+    let started = Instant::now();
     let (mut whole, mut tasks, mut had_tasks): (Option<Response>, usize, bool) = (None, 0, false);
     for Outbound { event, .. } in events {
         match event {
@@ -105,6 +107,9 @@ pub fn whole(events: &Receiver<Outbound>, view: &mut View, signals: &Signals) ->
     }
     let was_stopped = signals.turn_ends();
     let mut whole = whole?;
+    if had_tasks {
+        whole.ms = millis(started.elapsed());
+    }
     if was_stopped && had_tasks && whole.error.is_none() {
         // The turn was over: its tasks were stopped.
         whole.stop = TurnStop::Cancelled;

@@ -3,7 +3,7 @@
 //! Each runs on a thread of its own. Its report comes back as a message of the conversation, and is answered by a turn of
 //! its own. A gateway keeps a journal, `state/tasks.jsonl`, so that none vanishes: its lines are `{"task":ID,"label",
 //! "session","channel","chat","depth"}` when one begins, `{"ended":ID,"text"}` with what is said of its end, `{"asked":ID}`
-//! when a turn for that begins, and `{"over":ID}` when its answer is kept.
+//! when a turn for that begins, `{"left":ID}` when the program was told to end before that was over, and `{"over":ID}` when its answer is kept.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ const DEEPEST: u64 = 4;
 /// The longest report that goes to the model, in bytes.
 const LONGEST_REPORT: usize = 64 << 10;
 /// A report whose answer has died this often with the program is set aside.
-const MOST_ASKED: usize = 3;
+const MOST_DEATHS: usize = 3;
 /// From this many bytes on, a journal in which nothing is open is begun anew.
 const RENEWED_AT: u64 = 64 << 10;
 
@@ -57,6 +57,18 @@ struct State {
     waiting: VecDeque<Job>,
     /// What was stopped in a conversation, and its model does not know yet.
     stopped: BTreeMap<String, Vec<String>>,
+}
+
+/// What the journal says of a task that is not over.
+#[derive(Default)]
+struct Left {
+    id: String,
+    fields: Value,
+    /// What is said of its end, if it has ended.
+    text: String,
+    /// The answer to that has begun, and so often died with the program.
+    begun: bool,
+    deaths: usize,
 }
 
 /// A task whose report has not been answered yet.
@@ -96,29 +108,35 @@ impl Tasks {
     /// # Errors
     /// What the file system says.
     pub fn open(home: &Home) -> Result<(Self, Vec<Inbound>, Vec<String>)> {
-        let path = home.root().join("state").join("tasks.jsonl");
+        let path = home.state().join("tasks.jsonl");
         let mut state = State { path: Some(path.clone()), ..State::default() };
         let Some(opened) = Journal::open(&path).doing("opening the journal of background tasks")? else {
             return Ok((Self { state: Mutex::new(state), ..Self::default() }, Vec::new(), Vec::new()));
         };
         state.journal = Some(opened.journal);
-        let mut left: Vec<(String, Value, String, usize)> = Vec::new();
+        let mut left: Vec<Left> = Vec::new();
         for line in opened.lines {
             let is = |key: &str| line.fields.get(key).and_then(Value::as_str);
             if let Some(id) = is("task") {
-                left.push((id.to_owned(), line.fields.clone(), String::new(), 0));
-            } else if let Some(id) = is("over") {
-                left.retain(|(other, ..)| other != id);
-            } else if let Some(open) = left.iter_mut().find(|(id, ..)| Some(id.as_str()) == is("ended")) {
-                open.2 = is("text").unwrap_or_default().to_owned();
-            } else if let Some(open) = left.iter_mut().find(|(id, ..)| Some(id.as_str()) == is("asked")) {
-                open.3 += 1;
+                left.push(Left { id: id.to_owned(), fields: line.fields.clone(), ..Left::default() });
+                continue;
+            }
+            let Some((key, id)) = ["over", "ended", "asked", "left"].iter().find_map(|key| Some((*key, is(key)?)))
+            else {
+                continue;
+            };
+            let Some(at) = left.iter().position(|left| left.id == id) else { continue };
+            match key {
+                "over" => drop(left.remove(at)),
+                "ended" => left[at].text = is("text").unwrap_or_default().to_owned(),
+                "asked" => (left[at].begun, left[at].deaths) = (true, left[at].deaths + 1),
+                _ => left[at].deaths = left[at].deaths.saturating_sub(1),
             }
         }
         let outbox = Outbox::new(home.clone());
         let answered = if left.is_empty() { Vec::new() } else { outbox.answered()? };
         let mut messages = Vec::new();
-        for (id, fields, said, asked) in left {
+        for Left { id, fields, text: said, begun, deaths } in left {
             let text = |key: &str| fields[key].as_str().unwrap_or_default().to_owned();
             let origin = Origin { channel: text("channel"), chat: text("chat") };
             let label = text("label");
@@ -126,17 +144,13 @@ impl Tasks {
                 state.note(&json!({"over": id}), Durability::Later)?;
                 continue;
             }
-            if asked >= MOST_ASKED {
+            if deaths >= MOST_DEATHS {
                 let text = format!(
                     "The report of the background task “{label}” was set aside: this program ended each time it tried to \
                      answer it."
                 );
-                outbox.post(&Item {
-                    to: format!("{}:{}", origin.channel, origin.chat),
-                    text,
-                    answers: vec![id.clone()],
-                    ..Item::default()
-                })?;
+                let to = format!("{}:{}", origin.channel, origin.chat);
+                outbox.post(&Item { to, text, answers: vec![id.clone()], ..Item::default() })?;
                 state.note(&json!({"over": id}), Durability::Later)?;
                 continue;
             }
@@ -151,7 +165,7 @@ impl Tasks {
             let depth = fields["depth"].as_u64().unwrap_or_default();
             let message = Inbound::message(origin, text("session"), said);
             let session = message.session.clone();
-            messages.push(Inbound { kind: Kind::Report, ids: vec![id.clone()], is_alone: asked > 0, ..message });
+            messages.push(Inbound { kind: Kind::Report, ids: vec![id.clone()], is_alone: begun, ..message });
             let (cancel, used) = (Cancel::new(None), <(Usage, Option<f64>)>::default());
             state.open.insert(id, Open { label, session, depth, cancel, is_asked: false, used });
         }
@@ -274,6 +288,16 @@ impl Tasks {
     /// The labels of those that were stopped since this was last asked.
     pub fn take_stopped(&self, session: &str) -> Vec<String> {
         self.lock().stopped.remove(session).unwrap_or_default()
+    }
+
+    /// The program ends as it should: that does not count against the answers under way.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn close(&self) -> Result<()> {
+        let mut state = self.lock();
+        let asked = state.open.iter().filter(|(_, open)| open.is_asked).map(|(id, _)| id.clone());
+        asked.collect::<Vec<_>>().iter().try_for_each(|id| state.note(&json!({"left": id}), Durability::Later))
     }
 
     #[must_use]

@@ -7,12 +7,14 @@
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use fs_err::File;
 use rustix::fs::{
     AtFlags, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fallocate, fchmod, fchown, flock, fstat,
@@ -21,10 +23,10 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::encoding::Encoding;
-use super::files::{Target, text};
+use super::files::{Access, Target, Trees, text};
 use super::look::size;
 use super::replace::{Change, replaced};
-use super::wire::Reply;
+use super::wire::{Incoming, Reply};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Context, Error, Result};
 
@@ -136,6 +138,87 @@ pub fn edit_file(target: Target, change: &Change, hung_up: &dyn Fn() -> bool) ->
     let (changed, report) = replaced(&content, change).map_err(|e| e.doing(&name))?;
     spot.put(Some(&old), &changed)?;
     Ok(text(format!("changed {name}: {report}")))
+}
+
+/// Names that are tried for a file that came from outside.
+const MOST_NAMES: usize = 1000;
+
+/// Adds a part to a file that comes from outside. With the last one it gets its name, and that is the answer: with a number
+/// when the name is taken, but by the same file.
+///
+/// # Errors
+/// In words for the model; nothing is left of it then.
+pub fn take_file(trees: &Trees, part: &Incoming) -> Result<Reply> {
+    let temporary = format!(".bantam-{}", part.key);
+    let path = format!("{}/{temporary}", part.dir);
+    let target = trees.find(&path, Access::Write)?;
+    let spot = Spot::lock(target, &|| false)?;
+    if spot.name != *temporary {
+        return Err(Error::failed(format!("{path} is a link")));
+    }
+    let taken = take_part(&spot, part);
+    if taken.is_err() {
+        // If it cannot be removed, the error that is on its way out already says more.
+        unlinkat(&spot.dir, &spot.name, AtFlags::empty()).ok();
+    }
+    taken
+}
+
+fn take_part(spot: &Spot, part: &Incoming) -> Result<Reply> {
+    let bytes = STANDARD.decode(&part.content).map_err(|e| Error::failed(e.to_string()))?;
+    let mut flags = OFlags::RDWR | OFlags::APPEND;
+    if part.offset == 0 {
+        // A crash may have left the beginning.
+        match unlinkat(&spot.dir, &spot.name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => flags |= OFlags::CREATE | OFlags::EXCL,
+            Err(e) => return Err(beneath::explain(e, spot.asked)),
+        }
+    }
+    let careful = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = openat(&spot.dir, &spot.name, flags | careful, Mode::from_raw_mode(0o666));
+    let fd = fd.map_err(|e| beneath::explain(e, spot.asked))?;
+    let stat = fstat(&fd)?;
+    if beneath::is_regular(&stat, spot.asked).is_err() || u64::try_from(stat.st_size) != Ok(part.offset) {
+        return Err(Error::failed("something else changed it meanwhile"));
+    }
+    let mut file = spot.file(fd);
+    file.write_all(&bytes)?;
+    if !part.is_last {
+        return Ok(text(""));
+    }
+    let (stem, end) = match part.name.rsplit_once('.') {
+        Some((stem, end)) if !stem.is_empty() => (stem, format!(".{end}")),
+        _ => (part.name.as_str(), String::new()),
+    };
+    for n in 1..=MOST_NAMES {
+        let name = if n == 1 { part.name.clone() } else { format!("{stem}-{n}{end}") };
+        match statat(&spot.dir, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => renameat(&spot.dir, &spot.name, &spot.dir, &name),
+            Ok(_) if is_same(spot, &name, &mut file) => unlinkat(&spot.dir, &spot.name, AtFlags::empty()),
+            Ok(_) => continue,
+            Err(e) => Err(e),
+        }
+        .map_err(|e| beneath::explain(e, spot.asked))?;
+        return Ok(text(format!("{}/{name}", part.dir)));
+    }
+    Err(Error::failed(format!("there are {MOST_NAMES} files of that name")))
+}
+
+/// Whether the file `name` holds the same as `file`.
+fn is_same(spot: &Spot, name: &str, file: &mut File) -> bool {
+    let Ok(other) = spot.dir.read(Path::new(name), Path::new(name), Links::Refuse) else { return false };
+    if file.seek(SeekFrom::Start(0)).is_err() {
+        return false;
+    }
+    let mut others = BufReader::new(other).bytes();
+    let mut own = BufReader::new(file).bytes();
+    loop {
+        match (own.next(), others.next()) {
+            (None, None) => return true,
+            (Some(Ok(own)), Some(Ok(other))) if own == other => {}
+            _ => return false,
+        }
+    }
 }
 
 /// Where a file is or will be: its directory, held and locked, and its name there.

@@ -109,6 +109,7 @@ pub fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) -> Resu
         FileJob::ReadFile { path, offset, limit } => {
             look::read_file(trees.find(path, Access::Read)?, offset.unwrap_or(1), *limit, hung_up)
         }
+        FileJob::TakeFile(part) => edit::take_file(trees, part),
         FileJob::GiveFile { path, offset, most } => look::give_file(trees.find(path, Access::Read)?, *offset, *most),
         FileJob::Grep { pattern, path, glob, max } => {
             let search = grep::Search::new(pattern, glob.as_deref().unwrap_or_default(), *max)?;

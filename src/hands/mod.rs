@@ -39,7 +39,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::guard::Guard;
 use crate::text::one_line;
 pub use jail::{Way, readable};
-use wire::{End, FileJob, Header, Job, MAX_BODY, Reply, Setup};
+use wire::{End, FileJob, Header, Incoming, Job, MAX_BODY, Reply, Setup};
 
 /// The argument that makes this program a hands process.
 pub const ROLE: &str = "hands";
@@ -141,6 +141,16 @@ impl Hands {
                 return Ok(offset);
             }
         }
+    }
+
+    /// Keeps a part of a file that came from outside. With the last one, where it is.
+    ///
+    /// # Errors
+    /// In words for the model: it cannot be kept.
+    pub fn take_file(&self, part: Incoming, cancel: &Cancel) -> Result<String> {
+        let Reply { header, body } = self.call(&Job::File(FileJob::TakeFile(part)), cancel)?;
+        let Header::Text = header else { return Err(header.refusal()) };
+        Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     /// How calls are held, if one has been made.

@@ -94,6 +94,8 @@ pub enum FileJob {
         /// Lines to give.
         limit: Option<u64>,
     },
+    /// A part of a file that came from outside, to be kept. The answer to the last one is its path.
+    TakeFile(Incoming),
     /// A part of a regular file, whatever is in it. Replies are bounded, so a large one is given in parts.
     GiveFile {
         path: String,
@@ -129,6 +131,21 @@ pub enum FileJob {
         /// Local time, as [`crate::text::LocalTime`] tells it: the job has neither the user's zone nor a need for the clock.
         now: String,
     },
+}
+
+/// A part of a file that came from outside.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Incoming {
+    /// The directory that is to hold it, and its name there; where that is taken by another file, a number is added.
+    pub dir: String,
+    pub name: String,
+    /// Letters, digits and dashes; the same for all parts of a file, and for no other file.
+    pub key: String,
+    /// Bytes that came before.
+    pub offset: u64,
+    /// In base64.
+    pub content: String,
+    pub is_last: bool,
 }
 
 /// What is asked of the notes.

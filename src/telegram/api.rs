@@ -6,7 +6,6 @@ use std::time::Duration;
 use fs_err::File;
 use serde_json::{Value, json};
 
-use super::update::{Attached, Fetched, read_file};
 use crate::cancel::{Cancel, Why};
 use crate::http::{Client, Fault, Outbody, Outgoing, Part, Settings, Stream};
 use crate::secret::Secret;
@@ -19,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The most bytes of an answer.
 const MOST: usize = 8 << 20;
 /// Files of at most this many bytes can be fetched from Telegram's own server.
-const MOST_FILE: usize = 20 << 20;
+pub const MOST_FILE: usize = 20 << 20;
 
 /// The most of a file that the kernel takes before it has gone out: the largest buffer that it gives a connection (`tcp_wmem`).
 const MOST_WAITING: u64 = 4 << 20;
@@ -129,23 +128,25 @@ impl Api {
         })
     }
 
-    /// Fetches a file that came with a message.
+    /// Fetches a file, and gives it to `take` part by part.
     ///
     /// # Errors
-    /// A sentence for the model: why it is not to be had.
-    pub fn fetch(&self, file: &Attached, cancel: &Cancel) -> Result<Fetched, String> {
-        let found = self.call("getFile", &json!({"file_id": file.id}), Duration::ZERO, cancel).map_err(|e| e.text())?;
+    /// A sentence for the model: why it is not to be had. A part may have been given.
+    pub fn fetch(&self, id: &str, cancel: &Cancel, take: &mut dyn FnMut(&[u8])) -> Result<(), String> {
+        let found = self.call("getFile", &json!({"file_id": id}), Duration::ZERO, cancel).map_err(|e| e.text())?;
         let path = found["file_path"].as_str().ok_or("Telegram does not say where it is")?;
         if path.contains("..") || path.starts_with('/') {
             return Err("Telegram keeps it in a place that cannot be read".to_owned());
         }
         let url = format!("{}/{path}", self.files.reveal());
         let outgoing = Outgoing { url, headers: Vec::new(), body: Outbody::None };
-        let (status, body) = self.exchange(outgoing, Duration::ZERO, MOST_FILE, cancel).map_err(|e| e.text())?;
-        if status != 200 {
-            return Err(format!("fetching it failed with status {status}"));
-        }
-        read_file(file, body)
+        let mut good = |status, piece: &[u8]| {
+            if status == 200 {
+                take(piece);
+            }
+        };
+        let status = self.stream(outgoing, Duration::ZERO, MOST_FILE, cancel, &mut good).map_err(|e| e.text())?;
+        if status == 200 { Ok(()) } else { Err(format!("fetching it failed with status {status}")) }
     }
 
     fn exchange(
@@ -155,6 +156,20 @@ impl Api {
         most: usize,
         cancel: &Cancel,
     ) -> Result<(u16, Vec<u8>), Failure> {
+        let mut body = Vec::new();
+        let status = self.stream(outgoing, within, most, cancel, &mut |_, piece| body.extend_from_slice(piece))?;
+        Ok((status, body))
+    }
+
+    /// Gives the body of an answer to `take`, with its status.
+    fn stream(
+        &self,
+        outgoing: Outgoing,
+        within: Duration,
+        most: usize,
+        cancel: &Cancel,
+        take: &mut dyn FnMut(u16, &[u8]),
+    ) -> Result<u16, Failure> {
         let failed = |fault: Fault| match fault {
             Fault::Unreachable(text) => Failure::Unreachable(text),
             Fault::Broken(text) => Failure::Passing(text),
@@ -162,15 +177,18 @@ impl Api {
             Fault::Cancelled(Why::Stopped | Why::Deadline) => Failure::Stopped,
         };
         let mut exchange = self.client.send(outgoing, cancel).map_err(|e| Failure::Passing(e.message))?;
-        let (mut status, mut body) = (0, Vec::new());
+        let (mut status, mut len) = (0, 0);
         loop {
             match exchange.next(within + PATIENCE).map_err(failed)? {
                 Part::Head(head) => status = head.status,
-                Part::Body(piece) if body.len() + piece.len() > most => {
+                Part::Body(piece) if len + piece.len() > most => {
                     return Err(Failure::Passing("the answer is too large".to_owned()));
                 }
-                Part::Body(piece) => body.extend_from_slice(&piece),
-                Part::End => return Ok((status, body)),
+                Part::Body(piece) => {
+                    len += piece.len();
+                    take(status, &piece);
+                }
+                Part::End => return Ok(status),
             }
         }
     }

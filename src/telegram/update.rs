@@ -1,19 +1,12 @@
 //! What an update says: who wrote what where, and whether it is meant for the bot.
 
-use base64::Engine;
 use serde_json::{Value, json};
 
 use super::Settings;
-use crate::message::Image;
 use crate::text::one_line;
 
 /// The kinds of updates that are asked for.
 pub const ALLOWED: [&str; 2] = ["message", "edited_message"];
-
-/// The most bytes of an image: hosts refuse larger ones.
-const MOST_IMAGE: usize = 5 << 20;
-/// The most bytes of a text file that go with a message.
-const MOST_TEXT: usize = 64 << 10;
 
 /// A message that is meant for the bot.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,14 +32,12 @@ pub struct Said {
 pub struct Attached {
     pub id: String,
     pub name: String,
-    /// It is shown to the model as an image.
-    pub is_image: bool,
-}
-
-/// A file that was fetched.
-pub enum Fetched {
-    Image(Image),
-    Text(String),
+    /// What else there is to say of it.
+    pub about: String,
+    /// In bytes, as Telegram tells; 0 when it does not.
+    pub size: u64,
+    /// Sound or moving pictures, never a text.
+    pub is_media: bool,
 }
 
 /// What to make of an update.
@@ -86,11 +77,9 @@ pub fn meaning(update: &Value, settings: &Settings, me: &Me) -> Meaning {
         return Meaning::Nothing;
     }
     let files = files(message);
+    text.push_str(&described(message));
     if text.is_empty() && files.is_empty() {
         return Meaning::Nothing;
-    }
-    if let Some(place) = message.get("location") {
-        text.push_str(&format!("[location: {}, {}]", place["latitude"], place["longitude"]));
     }
     if !me.username.is_empty() {
         text = text.replace(&format!("@{}", me.username), "").trim().to_owned();
@@ -135,72 +124,79 @@ fn quoted(message: &Value) -> Option<String> {
     Some(format!("[in reply to: {}]", one_line(text, 500)))
 }
 
+/// What is no file and no text, in a line.
+fn described(message: &Value) -> String {
+    let word = |value: &Value| one_line(value.as_str().unwrap_or_default(), 200);
+    let (place, contact, poll) = (&message["location"], &message["contact"], &message["poll"]);
+    let (sticker, dice) = (&message["sticker"], &message["dice"]);
+    if place.is_object() {
+        let title = &message["venue"];
+        let name = if title.is_object() {
+            format!(" of {}, {}", word(&title["title"]), word(&title["address"]))
+        } else {
+            String::new()
+        };
+        format!("[location{name}: {}, {}]", place["latitude"], place["longitude"])
+    } else if contact.is_object() {
+        let name = [&contact["first_name"], &contact["last_name"]].map(word).join(" ");
+        format!("[contact: {}, {}]", name.trim(), word(&contact["phone_number"]))
+    } else if poll.is_object() {
+        let options: Vec<String> =
+            poll["options"].as_array().into_iter().flatten().map(|option| word(&option["text"])).collect();
+        format!("[poll: {} ({})]", word(&poll["question"]), options.join(" / "))
+    } else if sticker.is_object() {
+        format!("[sticker {}]", word(&sticker["emoji"]))
+    } else if dice.is_object() {
+        format!("[{} {}]", word(&dice["emoji"]), dice["value"])
+    } else {
+        String::new()
+    }
+}
+
 fn files(message: &Value) -> Vec<Attached> {
     let mut files = Vec::new();
-    let mut add = |file: &Value, name: &str, is_image: bool| {
-        if let Some(id) = file["file_id"].as_str() {
-            let name = file["file_name"].as_str().unwrap_or(name);
-            files.push(Attached { id: id.to_owned(), name: one_line(name, 100), is_image });
+    let mut add = |file: &Value, name: &str, what: &str| {
+        let Some(id) = file["file_id"].as_str() else { return };
+        let name = file["file_name"].as_str().unwrap_or(name).to_owned();
+        let mut about = what.to_owned();
+        if let Some(seconds) = file["duration"].as_u64() {
+            about.push_str(&format!(", {seconds} s"));
         }
+        let size = file["file_size"].as_u64().unwrap_or(0);
+        files.push(Attached { id: id.to_owned(), name, about, size, is_media: !what.is_empty() });
     };
     // The last size is the largest.
     if let Some(photo) = message["photo"].as_array().and_then(|sizes| sizes.last()) {
-        add(photo, "photo.jpg", true);
+        add(photo, "photo.jpg", "");
     }
-    let document = &message["document"];
-    let kind = document["mime_type"].as_str().unwrap_or_default();
-    add(document, "document", matches!(kind, "image/png" | "image/jpeg" | "image/webp" | "image/gif"));
-    for (field, name) in
-        [("voice", "voice.ogg"), ("audio", "audio"), ("video", "video.mp4"), ("video_note", "video.mp4")]
-    {
-        add(&message[field], name, false);
+    // An animation is there as a document, too, for programs that do not know it.
+    if message["animation"].is_null() {
+        add(&message["document"], "document", "");
+    }
+    let sticker = &message["sticker"];
+    if sticker["is_animated"] != true && sticker["is_video"] != true {
+        add(sticker, "sticker.webp", "");
+    }
+    for (field, name, what) in [
+        ("voice", "voice.ogg", "voice message"),
+        ("audio", "audio.mp3", "audio"),
+        ("video", "video.mp4", "video"),
+        ("video_note", "video.mp4", "video message"),
+        ("animation", "animation.mp4", "animation"),
+    ] {
+        add(&message[field], name, what);
     }
     files
 }
 
-/// # Errors
-/// A sentence for the model: it is of a kind that cannot be read.
-pub fn read_file(file: &Attached, bytes: Vec<u8>) -> Result<Fetched, String> {
-    let starts = |mark: &[u8]| bytes.starts_with(mark);
-    let kind = if starts(b"\x89PNG") {
-        "image/png"
-    } else if starts(b"\xff\xd8\xff") {
-        "image/jpeg"
-    } else if starts(b"GIF8") {
-        "image/gif"
-    } else if starts(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
-        "image/webp"
-    } else {
-        ""
-    };
-    if !kind.is_empty() && bytes.len() > MOST_IMAGE {
-        return Err(format!("an image may have {} MB", MOST_IMAGE >> 20));
-    }
-    if !kind.is_empty() {
-        let data = base64::engine::general_purpose::STANDARD.encode(bytes);
-        return Ok(Fetched::Image(Image { mime: kind.to_owned(), base64: data }));
-    }
-    if file.is_image {
-        return Err("it is no image".to_owned());
-    }
-    match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => {
-            let shown = crate::text::clip(&text, MOST_TEXT);
-            let cut = if shown.len() < text.len() { format!("\n[cut at {MOST_TEXT} bytes]") } else { String::new() };
-            let fence = crate::text::fence(shown);
-            Ok(Fetched::Text(format!("{}:\n{fence}\n{shown}\n{fence}{cut}", file.name)))
-        }
-        _ => Err("it is neither text nor an image".to_owned()),
-    }
-}
-
 impl Attached {
     pub fn to_json(&self) -> Value {
-        json!({"id": self.id, "name": self.name, "image": self.is_image})
+        json!({"id": self.id, "name": self.name, "about": self.about, "size": self.size, "media": self.is_media})
     }
 
     pub fn from_json(value: &Value) -> Self {
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        Self { id: text("id"), name: text("name"), is_image: value["image"] == true }
+        let size = value["size"].as_u64().unwrap_or(0);
+        Self { id: text("id"), name: text("name"), about: text("about"), size, is_media: value["media"] == true }
     }
 }

@@ -45,6 +45,7 @@ mod full;
 mod gateway;
 mod grep;
 mod help;
+mod incoming;
 mod keys;
 mod kills;
 mod life;

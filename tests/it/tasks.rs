@@ -243,7 +243,25 @@ fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_does_too() {
     }
     ends(gateway);
     let told = |request: &Request| request.last("user").contains("has stopped the background task “label of a”");
-    assert_eq!(model.requests().iter().filter(|request| told(request)).count(), 2);
+    // A new conversation knows nothing of what was before.
+    assert_eq!(model.requests().iter().filter(|request| told(request)).count(), 1);
+}
+
+#[test]
+fn too_many_are_refused() {
+    const MANY: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+    let model = spawning(&MANY, |_| Reply::text("never").held());
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    assert!(api.wait_for_texts(OWNER, 1)[0].contains("has begun"), "{:?}", api.texts(OWNER));
+    api.text(OWNER, "go on");
+    assert!(api.wait_for_texts(OWNER, 2)[1].contains("4 background tasks are under way and 16 wait"));
+    api.text(OWNER, "/stop");
+    assert_eq!(api.wait_for_texts(OWNER, 3)[2], "20 background tasks were stopped.");
+    ends(gateway);
+    assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
 }
 
 #[test]

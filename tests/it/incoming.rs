@@ -1,0 +1,231 @@
+//! Files that come with messages: they are kept in the workspace, and the model hears where.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::botapi::{BotApi, TOKEN};
+use crate::harness::{Home, Running, merged};
+use crate::model::{Model, Reply};
+
+const OWNER: i64 = 42;
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR and so on";
+
+fn config(model: &Model, api: &BotApi) -> Value {
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
+    merged(model.config(), &json!({ "channels": { "telegram": bot } }))
+}
+
+fn start(home: &Home) -> Running<'_> {
+    home.bantam().arg("gateway").spawn()
+}
+
+#[track_caller]
+fn ends(gateway: Running) {
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+}
+
+/// What stands in the message behind the file's name, up to the bracket: `, 9 bytes: inbox/2026-11-22/report.pdf`.
+#[track_caller]
+fn said_of(model: &Model, request: usize, name: &str) -> String {
+    let said = model.request(request).last("user");
+    let mark = format!("[{name} was attached");
+    let Some((_, rest)) = said.split_once(&mark) else { panic!("no {mark} in {said}") };
+    rest.split_once(']').unwrap().0.to_owned()
+}
+
+/// Where the message says that the file is.
+#[track_caller]
+fn place_of(home: &Home, model: &Model, request: usize, name: &str) -> PathBuf {
+    let said = said_of(model, request, name);
+    let Some((_, path)) = said.rsplit_once(": ") else { panic!("no place in {said}") };
+    assert!(path.starts_with("inbox/"), "{path}");
+    home.path(&format!("workspace/{path}"))
+}
+
+/// All files below `inbox`.
+fn kept(home: &Home) -> Vec<String> {
+    home.files().into_iter().filter(|file| file.starts_with("workspace/inbox/") && !home.path(file).is_dir()).collect()
+}
+
+#[test]
+fn every_file_is_kept_and_what_can_be_read_is_shown() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let long = "0123456789 日本\n".repeat(6000);
+    let large: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).take(3_000_000).collect();
+    let pdf = b"%PDF-1.4\nnothing but letters\n";
+    let none = json!({});
+    let files: [(&str, &str, &[u8]); 5] = [
+        ("report.pdf", "application/pdf", pdf),
+        ("報告 2026.bin", "application/octet-stream", b"\0\x01\xff"),
+        ("notes.txt", "text/plain", b"some notes\n"),
+        ("long.txt", "text/plain", long.as_bytes()),
+        ("large.bin", "application/octet-stream", &large),
+    ];
+    for (n, (name, kind, content)) in files.iter().enumerate() {
+        api.document(OWNER, name, kind, content, &none);
+        api.wait_for_texts(OWNER, n + 1);
+    }
+    api.voice(OWNER, b"OggS\0\xff\xfe");
+    api.wait_for_texts(OWNER, 6);
+    api.photo(OWNER, &PNG.repeat(2), &json!({ "caption": "what is it?" }));
+    api.wait_for_texts(OWNER, 7);
+    ends(gateway);
+    for (n, (name, _, content)) in files.iter().enumerate() {
+        assert_eq!(&fs::read(place_of(&home, &model, n, name)).unwrap(), content, "{name}");
+    }
+    assert!(said_of(&model, 0, "report.pdf").starts_with(", 29 bytes: inbox/20"));
+    assert!(!model.request(0).last("user").contains("nothing but letters"));
+    assert!(model.request(2).last("user").contains("notes.txt:\n```\nsome notes\n"));
+    let shown = model.request(3).last("user");
+    assert!(shown.contains("[cut at 65536 bytes]") && shown.len() < 70_000, "{}", shown.len());
+    assert!(said_of(&model, 4, "large.bin").starts_with(", 2 MB: "));
+    assert!(said_of(&model, 5, "voice.ogg").starts_with(" (voice message, 2 s), 7 bytes: inbox/"));
+    assert!(model.request(6).body.to_string().contains("data:image/png;base64,"));
+    assert_eq!(fs::read(place_of(&home, &model, 6, "photo.jpg")).unwrap(), PNG.repeat(2));
+    assert_eq!(kept(&home).len(), 7, "{:?}", kept(&home));
+}
+
+#[test]
+fn a_name_is_never_a_path_and_never_takes_a_place_that_is_taken() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let mut count = 0;
+    let mut send = |name: &str, content: &[u8]| {
+        api.document(OWNER, name, "application/octet-stream", content, &json!({}));
+        count += 1;
+        api.wait_for_texts(OWNER, count);
+    };
+    send("../../../agent/AGENT.md", b"\0 one");
+    let first = place_of(&home, &model, 0, "AGENT.md");
+    let day = first.parent().unwrap().to_owned();
+    // What a model may have put there.
+    mkfifoat(CWD, day.join("pipe.bin"), Mode::RUSR | Mode::WUSR).unwrap();
+    symlink("../../../config.json", day.join("link.bin")).unwrap();
+    fs::create_dir(day.join("dir.bin")).unwrap();
+    for name in ["AGENT.md", "AGENT.md", "pipe.bin", "link.bin", "dir.bin"] {
+        // The same file twice is one.
+        send(name, b"\0 two");
+    }
+    ends(gateway);
+    let names = |n: usize, name: &str| place_of(&home, &model, n, name).file_name().unwrap().to_owned();
+    assert_eq!(
+        [names(0, "AGENT.md"), names(1, "AGENT.md"), names(2, "AGENT.md")],
+        ["AGENT.md", "AGENT-2.md", "AGENT-2.md"]
+    );
+    for (n, name, taken) in [(3, "pipe.bin", "pipe-2.bin"), (4, "link.bin", "link-2.bin"), (5, "dir.bin", "dir-2.bin")]
+    {
+        assert_eq!(names(n, name), taken);
+        assert_eq!(fs::read(day.join(taken)).unwrap(), b"\0 two");
+    }
+    assert!(fs::read_to_string(home.path("config.json")).unwrap().starts_with('{'));
+    assert!(!home.path("agent/AGENT.md").exists());
+}
+
+#[test]
+fn what_cannot_be_kept_or_fetched_is_said_and_the_turn_goes_on() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let outside = home.dir("outside");
+    home.dir("workspace");
+    symlink("../outside", home.path("workspace/inbox")).unwrap();
+    let gateway = start(&home);
+    api.document(OWNER, "a.txt", "text/plain", b"read all the same\n", &json!({}));
+    api.wait_for_texts(OWNER, 1);
+    fs::remove_file(home.path("workspace/inbox")).unwrap();
+    mkfifoat(CWD, home.path("workspace/inbox"), Mode::RUSR | Mode::WUSR).unwrap();
+    api.document(OWNER, "b.bin", "x/y", &vec![0; 600_000], &json!({}));
+    api.wait_for_texts(OWNER, 2);
+    let document = |id: &str, size: u64| json!({ "document": { "file_id": id, "file_unique_id": "u", "file_name": "c.iso", "file_size": size } });
+    api.message(OWNER, OWNER, &document("none", 10));
+    api.wait_for_texts(OWNER, 3);
+    api.message(OWNER, OWNER, &document("none", 30 << 20));
+    api.wait_for_texts(OWNER, 4);
+    ends(gateway);
+    let first = model.request(0).last("user");
+    assert!(said_of(&model, 0, "a.txt").contains("could not be saved: "), "{first}");
+    assert!(first.contains("leads out of the workspace") && first.contains("read all the same"), "{first}");
+    assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
+    assert!(said_of(&model, 1, "b.bin").starts_with(", 585 KB, and could not be saved: "));
+    assert!(said_of(&model, 2, "c.iso").starts_with(" and could not be fetched: "));
+    assert!(said_of(&model, 3, "c.iso").contains("no files of more than 20 MB"));
+    assert_eq!(api.asked("getFile").len(), 3, "what is too large is not asked for");
+}
+
+/// The most memory that the process has had so far, in KB.
+fn peak(gateway: &Running) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_large_file_is_never_in_memory() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.document(OWNER, "small.bin", "x/y", &[0, 1], &json!({}));
+    api.wait_for_texts(OWNER, 1);
+    let before = peak(&gateway);
+    api.document(OWNER, "large.bin", "x/y", &vec![7; 18 << 20], &json!({}));
+    api.wait_for_texts(OWNER, 2);
+    let grown = peak(&gateway) - before;
+    ends(gateway);
+    assert_eq!(fs::metadata(place_of(&home, &model, 1, "large.bin")).unwrap().len(), 18 << 20);
+    assert!(grown < 6 << 10, "{grown} KB for a file of 18 MB");
+}
+
+#[test]
+fn a_file_is_kept_once_though_its_turn_begins_twice() {
+    let model = Model::answering(|_, n| if n == 0 { Reply::text("Never.").held() } else { Reply::text("Seen.") });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.document(OWNER, "a.bin", "x/y", &[0, 1, 2], &json!({}));
+    model.wait_for_holds(1);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let gateway = start(&home);
+    api.wait_for_texts(OWNER, 1);
+    ends(gateway);
+    assert_eq!(kept(&home).len(), 1, "{:?}", kept(&home));
+    assert_eq!(fs::read(place_of(&home, &model, 1, "a.bin")).unwrap(), [0, 1, 2]);
+}
+
+#[test]
+fn what_is_no_file_is_told_in_a_line() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let poll = json!({ "poll": { "id": "1", "question": "Tea?", "options": [{ "text": "yes" }, { "text": "no" }] } });
+    let sticker = json!({ "sticker": { "file_id": "s", "emoji": "🐓", "is_animated": true, "is_video": false } });
+    for (n, (message, says)) in [
+        (json!({ "location": { "latitude": 47.5, "longitude": 8.25 } }), "[location: 47.5, 8.25]"),
+        (json!({ "contact": { "first_name": "Ann", "phone_number": "+1" } }), "[contact: Ann, +1]"),
+        (poll, "[poll: Tea? (yes / no)]"),
+        (sticker, "[sticker 🐓]"),
+        (json!({ "dice": { "emoji": "🎲", "value": 4 } }), "[🎲 4]"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        api.message(OWNER, OWNER, &message);
+        api.wait_for_texts(OWNER, n + 1);
+        assert!(model.request(n).last("user").contains(says), "{}", model.request(n).last("user"));
+    }
+    ends(gateway);
+    assert!(kept(&home).is_empty());
+}
