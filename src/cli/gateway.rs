@@ -82,6 +82,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let alive = {
         let (cancel, again, watch) = (cancel.clone(), again.clone(), Mutex::new(watch));
         Box::new(move || {
+            // Whatever was done, by now it is likely over, and what comes next may be far away.
+            sys::give_back_memory();
             notify(socket.as_deref(), "WATCHDOG=1");
             if watch.lock().unwrap_or_else(PoisonError::into_inner).has_changed() {
                 tell("bantam: config.json has changed: starting anew");

@@ -309,6 +309,10 @@ fn counted(api: &BotApi, chat: i64) -> (usize, usize) {
     for text in strange {
         println!("a strange answer in {chat}: {text}");
     }
+    let mut seen = BTreeSet::new();
+    for text in answers.iter().filter(|text| !seen.insert(**text)) {
+        println!("twice in {chat}: {}", text.lines().next().unwrap_or_default());
+    }
     (answers.len(), answers.len() - answers.iter().collect::<BTreeSet<_>>().len())
 }
 
