@@ -44,8 +44,8 @@ pub struct Outbox {
 
 /// How long another process may hold it: for a write.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// From this many bytes on what is over is left behind.
-const RENEWED_AT: u64 = 256 << 10;
+/// From this many bytes on what is over is left behind. All of it is read for every message, so it is kept short.
+const RENEWED_AT: u64 = 32 << 10;
 
 impl Outbox {
     #[must_use]
