@@ -359,7 +359,9 @@ mod tests {
             (&[&other], false, [1, 0, 1]),
             (&[&other], true, [1, 1, 1]),
         ] {
-            begun.iter().for_each(|ids| inbox.start(ids).unwrap());
+            for ids in begun {
+                inbox.start(ids).unwrap();
+            }
             drop(inbox);
             inbox = open();
             inbox.end(has_died).unwrap();

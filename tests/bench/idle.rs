@@ -45,8 +45,8 @@ use harness::{Home, merged, walk};
 use model::{Model, Reply, call};
 use process::{field, sample, threads};
 
-/// Resident memory, in KiB: 3 MB.
-const MOST_MEMORY: u64 = 3_000_000 / 1024;
+/// Resident memory in KiB, as the kernel counts: 3 MB.
+const MOST_MEMORY: u64 = 3 << 10;
 /// What a poll may take: times that a thread of the process goes to sleep, for the poller, for the thread of its request,
 /// and for that thread's end.
 const MOST_SWITCHES: u64 = 12;
