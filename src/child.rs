@@ -43,11 +43,12 @@ pub fn same(args: &[&str]) -> Command {
     command
 }
 
-/// Becomes this program again, from its beginning and with this process's environment: only where that fails it returns.
+/// Becomes this program again, from its beginning and with this process's environment and `more`: only where that fails it
+/// returns.
 #[must_use]
-pub fn become_again(args: &[&str]) -> std::io::Error {
+pub fn become_again(args: &[&str], more: &[(&str, &str)]) -> std::io::Error {
     use std::os::unix::process::CommandExt;
-    same(args).exec()
+    same(args).envs(more.iter().copied()).exec()
 }
 
 /// What has to stand between a command and the machine.

@@ -34,6 +34,8 @@ pub struct Settings {
 const CONNECT: Duration = Duration::from_secs(15);
 /// Decoded bytes of a body: more is a fault of the server.
 const MOST_BODY: u64 = 64 << 20;
+/// Connections that are kept for later, each with its buffers: for a poll, and for what is sent meanwhile.
+const MOST_IDLE: usize = 2;
 /// How long an ended request's thread is waited for before it is left to end by itself (a name look-up cannot be ended).
 const FAREWELL: Duration = Duration::from_millis(100);
 
@@ -173,6 +175,7 @@ impl Exchange {
             Ok(Part::End) => {
                 let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
                 idle.extend(self.agent.take());
+                idle.truncate(MOST_IDLE);
             }
             // The thread has ended by itself.
             Err(Fault::Broken(_) | Fault::Unreachable(_)) => self.agent = None,

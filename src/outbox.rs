@@ -59,8 +59,8 @@ pub struct Outbox {
 
 /// How long another process may hold it: for a write.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// From this many bytes on what is over is left behind.
-const RENEWED_AT: u64 = 256 << 10;
+/// From this many bytes on what is over is left behind. All of it is read for every message, so it is kept short.
+const RENEWED_AT: usize = 32 << 10;
 /// Answered messages that are remembered when it is. More than can be open at a time: an inbox may not know yet that
 /// they are closed.
 const REMEMBERED: usize = 500;
@@ -239,12 +239,15 @@ impl Outbox {
                 disk::remove(&self.file(&file))?;
             }
         }
-        if fs_err::metadata(&path)?.len() > RENEWED_AT {
+        let left = left(&lines);
+        let weight: usize = left.iter().map(|pending| pending.item.text.len()).sum();
+        // Twice what will stay: what waits for long is not written anew each time.
+        if fs_err::metadata(&path)?.len() > RENEWED_AT.max(2 * weight) as u64 {
             let mut answered = answered(&lines);
             answered.drain(..answered.len().saturating_sub(REMEMBERED));
             let mut kept = vec![header()];
             kept.extend(json!({"answered": answered}).as_object().cloned());
-            for Pending { id, item, pieces } in left(&lines) {
+            for Pending { id, item, pieces } in left {
                 kept.extend(posted(&id, &item).as_object().cloned());
                 kept.extend(json!({"said": id, "pieces": pieces}).as_object().cloned());
             }
@@ -349,7 +352,7 @@ mod tests {
         let files =
             fs_err::read_dir(root.join("state")).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_file());
         assert_eq!(files.count(), 1);
-        assert!(fs_err::metadata(root.join("state/outbox.jsonl")).unwrap().len() < 2 * RENEWED_AT);
+        assert!(fs_err::metadata(root.join("state/outbox.jsonl")).unwrap().len() < 2 * RENEWED_AT as u64);
         fs_err::remove_dir_all(root).unwrap();
     }
 

@@ -41,6 +41,29 @@ pub fn set_up() {
     }
 }
 
+/// Gives back the memory that a long wait has no use for: what the allocator keeps of what was freed, and the pages of the
+/// program's own code. The kernel has these in its cache, and maps those that are needed again when they are.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    {
+        unsafe extern "C" {
+            static __executable_start: u8;
+            static etext: u8;
+        }
+        /// No kernel has larger ones.
+        const PAGE: usize = 64 << 10;
+        // The linker puts what never changes first: headers, constants, code. The last page may hold something else, too.
+        let start = &raw const __executable_start;
+        let end = (&raw const etext).addr() / PAGE * PAGE;
+        // SAFETY: malloc_trim takes the allocator's own locks. The pages belong to the program's file and nothing has
+        // written to them, so reading them again brings the same bytes.
+        unsafe {
+            libc::malloc_trim(0);
+            libc::madvise(start.cast_mut().cast(), end.saturating_sub(start.addr()), libc::MADV_DONTNEED);
+        }
+    }
+}
+
 /// Closes this process's memory and environment to other processes of the same user, and keeps it from leaving a core.
 ///
 /// # Errors

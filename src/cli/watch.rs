@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::gateway::clock::Steadiness;
 use crate::gateway::status::Status;
 use crate::paths::Home;
+use crate::sys;
 use crate::telegram::{Sign, Watch};
 use crate::text::one_line;
 
@@ -114,7 +115,11 @@ impl Watcher {
                 noted(self.status.serves_as(name));
                 self.manager.notify(&format!("STATUS=serving as @{}", one_line(name, 80)));
             }
-            Sign::Polled => noted(self.status.polls(None, now)),
+            Sign::Polled => {
+                noted(self.status.polls(None, now));
+                // Whatever was done, by now it is likely over, and what comes next may be far away.
+                sys::give_back_memory();
+            }
             Sign::Failing(why) => noted(self.status.polls(Some(&one_line(why, 300)), now)),
             Sign::Waiting => {}
         }

@@ -84,6 +84,8 @@ struct Faults {
     telegram: AtomicUsize,
     model: AtomicUsize,
     sent_all_the_same: AtomicUsize,
+    /// The model is well from now on.
+    are_over: AtomicBool,
 }
 
 fn weather(faults: &Arc<Faults>) -> impl FnMut(&str) -> Option<Fault> + Send + use<> {
@@ -116,7 +118,7 @@ fn model(faults: &Arc<Faults>) -> Model {
     let answer = move |request: &Request, _| {
         let reply = answer(request).counted(request.body.to_string().len() as u64 / 4, 100);
         let mut chance = chance.lock().unwrap();
-        if chance.below(ODDS) > 0 {
+        if chance.below(ODDS) > 0 || faults.are_over.load(Ordering::SeqCst) {
             return reply;
         }
         faults.model.fetch_add(1, Ordering::Relaxed);
@@ -228,7 +230,7 @@ fn main() -> ExitCode {
 
     let is_over = AtomicBool::new(false);
     let started = Instant::now();
-    let (written, samples) = thread::scope(|scope| {
+    let (mut written, samples) = thread::scope(|scope| {
         let looking = scope.spawn(|| {
             let mut samples: Vec<(f64, Sample)> = Vec::new();
             while !is_over.load(Ordering::SeqCst) {
@@ -242,6 +244,12 @@ fn main() -> ExitCode {
         (written, looking.join().unwrap())
     });
     api.calm();
+    faults.are_over.store(true, Ordering::SeqCst);
+    // An answer that broke off is told as such. Who asks again gets it, so everybody does once more.
+    for (chat, written) in people.iter().zip(&mut written) {
+        written.push(format!("item-{chat}-last"));
+        api.text(*chat, &written[written.len() - 1]);
+    }
     let quiet = Instant::now() + QUIET;
     let left = || people.iter().zip(&written).map(|(chat, written)| unanswered(&api, *chat, written)).sum::<usize>();
     while (left() > 0 || !api.unconfirmed().is_empty()) && Instant::now() < quiet {
@@ -303,11 +311,16 @@ fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<String>> {
 /// How many answers came to a chat, and how many of them had come before.
 fn counted(api: &BotApi, chat: i64) -> (usize, usize) {
     let texts = api.texts(chat);
-    let answers = texts.iter().filter(|text| text.starts_with("Noted: ")).collect::<Vec<_>>();
-    let strange: Vec<&String> = texts.iter().filter(|text| !text.starts_with("Noted: ")).collect();
+    let is_answer = |text: &&String| text.starts_with("Noted: ") && !text.contains('⚠');
+    let answers = texts.iter().filter(is_answer).collect::<Vec<_>>();
+    let strange: Vec<&String> = texts.iter().filter(|text| !is_answer(text)).collect();
     let strange: BTreeSet<&&String> = strange.iter().filter(|text| !text.contains("new conversation")).collect();
     for text in strange {
-        println!("a strange answer in {chat}: {text}");
+        println!("another answer in {chat}: {text:?}");
+    }
+    let mut seen = BTreeSet::new();
+    for text in answers.iter().filter(|text| !seen.insert(**text)) {
+        println!("twice in {chat}: {}", text.lines().next().unwrap_or_default());
     }
     (answers.len(), answers.len() - answers.iter().collect::<BTreeSet<_>>().len())
 }
