@@ -40,7 +40,7 @@ pub fn again(role: impl AsRef<OsStr>) -> Command {
 #[must_use]
 pub fn become_again(args: &[&str], more: &[(&str, &str)]) -> std::io::Error {
     use std::os::unix::process::CommandExt;
-    Command::new("/proc/self/exe").args(args).envs(more.iter().copied()).exec()
+    Command::new("/proc/self/exe").arg0("bantam").args(args).envs(more.iter().copied()).exec()
 }
 
 /// What has to stand between a command and the machine.

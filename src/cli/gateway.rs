@@ -48,6 +48,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         // Where it cannot be, there is only more memory in use.
         let _why = child::become_again(&["gateway"], &[TUNABLES]);
     }
+    // The kernel has called it by the link that it was started from.
+    rustix::thread::set_name(c"bantam").doing("giving the process its name")?;
     let home = config::home(env)?;
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
