@@ -4,6 +4,7 @@
 //! how it is to be confined are here too: the configuration says them and the hands do them.
 
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -39,7 +40,7 @@ pub fn again(role: impl AsRef<OsStr>) -> Command {
 #[must_use]
 pub fn same(args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.args(args);
+    command.arg0("bantam").args(args);
     command
 }
 
@@ -47,7 +48,6 @@ pub fn same(args: &[&str]) -> Command {
 /// returns.
 #[must_use]
 pub fn become_again(args: &[&str], more: &[(&str, &str)]) -> std::io::Error {
-    use std::os::unix::process::CommandExt;
     same(args).envs(more.iter().copied()).exec()
 }
 

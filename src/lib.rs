@@ -26,7 +26,7 @@
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`template`] | the files a new home starts with |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
-//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`], [`zone`], [`bell`] | one resource each |
+//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`], [`zone`], [`bell`], [`log`] | one resource each |
 //!
 //! # Where a new thing goes
 //!
@@ -56,6 +56,7 @@ pub mod gateway;
 pub mod guard;
 pub mod hands;
 pub mod http;
+pub mod log;
 pub mod message;
 pub mod outbox;
 pub mod paths;

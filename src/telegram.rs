@@ -24,11 +24,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 
-use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response, TurnStop};
+use crate::bus::{Channel, Event, Inbound, Keeper, Origin, Outbound, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::hands::Hands;
-use crate::message::Image;
+use crate::log::{Level, Sink};
+use crate::message::{Image, Usage};
 use crate::outbox::{Item, Outbox};
 use crate::text::LocalTime;
 use api::Api;
@@ -68,7 +69,7 @@ pub struct Telegram {
     pub cancel: Cancel,
     pub watch: Watch,
     /// Where what people should know is written: standard error.
-    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    pub log: Sink,
     /// Given to whoever wants to tell that something was posted.
     pub wake: Arc<Wake>,
 }
@@ -99,13 +100,7 @@ impl Wake {
 
 /// Sends what stands in the outbox, here and now, until `is_done` or `cancel` says so. The caller has the right to, see
 /// [`Outbox::sender`].
-pub fn deliver(
-    api: Arc<Api>,
-    outbox: Outbox,
-    is_done: &dyn Fn() -> bool,
-    cancel: Cancel,
-    log: Arc<dyn Fn(&str) + Send + Sync>,
-) {
+pub fn deliver(api: Arc<Api>, outbox: Outbox, is_done: &dyn Fn() -> bool, cancel: Cancel, log: Sink) {
     Sending::new(api, outbox, false, cancel, log, &Wake::default()).run_until(is_done);
 }
 
@@ -127,17 +122,46 @@ impl Channel for Telegram {
         });
         let sending = Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), &wake);
         Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
+        let told = log.clone();
         let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, watch };
         Builder::new().spawn(move || poller.run(reports)).doing("starting a thread")?;
         let (outbound, events) = channel::<Outbound>();
         let passing = move || {
             for Outbound { origin, event } in events {
+                tell_of(&origin, &event, &told);
                 drop(signals.send(Signal::Event(origin.chat, event)));
             }
         };
         Builder::new().spawn(passing).doing("starting a thread")?;
         Ok(outbound)
     }
+}
+
+/// Tells the log what happens in a turn.
+fn tell_of(origin: &Origin, event: &Event, log: &Sink) {
+    let (level, text) = match event {
+        Event::Notice(text) => (Level::Warn, text.clone()),
+        Event::Trace(text) => (Level::Debug, text.clone()),
+        Event::ToolStarted { summary } => (Level::Debug, summary.clone()),
+        Event::ToolFinished { name, ok, ms } => {
+            (Level::Debug, format!("{name} {} in {ms} ms", if *ok { "done" } else { "failed" }))
+        }
+        Event::Done(response) => {
+            let Usage { prompt_tokens, completion_tokens, .. } = response.usage;
+            let (end, ms) = (response.stop.name(), response.ms);
+            match &response.error {
+                Some(error) if response.stop == TurnStop::Error => {
+                    (Level::Warn, format!("a turn failed after {ms} ms: {}", error.message))
+                }
+                _ => (
+                    Level::Debug,
+                    format!("a turn ended ({end}) after {ms} ms: {prompt_tokens} + {completion_tokens} tokens"),
+                ),
+            }
+        }
+        Event::Delta(_) | Event::DeltasVoid | Event::Background(_) => return,
+    };
+    log(level, &format!("{} {}: {text}", origin.channel, origin.chat));
 }
 
 /// Keeps messages until they are answered.
@@ -148,7 +172,7 @@ struct Desk {
     hands: Arc<Hands>,
     local_time: LocalTime,
     signals: Sender<Signal>,
-    log: Arc<dyn Fn(&str) + Send + Sync>,
+    log: Sink,
     cancel: Cancel,
 }
 
@@ -164,7 +188,7 @@ impl Desk {
             }
             // The answer is in the conversation, and the message stays open: it is answered again after a restart.
             Err(e) => {
-                (self.log)(&format!("an answer could not be kept, and is sent without: {e}"));
+                (self.log)(Level::Error, &format!("an answer could not be kept, and is sent without: {e}"));
                 drop(self.signals.send(Signal::Unkept(item)));
             }
         }
@@ -174,7 +198,7 @@ impl Desk {
     fn close(&self, ids: &[String]) {
         let own: Vec<String> = ids.iter().filter(|id| is_own(id)).cloned().collect();
         if let Err(e) = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).close(&own) {
-            (self.log)(&format!("noting that a message was answered: {e}"));
+            (self.log)(Level::Error, &format!("noting that a message was answered: {e}"));
         }
     }
 }
@@ -198,7 +222,7 @@ impl Keeper for Desk {
                 *text = said;
             }
             if let Err(e) = inbox.start(ids) {
-                (self.log)(&format!("noting that a message is being answered: {e}"));
+                (self.log)(Level::Error, &format!("noting that a message is being answered: {e}"));
             }
             inbox.files(ids)
         } else {

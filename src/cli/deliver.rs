@@ -122,7 +122,7 @@ impl Delivery {
         };
         let last = Arc::new(Mutex::new(None));
         let kept = last.clone();
-        let log = move |line: &str| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(one_line(line, 300));
+        let log = move |_, line: &str| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(one_line(line, 300));
         telegram::deliver(self.api.clone(), self.outbox.clone(), is_done, cancel.clone(), Arc::new(log));
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(last)

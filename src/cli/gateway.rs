@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::args::{Command, Given};
 use super::crew::Crew;
 use super::watch::{self, End};
-use super::{deliver, init, tell};
+use super::{deliver, init};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded};
 use crate::cron::Jobs;
@@ -18,6 +18,7 @@ use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway;
 use crate::gateway::clock::{Clock, WithClock};
 use crate::gateway::tasks::Tasks;
+use crate::log::{Level, Log};
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::inbox::Inbox;
@@ -49,15 +50,19 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         // Where it cannot be, there is only more memory in use.
         let _why = child::become_again(&["gateway"], &[TUNABLES]);
     }
+    // The kernel has called it by the link that it was started from.
+    rustix::thread::set_name(c"bantam").doing("giving the process its name")?;
     let cancel = Cancel::new(None);
     let end = Arc::new(End::default());
     end_at_a_signal(&cancel, &end)?;
     let home = config::home(env)?;
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
+    let log = Log::new(&loaded.config.log.level, loaded.config.log.json);
+    let tell_all = |lines: &[String]| lines.iter().for_each(|line| log.write(Level::Warn, line));
     tell_all(&loaded.warnings);
     let telegram = bot_of(&loaded)?;
-    let allow_from = allowed(&telegram.allow_from);
+    let allow_from = allowed(&telegram.allow_from, log);
     // Whoever looks whether one runs holds it for a moment.
     let lock = Lock::acquire(&home.session_lock("gateway"), Duration::from_millis(300), &Cancel::new(None));
     let _lock = lock.map_err(|e| match e.kind {
@@ -78,7 +83,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     tell_all(&torn);
     let wake = Arc::new(Wake::default());
     let (change, changed) = sync_channel(1);
-    let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, change.clone());
+    let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, log, change.clone());
     let stop = change.clone();
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());
@@ -98,7 +103,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         changed,
         posted: Arc::new(move || ring.wake()),
         cancel: cancel.clone(),
-        log: Arc::new(|line| tell(&format!("bantam: jobs: {}", one_line(line, 500)))),
+        log: log.sink("jobs"),
     });
     let telegram = Telegram {
         api: Arc::new(api),
@@ -110,7 +115,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         local_time: app::local_time(env),
         cancel,
         watch,
-        log: Arc::new(|line| tell(&format!("bantam: telegram: {}", one_line(line, 500)))),
+        log: log.sink("telegram"),
         wake: wake.clone(),
     };
     let workers = loaded.config.gateway.workers;
@@ -126,12 +131,6 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         return Err(child::become_again(&["gateway"], &[])).doing("starting anew");
     }
     Ok(0)
-}
-
-fn tell_all(lines: &[String]) {
-    for line in lines {
-        tell(&format!("bantam: {line}"));
-    }
 }
 
 /// The bot, if there is one to run.
@@ -150,20 +149,22 @@ pub fn bot_of(loaded: &Loaded) -> Result<config::Telegram> {
 }
 
 /// The ids of those who may.
-fn allowed(written: &[String]) -> Vec<i64> {
+fn allowed(written: &[String], log: Log) -> Vec<i64> {
     let mut ids = Vec::new();
     for written in written {
         // Others write id|username.
         match written.split('|').next().unwrap_or_default().trim().parse() {
             Ok(id) => ids.push(id),
-            Err(_) => tell(&format!(
-                "bantam: channels.telegram.allow_from: \"{}\" is no numeric id and lets nobody in",
-                one_line(written, 40)
-            )),
+            Err(_) => {
+                let written = one_line(written, 40);
+                let text = format!("channels.telegram.allow_from: \"{written}\" is no numeric id and lets nobody in");
+                log.write(Level::Warn, &text);
+            }
         }
     }
     if ids.is_empty() {
-        tell("bantam: channels.telegram.allow_from is empty: whoever writes gets no answer, and their id is told here");
+        let text = "channels.telegram.allow_from is empty: whoever writes gets no answer, and their id is told here";
+        log.write(Level::Warn, text);
     }
     ids
 }

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::tell;
 use crate::cancel::{Cancel, Hook};
 use crate::config::{self, Env};
 use crate::cron::schedule;
 use crate::error::Result;
 use crate::gateway::clock::Steadiness;
 use crate::gateway::status::Status;
+use crate::log::{Level, Log};
 use crate::paths::Home;
 use crate::sys;
 use crate::telegram::{Sign, Watch};
@@ -68,16 +68,23 @@ impl Manager {
 
 /// Begins to watch, and says that the gateway is ready. `change` is told when the clock was set. The hook is for when a signal
 /// ends it.
-pub fn begin(home: &Home, env: &Env, cancel: &Cancel, end: &Arc<End>, change: SyncSender<()>) -> (Watch, Hook) {
+pub fn begin(
+    home: &Home,
+    env: &Env,
+    cancel: &Cancel,
+    end: &Arc<End>,
+    log: Log,
+    change: SyncSender<()>,
+) -> (Watch, Hook) {
     let manager = Manager::of(env);
     let status = Arc::new(Status::new(home, SystemTime::now()));
-    noted(status.write());
+    noted(log, status.write());
     let farewell = {
         let (end, status, manager) = (end.clone(), status.clone(), manager.clone());
         cancel.on_stop(move || {
             if end.told.load(Ordering::SeqCst) {
                 manager.notify("STOPPING=1");
-                noted(status.ends(SystemTime::now()));
+                noted(log, status.ends(SystemTime::now()));
             }
         })
     };
@@ -91,6 +98,7 @@ pub fn begin(home: &Home, env: &Env, cancel: &Cancel, end: &Arc<End>, change: Sy
         status,
         end: end.clone(),
         cancel: cancel.clone(),
+        log,
     });
     let hear = move |sign: Sign| watcher.lock().unwrap_or_else(PoisonError::into_inner).hears(sign);
     (Watch { tell: Box::new(hear), within }, farewell)
@@ -104,6 +112,7 @@ struct Watcher {
     status: Arc<Status>,
     end: Arc<End>,
     cancel: Cancel,
+    log: Log,
 }
 
 impl Watcher {
@@ -112,15 +121,15 @@ impl Watcher {
         let now = SystemTime::now();
         match sign {
             Sign::Serving(name) => {
-                noted(self.status.serves_as(name));
+                noted(self.log, self.status.serves_as(name));
                 self.manager.notify(&format!("STATUS=serving as @{}", one_line(name, 80)));
             }
             Sign::Polled => {
-                noted(self.status.polls(None, now));
+                noted(self.log, self.status.polls(None, now));
                 // Whatever was done, by now it is likely over, and what comes next may be far away.
                 sys::give_back_memory();
             }
-            Sign::Failing(why) => noted(self.status.polls(Some(&one_line(why, 300)), now)),
+            Sign::Failing(why) => noted(self.log, self.status.polls(Some(&one_line(why, 300)), now)),
             Sign::Waiting => {}
         }
         self.manager.notify("WATCHDOG=1");
@@ -128,8 +137,8 @@ impl Watcher {
             // Next runs are reckoned anew. One that waits already is enough.
             let _full = self.change.try_send(());
         }
-        if self.cancel.why().is_none() && self.file.has_changed() {
-            tell("bantam: config.json has changed: starting anew");
+        if self.cancel.why().is_none() && self.file.has_changed(self.log) {
+            self.log.write(Level::Info, "config.json has changed: starting anew");
             self.end.anew.store(true, Ordering::SeqCst);
             self.live_on();
             self.cancel.stop();
@@ -151,9 +160,9 @@ impl Watcher {
 }
 
 /// Tells when the status file could not be written; nothing else depends on it.
-fn noted(written: Result<()>) {
+fn noted(log: Log, written: Result<()>) {
     if let Err(e) = written {
-        tell(&format!("bantam: writing the status file: {e}"));
+        log.write(Level::Error, &format!("writing the status file: {e}"));
     }
 }
 
@@ -175,7 +184,7 @@ impl File {
     }
 
     /// Whether it has changed to something that works. What does not work is told, once.
-    fn has_changed(&mut self) -> bool {
+    fn has_changed(&mut self, log: Log) -> bool {
         let now = stamp(&self.home);
         if now == self.seen {
             return false;
@@ -186,10 +195,11 @@ impl File {
         {
             Ok(_) => true,
             Err(e) => {
-                tell(&format!(
-                    "bantam: config.json has changed and cannot be used, so the old one holds: {}",
-                    e.message
-                ));
+                let why = e.message;
+                log.write(
+                    Level::Error,
+                    &format!("config.json has changed and cannot be used, so the old one holds: {why}"),
+                );
                 false
             }
         }

@@ -40,6 +40,7 @@ pub struct Config {
     pub budget: Budget,
     pub cron: Cron,
     pub heartbeat: Heartbeat,
+    pub log: Log,
 }
 
 /// Of a day; 0 is no limit.
@@ -177,6 +178,14 @@ pub struct Cron {
     pub enabled: bool,
     /// A run that is later than this is missed.
     pub grace_minutes: u64,
+}
+
+/// What the gateway tells on standard error.
+#[derive(Clone, Deserialize)]
+pub struct Log {
+    /// `error`, `warn`, `info` or `debug`.
+    pub level: String,
+    pub json: bool,
 }
 
 #[derive(Clone, Deserialize)]

@@ -15,6 +15,7 @@ use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response};
 use crate::cancel::Cancel;
 use crate::cron::{Claim, Jobs, Singles, Trigger, heartbeat, schedule};
 use crate::error::{Context, Kind as ErrorKind, Result};
+use crate::log::{Level, Sink};
 use crate::message::Image;
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, session_name};
@@ -90,7 +91,7 @@ pub struct Clock {
     /// Tells that something was posted.
     pub posted: Arc<dyn Fn() + Send + Sync>,
     pub cancel: Cancel,
-    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    pub log: Sink,
 }
 
 /// A channel, and beside it the clock.
@@ -164,14 +165,17 @@ impl Clock {
     }
 
     fn tell_of(&self, face: Face, floor: i64) {
-        (self.log)(&match face {
-            Face::Set => "the clock has been set: all jobs run again".to_owned(),
-            Face::Unset => format!(
-                "the clock shows {}, which is before {}: jobs for a single time wait until it is set, others run by it",
-                self.zone.stamp(now() / 1000),
-                self.zone.stamp(floor / 1000)
-            ),
-        });
+        (self.log)(
+            Level::Warn,
+            &match face {
+                Face::Set => "the clock has been set: all jobs run again".to_owned(),
+                Face::Unset => format!(
+                    "the clock shows {}, which is before {}: jobs for a single time wait until it is set, others run by it",
+                    self.zone.stamp(now() / 1000),
+                    self.zone.stamp(floor / 1000)
+                ),
+            },
+        );
     }
 
     /// Sends what is due, and tells when to look again.
@@ -179,17 +183,17 @@ impl Clock {
         let looked = match self.jobs.look(now(), millis(self.grace), singles) {
             Ok(looked) => looked,
             Err(e) => {
-                (self.log)(&e.message);
+                (self.log)(Level::Error, &e.message);
                 return Some(now() + 60_000);
             }
         };
         for broken in &looked.broken {
-            (self.log)(broken);
+            (self.log)(Level::Error, broken);
         }
         for (job, at) in &looked.missed {
             let when = self.zone.stamp(at / 1000);
             let name = one_line(job.name(), 80);
-            (self.log)(&format!("the job {name} was missed at {when}"));
+            (self.log)(Level::Warn, &format!("the job {name} was missed at {when}"));
             if let Some((channel, chat)) = job.to() {
                 self.tell(&format!("{channel}:{chat}"), &format!("The job “{name}” was missed at {when}."));
             }
@@ -199,7 +203,7 @@ impl Clock {
                 "The job “{}” was interrupted when the program ended; what it did is unknown.",
                 one_line(job.name(), 80)
             );
-            (self.log)(&text);
+            (self.log)(Level::Warn, &text);
             if let Some((channel, chat)) = job.to() {
                 self.tell(&format!("{channel}:{chat}"), &text);
             }
@@ -212,7 +216,7 @@ impl Clock {
                 // It runs already: once it is over there is another look.
                 Err(e) if e.kind == ErrorKind::Busy => {}
                 Err(e) => {
-                    (self.log)(&e.message);
+                    (self.log)(Level::Error, &e.message);
                     failed = true;
                 }
             }
@@ -232,7 +236,7 @@ impl Clock {
         let is_fresh = named.is_none();
         let session = match named.unwrap_or_else(|| session_name(CHANNEL, job.id())) {
             Ok(session) => session,
-            Err(e) => return (self.log)(&e.message),
+            Err(e) => return (self.log)(Level::Error, &e.message),
         };
         let to = job.to().map(|(channel, chat)| format!("{channel}:{chat}")).unwrap_or_default();
         let name = one_line(job.name(), 80);
@@ -286,7 +290,7 @@ struct Parts {
     jobs: Jobs,
     outbox: Outbox,
     posted: Arc<dyn Fn() + Send + Sync>,
-    log: Arc<dyn Fn(&str) + Send + Sync>,
+    log: Sink,
 }
 
 impl Parts {
@@ -301,7 +305,7 @@ impl Parts {
                 Some(id)
             }
             Err(e) => {
-                (self.log)(&e.message);
+                (self.log)(Level::Error, &e.message);
                 None
             }
         }
@@ -335,7 +339,7 @@ impl Run {
         }
         let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Err(e)) = claim.map(|claim| jobs.finish(claim, outcome, now())) {
-            log(&format!("recording the run of {}: {}", self.name, e.message));
+            log(Level::Error, &format!("recording the run of {}: {}", self.name, e.message));
         }
     }
 
@@ -348,7 +352,7 @@ impl Run {
             if session == self.session { Ok(()) } else { note(&self.clock.home, &session, id, &title, text) }
         });
         if let Err(e) = noted {
-            (self.clock.log)(&format!("noting in {} what a job sent there: {}", self.to, e.message));
+            (self.clock.log)(Level::Error, &format!("noting in {} what a job sent there: {}", self.to, e.message));
         }
     }
 }
@@ -360,7 +364,7 @@ impl Keeper for Run {
             let anew = shelf::reset(&self.clock.home, &self.session, &cancel, SystemTime::now())
                 .and_then(|_| shelf::thin(&self.clock.home, &self.session, KEPT_RUNS, &cancel));
             if let Err(e) = anew {
-                (self.clock.log)(&e.message);
+                (self.clock.log)(Level::Error, &e.message);
             }
         }
         true

@@ -12,6 +12,7 @@ use super::update::{ALLOWED, Me, Meaning, Said, meaning};
 use super::{CHANNEL, Desk, Settings};
 use crate::bus::{Inbound, Keeper, Kind, Origin};
 use crate::cancel::Cancel;
+use crate::log::{Level, Sink};
 use crate::paths::session_name;
 
 /// How long Telegram holds a poll open when there is nothing new, in seconds.
@@ -50,7 +51,7 @@ pub struct Poller {
     pub desk: Arc<Desk>,
     pub inbound: Sender<Inbound>,
     pub cancel: Cancel,
-    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    pub log: Sink,
     pub watch: Watch,
 }
 
@@ -89,7 +90,7 @@ impl Poller {
         let (inbox, log) = (self.inbox.clone(), self.log.clone());
         let _left = self.cancel.on_stop(move || {
             if let Err(e) = inbox.lock().unwrap_or_else(PoisonError::into_inner).end(false) {
-                log(&format!("noting that the program ends: {e}"));
+                log(Level::Error, &format!("noting that the program ends: {e}"));
             }
         });
         let mut pauses = Pauses::default();
@@ -145,7 +146,7 @@ impl Poller {
 
     fn noted(&self, result: crate::error::Result<()>) {
         if let Err(e) = result {
-            (self.log)(&format!("noting what became of a message: {e}"));
+            (self.log)(Level::Error, &format!("noting what became of a message: {e}"));
         }
     }
 
@@ -168,11 +169,11 @@ impl Poller {
         let commands: Vec<Value> =
             COMMANDS.iter().map(|(command, about)| json!({"command": command, "description": about})).collect();
         if let Err(e) = self.api.call("setMyCommands", &json!({"commands": commands}), Duration::ZERO, &self.cancel) {
-            (self.log)(&format!("telling Telegram the commands: {}", e.text()));
+            (self.log)(Level::Warn, &format!("telling Telegram the commands: {}", e.text()));
         }
         *pauses = Pauses::default();
         let username = me["username"].as_str().unwrap_or_default().to_owned();
-        (self.log)(&format!("serving as @{username}"));
+        (self.log)(Level::Info, &format!("serving as @{username}"));
         (self.watch.tell)(Sign::Serving(&username));
         Some(Me { id: me["id"].as_i64().unwrap_or_default(), username })
     }
@@ -203,12 +204,12 @@ impl Poller {
         }
         for (number, edit) in edits {
             if let Err(e) = self.inbox().edit(number, &edit) {
-                (self.log)(&format!("an edit is left out: {e}"));
+                (self.log)(Level::Warn, &format!("an edit is left out: {e}"));
             }
         }
         for user in strangers {
             if let Err(e) = self.tell_of(user) {
-                (self.log)(&format!("telling of a stranger: {e}"));
+                (self.log)(Level::Error, &format!("telling of a stranger: {e}"));
             }
         }
         Ok(())
@@ -217,7 +218,7 @@ impl Poller {
     /// A stranger gets no answer. The owner is told once.
     fn tell_of(&self, user: i64) -> crate::error::Result<()> {
         if self.inbox().is_new_stranger(user)? {
-            (self.log)(&format!("a message of user {user}, who is not in allow_from, was left unread"));
+            (self.log)(Level::Info, &format!("a message of user {user}, who is not in allow_from, was left unread"));
             if let Some(owner) = self.settings.allow_from.first() {
                 let text = format!(
                     "Somebody with the id {user} wrote to this bot and was not answered. To let them in, add the id to \
@@ -243,7 +244,10 @@ impl Poller {
         let (open, barred): (Vec<Open>, Vec<Open>) = open.into_iter().partition(may);
         let barred: Vec<u64> = barred.iter().map(|open| open.update).collect();
         if !barred.is_empty() {
-            (self.log)(&format!("{} messages of users who are not in allow_from any more are left", barred.len()));
+            (self.log)(
+                Level::Info,
+                &format!("{} messages of users who are not in allow_from any more are left", barred.len()),
+            );
             self.close(&barred);
         }
         let mut done: Vec<u64> = Vec::new();
@@ -327,7 +331,7 @@ impl Poller {
             return;
         }
         if pauses.said != why {
-            (self.log)(&format!("polling: {why}"));
+            (self.log)(Level::Warn, &format!("polling: {why}"));
             pauses.said = why.to_owned();
         }
         // What is over after one more try is not worth a word.

@@ -17,6 +17,7 @@ use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::disk::Lock;
 use crate::hands::wire::ImageKind;
+use crate::log::{Level, Sink};
 use crate::outbox::{Item, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::text::{clip, one_line};
@@ -66,7 +67,7 @@ pub struct Sending {
     outbox: Outbox,
     drafts: bool,
     cancel: Cancel,
-    log: Arc<dyn Fn(&str) + Send + Sync>,
+    log: Sink,
     turns: BTreeMap<String, Turn>,
     /// Chats that may not be written to before a time.
     held: BTreeMap<String, Instant>,
@@ -86,14 +87,7 @@ pub struct Sending {
 }
 
 impl Sending {
-    pub fn new(
-        api: Arc<Api>,
-        outbox: Outbox,
-        drafts: bool,
-        cancel: Cancel,
-        log: Arc<dyn Fn(&str) + Send + Sync>,
-        wake: &Wake,
-    ) -> Self {
+    pub fn new(api: Arc<Api>, outbox: Outbox, drafts: bool, cancel: Cancel, log: Sink, wake: &Wake) -> Self {
         let (posted, at_work) = (wake.posted.clone(), wake.sending.clone());
         let (turns, held, pauses, unnoted) = Default::default();
         Self {
@@ -131,7 +125,7 @@ impl Sending {
             match self.outbox.sender(OTHER_SENDER, &self.cancel) {
                 Ok(right) => return Some(right),
                 Err(_) if self.cancel.why().is_some() => return None,
-                Err(e) => (self.log)(&format!("waiting for another program that sends: {e}")),
+                Err(e) => (self.log)(Level::Warn, &format!("waiting for another program that sends: {e}")),
             }
         }
     }
@@ -140,7 +134,7 @@ impl Sending {
     pub fn run(mut self, signals: &Receiver<Signal>) {
         let Some(_right) = self.sole_sender() else { return };
         if let Err(e) = self.outbox.sweep() {
-            (self.log)(&format!("the outbox: {e}"));
+            (self.log)(Level::Error, &format!("the outbox: {e}"));
         }
         let mut wake = self.deliver();
         loop {
@@ -164,7 +158,7 @@ impl Sending {
                 Ok(Signal::Unkept(item)) => {
                     let pending = Pending { id: String::new(), item, pieces: 0 };
                     if let Err(e) = self.say(&pending) {
-                        (self.log)(&format!("sending: {}", e.text()));
+                        (self.log)(Level::Error, &format!("sending: {}", e.text()));
                     }
                 }
                 Ok(Signal::Busy(chat)) => {
@@ -202,7 +196,7 @@ impl Sending {
             let pending = match self.outbox.pending() {
                 Ok(pending) => self.known(pending),
                 Err(e) => {
-                    (self.log)(&format!("the outbox: {e}"));
+                    (self.log)(Level::Error, &format!("the outbox: {e}"));
                     return Some(Instant::now() + LAST_PAUSE);
                 }
             };
@@ -212,10 +206,10 @@ impl Sending {
             let mut next = None;
             for item in &pending {
                 let Ok(chat) = telegram_chat(&item.item.to) else {
-                    (self.log)(&format!(
-                        "a message to {} is given up: nothing leads there",
-                        one_line(&item.item.to, 40)
-                    ));
+                    (self.log)(
+                        Level::Error,
+                        &format!("a message to {} is given up: nothing leads there", one_line(&item.item.to, 40)),
+                    );
                     self.over(item, Some("nothing leads there"));
                     continue;
                 };
@@ -240,23 +234,23 @@ impl Sending {
                 Err(Failure::TooMany(time)) => drop(self.held.insert(chat, now + time)),
                 Err(Failure::Migrated(new)) => {
                     if let Err(e) = self.outbox.redirect(&item, format!("{CHANNEL}:{new}")) {
-                        (self.log)(&format!("the outbox: {e}"));
+                        (self.log)(Level::Error, &format!("the outbox: {e}"));
                         return Some(Instant::now() + LAST_PAUSE);
                     }
                 }
                 Err(e @ Failure::Refused(..)) => {
-                    (self.log)(&format!("a message to chat {chat} is given up: {}", e.text()));
+                    (self.log)(Level::Error, &format!("a message to chat {chat} is given up: {}", e.text()));
                     self.over(&item, Some(&e.text()));
                 }
                 // It may be this message, or this chat: others go on.
                 Err(Failure::Passing(why)) => {
-                    (self.log)(&format!("sending to chat {chat}, to be tried again: {why}"));
+                    (self.log)(Level::Warn, &format!("sending to chat {chat}, to be tried again: {why}"));
                     let pause = self.pauses.get(&chat).copied().unwrap_or(FIRST_PAUSE);
                     self.held.insert(chat.clone(), Instant::now() + pause);
                     self.pauses.insert(chat, (pause * 2).min(LAST_PAUSE));
                 }
                 Err(e) => {
-                    (self.log)(&format!("sending, to be tried again: {}", e.text()));
+                    (self.log)(Level::Warn, &format!("sending, to be tried again: {}", e.text()));
                     let at = Instant::now() + self.pause;
                     self.pause = (self.pause * 2).min(LAST_PAUSE);
                     return Some(again.map_or(at, |other| other.min(at)));
@@ -269,7 +263,7 @@ impl Sending {
     fn over(&mut self, item: &Pending, why: Option<&str>) {
         self.unnoted.remove(&item.id);
         if let Err(e) = why.map_or_else(|| self.outbox.over(&item.id), |why| self.outbox.give_up(&item.id, why)) {
-            (self.log)(&format!("noting that a message was sent: {e}"));
+            (self.log)(Level::Error, &format!("noting that a message was sent: {e}"));
             self.unnoted.insert(item.id.clone(), None);
         }
     }
@@ -312,7 +306,7 @@ impl Sending {
             }
             if n + 1 < all {
                 if let Err(e) = self.outbox.said(id, n + 1) {
-                    (self.log)(&format!("noting that a message was sent: {e}"));
+                    (self.log)(Level::Error, &format!("noting that a message was sent: {e}"));
                     self.unnoted.insert(id.clone(), Some(n + 1));
                 }
             }
@@ -333,7 +327,7 @@ impl Sending {
             match send("sendPhoto", "photo") {
                 // Too wide, too high, or not what it seems to be: then it is a file.
                 Err(Failure::Refused(400 | 413, why)) => {
-                    (self.log)(&format!("{} goes as a file: {why}", one_line(&item.name, 80)));
+                    (self.log)(Level::Info, &format!("{} goes as a file: {why}", one_line(&item.name, 80)));
                 }
                 result => return result,
             }

@@ -56,6 +56,13 @@ fn the_owner_is_answered_and_a_stranger_is_not() {
     let texts = api.wait_for_texts(OWNER, 2);
     assert!(texts.iter().any(|text| text.contains("hello 你好 🐓")), "{texts:?}");
     assert!(texts.iter().any(|text| text.contains("id 666")), "{texts:?}");
+    let name = fs::read_to_string(format!("/proc/{}/comm", gateway.pid())).unwrap();
+    let line = fs::read(format!("/proc/{}/cmdline", gateway.pid())).unwrap();
+    assert_eq!(
+        (name.as_str(), line.as_slice()),
+        ("bantam\n", &b"bantam\0gateway\0"[..]),
+        "what a list of processes shows"
+    );
     api.text(STRANGER, "please");
     api.text(OWNER, "again");
     api.wait_for_texts(OWNER, 3);

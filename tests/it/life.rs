@@ -530,3 +530,38 @@ fn as_process_1_it_takes_in_who_is_left_behind_and_ends_when_it_is_told() {
     gateway.finish().exits(0);
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
 }
+
+#[test]
+fn the_log_tells_as_much_as_it_is_asked_for() {
+    let model =
+        Model::answering(
+            |_, n| if n == 0 { Reply::call("list_dir", &json!({"path": "."})) } else { Reply::text("fine") },
+        );
+    let api = BotApi::start();
+    let told = |log: Value, last: &str| {
+        let home = Home::with(&merged(config(&model, &api), &json!({ "log": log })));
+        let gateway = start(&home);
+        let before = api.texts(OWNER).len();
+        api.text(OWNER, "how is it?");
+        api.wait_for_texts(OWNER, before + 1);
+        if !last.is_empty() {
+            gateway.wait_for_stderr(last);
+        }
+        gateway.signal(Signal::TERM);
+        gateway.finish().exits(0).stderr.clone()
+    };
+    let all = told(json!({"level": "debug", "json": true}), "a turn ended");
+    let lines: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let has = |level: &str, text: &str| {
+        lines.iter().any(|line| {
+            assert!(line["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
+            line["level"] == level && line["about"] == "telegram" && line["text"].as_str().unwrap().contains(text)
+        })
+    };
+    assert!(has("info", "serving as @"), "{all}");
+    assert!(has("debug", "telegram 42: list_dir done in"), "{all}");
+    assert!(has("debug", "telegram 42: a turn ended (done)"), "{all}");
+    let few = told(json!({"level": "info"}), "serving");
+    assert_eq!(few, "bantam: telegram: serving as @test_bantam_bot\n");
+    assert_eq!(told(json!({"level": "error"}), ""), "");
+}
