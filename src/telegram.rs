@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
+use std::time::{Duration, Instant};
 
 use crate::bus::{Channel, Event, Inbound, Keeper, Origin, Outbound, Response, TurnStop};
 use crate::cancel::Cancel;
@@ -38,6 +39,11 @@ use poll::Poller;
 pub use poll::{Sign, Watch};
 use send::{Sending, Signal};
 pub use update::Said;
+
+/// A message whose turn was alone under way when the program died, this often, is set aside.
+const MOST_DEATHS: u32 = 3;
+/// How long the program has to be up before it tries such a message for the last time.
+const CALM: Duration = Duration::from_secs(5);
 
 /// The name of this channel.
 pub const CHANNEL: &str = "telegram";
@@ -111,6 +117,7 @@ impl Channel for Telegram {
         *wake.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
         let desk = Arc::new(Desk {
+            since: Instant::now(),
             api: api.clone(),
             inbox: inbox.clone(),
             outbox: outbox.clone(),
@@ -166,6 +173,8 @@ fn tell_of(origin: &Origin, event: &Event, log: &Sink) {
 
 /// Keeps messages until they are answered.
 struct Desk {
+    /// When it began.
+    since: Instant,
     api: Arc<Api>,
     inbox: Arc<Mutex<Inbox>>,
     outbox: Outbox,
@@ -194,6 +203,13 @@ impl Desk {
         }
     }
 
+    /// A message that is set aside if the program dies once more begins only when that has been up for a while: whoever kills
+    /// it every other second, a supervisor or a battery that runs down, is no fault of the message. `false`: the program ends.
+    fn wait_for_calm(&self, ids: &[String]) -> bool {
+        let deaths = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).deaths(ids);
+        deaths + 1 < MOST_DEATHS || self.cancel.sleep(CALM.saturating_sub(self.since.elapsed())).is_ok()
+    }
+
     /// What of these came by this channel is answered.
     fn close(&self, ids: &[String]) {
         let own: Vec<String> = ids.iter().filter(|id| is_own(id)).cloned().collect();
@@ -214,6 +230,9 @@ impl Keeper for Desk {
             return false;
         }
         drop(self.signals.send(Signal::Busy(origin.chat.clone())));
+        if !self.wait_for_calm(ids) {
+            return false;
+        }
         let files = if ids.iter().any(|id| is_own(id)) {
             let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
             // They may have been edited since they came.

@@ -171,6 +171,14 @@ impl Inbox {
         if self.bytes > RENEWED_AT { self.renew() } else { Ok(()) }
     }
 
+    /// How often the program died while a turn for one of these was alone under way.
+    #[must_use]
+    pub fn deaths(&self, ids: &[String]) -> u32 {
+        let numbers = numbers(ids);
+        let these = self.open.iter().filter(|open| numbers.contains(&open.update));
+        these.map(|open| open.deaths).max().unwrap_or(0)
+    }
+
     /// The files that came with these.
     #[must_use]
     pub fn files(&self, ids: &[String]) -> Vec<Attached> {

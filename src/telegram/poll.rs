@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::api::{Api, Failure};
 use super::inbox::{Inbox, Open, id};
 use super::update::{ALLOWED, Me, Meaning, Said, meaning};
-use super::{CHANNEL, Desk, Settings};
+use super::{CHANNEL, Desk, MOST_DEATHS, Settings};
 use crate::bus::{Inbound, Keeper, Kind, Origin};
 use crate::cancel::Cancel;
 use crate::log::{Level, Sink};
@@ -28,8 +28,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Once a week has passed without an update, their numbers begin anew anywhere, perhaps below what was confirmed last. So an
 /// offset is good for this long; without one, Telegram gives what is not confirmed.
 const OFFSET_LASTS: Duration = Duration::from_secs(24 * 3600);
-/// A message whose turn was alone under way when the program died, this often, is set aside.
-const MOST_DEATHS: u32 = 3;
 
 const HELP: &str = "Write what you want. Commands:\n/new begin a new conversation\n/stop end the answer under way\n\
                     /status how it is\n/model [NAME] which model answers\n/usage what was used\n/help this";
