@@ -14,6 +14,7 @@ use crate::disk::Durability;
 use crate::error::Result;
 use crate::gateway::{Busy, Staff};
 use crate::paths::Home;
+use crate::secret::Secret;
 use crate::session::{self, Entry, Files, Store, shelf};
 use crate::text::clip;
 use crate::usage;
@@ -23,13 +24,15 @@ pub struct Crew {
     home: Home,
     file: Option<String>,
     env: Env,
+    /// The bot's, as it was found: it is struck wherever it turns up.
+    token: Secret,
     /// By the model's name; none for the one of the configuration.
     agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
 }
 
 impl Crew {
-    pub fn new(home: &Home, file: Option<String>, env: &Env) -> Self {
-        Self { home: home.clone(), file, env: env.clone(), agents: Mutex::default() }
+    pub fn new(home: &Home, file: Option<String>, env: &Env, token: Secret) -> Self {
+        Self { home: home.clone(), file, env: env.clone(), token, agents: Mutex::default() }
     }
 
     /// The agent that answers with this model, or with the one of the configuration; and what there is to say about it.
@@ -43,6 +46,7 @@ impl Crew {
             return Ok((agent.clone(), Vec::new()));
         }
         let mut loaded = config::load_for(&self.home, self.file.as_deref(), &self.env, Vec::new())?;
+        loaded.config.channels.telegram.token = self.token.clone();
         if let Some(model) = model {
             loaded.config.agents.defaults.model_name = model.to_owned();
         }

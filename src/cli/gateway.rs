@@ -61,7 +61,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let log = Log::new(&loaded.config.log.level, loaded.config.log.json);
     let tell_all = |lines: &[String]| lines.iter().for_each(|line| log.write(Level::Warn, line));
     tell_all(&loaded.warnings);
-    let telegram = bot_of(&loaded)?;
+    let telegram = deliver::resolved(&bot_of(&loaded)?, &home, env)?;
     let allow_from = allowed(&telegram.allow_from, log);
     // Whoever looks whether one runs holds it for a moment.
     let lock = Lock::acquire(&home.session_lock("gateway"), Duration::from_millis(300), &Cancel::new(None));
@@ -71,7 +71,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         _ => e,
     })?;
     app::make_workspace(&home, &loaded.config, env)?;
-    let crew = Arc::new(Crew::new(&home, file, env));
+    let crew = Arc::new(Crew::new(&home, file, env, telegram.token.clone()));
     // What is wrong with the model is told now and not to whoever writes first.
     tell_all(&crew.make(None)?.1);
 

@@ -565,3 +565,33 @@ fn the_log_tells_as_much_as_it_is_asked_for() {
     assert_eq!(few, "bantam: telegram: serving as @test_bantam_bot\n");
     assert_eq!(told(json!({"level": "error"}), ""), "");
 }
+
+#[test]
+fn a_token_may_stand_in_a_variable_or_in_a_file() {
+    let model = Model::answering(|_, _| Reply::text("fine"));
+    let api = BotApi::start();
+    let written =
+        |token: &str| Home::with(&merged(config(&model, &api), &json!({"channels": {"telegram": {"token": token}}})));
+    let home = written("file:telegram-token");
+    home.write("telegram-token", &format!("{TOKEN}\n"));
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    api.wait_for_texts(OWNER, 1);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert!(fs::metadata(home.path("state/telegram-123456.jsonl")).is_ok(), "the inbox is the bot's own");
+    let home = written("${A_TOKEN}");
+    let gateway = home.bantam().env("A_TOKEN", TOKEN).arg("gateway").spawn();
+    gateway.wait_for_stderr("serving as");
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    for command in [&["gateway"][..], &["agent", "-m", "hi", "--to", "telegram:42"]] {
+        let run = home.bantam().args(command).run();
+        run.exits(3);
+        assert!(
+            run.stderr.contains("channels.telegram.token: reading a key: the variable A_TOKEN is not set"),
+            "{}",
+            run.stderr
+        );
+    }
+}
