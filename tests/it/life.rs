@@ -573,7 +573,7 @@ fn a_token_may_stand_in_a_variable_or_in_a_file() {
     let written =
         |token: &str| Home::with(&merged(config(&model, &api), &json!({"channels": {"telegram": {"token": token}}})));
     let home = written("file:telegram-token");
-    home.write("telegram-token", &format!("{TOKEN}\n"));
+    home.write("telegram-token", format!("{TOKEN}\n"));
     let gateway = start(&home);
     api.text(OWNER, "hello");
     api.wait_for_texts(OWNER, 1);
