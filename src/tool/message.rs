@@ -81,12 +81,16 @@ impl SendMessage {
         Ok(format!("{CHANNEL}:{to}"))
     }
 
-    /// Whether somebody who may talk to the bot does so in this chat. A model that was talked into it is not to write to
-    /// anybody else.
+    /// Whether it is the chat of somebody who may talk to the bot, or a group where one has. A model that was talked into
+    /// it is not to write to anybody else, nor to those who may not any more.
     fn knows(&self, chat: &str) -> bool {
         let base = chat.split('_').next().unwrap_or_default();
         let spoken = |chat| session_name(CHANNEL, chat).is_ok_and(|name| self.home.session(&name).exists());
-        self.allowed.iter().any(|id| id.to_string() == base) || spoken(chat) || spoken(base)
+        match base.parse::<i64>() {
+            Ok(group) if group < 0 => spoken(chat) || spoken(base),
+            Ok(user) => self.allowed.contains(&user),
+            Err(_) => false,
+        }
     }
 
     /// A copy of the file `path` in the outbox, with its size.
