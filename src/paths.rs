@@ -129,6 +129,9 @@ pub fn session_name(channel: &str, chat: &str) -> Result<String> {
     Ok(name)
 }
 
+/// The name of the channel that has chats to deliver to.
+pub const TELEGRAM: &str = "telegram";
+
 /// The chat of a place to deliver to, as people write it: `telegram:CHAT`, where CHAT is the number of a user or a group,
 /// with the number of a topic behind it where a group has such: `CHAT_TOPIC`. Each number as it is printed.
 ///
@@ -141,7 +144,7 @@ pub fn telegram_chat(to: &str) -> Result<&str> {
         number.parse::<i64>().is_ok_and(|n| n != 0 && n.to_string() == number)
             && topic.is_none_or(|topic| topic.parse::<u64>().is_ok_and(|n| n != 0 && n.to_string() == topic))
     };
-    to.strip_prefix("telegram:").filter(is_chat).ok_or_else(|| {
+    to.strip_prefix(TELEGRAM).and_then(|chat| chat.strip_prefix(':')).filter(is_chat).ok_or_else(|| {
         Error::usage(format!("\"{}\" is no place to deliver to", one_line(to, 40)))
             .hint("telegram:CHAT, with the number of a user or a group")
     })

@@ -195,7 +195,8 @@ fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>, log: Log) {
     let bell = match bell::hang(home) {
         Ok(bell) => bell,
         Err(e) => {
-            let text = format!("a new job may be seen within the hour only, and a message go out with the next one: {e}");
+            let text =
+                format!("a new job may be seen within the hour only, and a message go out with the next one: {e}");
             return log.write(Level::Warn, &text);
         }
     };

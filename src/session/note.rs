@@ -192,7 +192,11 @@ mod tests {
             assert!(fs_err::metadata(home.session_notes("telegram_1")).unwrap().len() < RENEWED_AT + 2000);
         }
         let session = Files::new(home.clone()).load("telegram_1", &Cancel::new(None)).unwrap();
-        let all: Vec<&User> = session.messages.iter().filter_map(|m| if let Message::User(user) = m { Some(user) } else { None }).collect();
+        let all: Vec<&User> = session
+            .messages
+            .iter()
+            .filter_map(|m| if let Message::User(user) = m { Some(user) } else { None })
+            .collect();
         assert_eq!((all.len(), all[0].id.as_str(), all[49].id.as_str()), (MOST_NOTES, "note:550", "note:599"));
         assert!(all[0].content.starts_with("[550 older notes were left out.]\n[The job"), "{}", all[0].content);
         assert!(all[1..].iter().all(|user| !user.content.contains("left out")));

@@ -14,15 +14,12 @@ use crate::disk::NewFile;
 use crate::error::{Error, Result};
 use crate::hands::Hands;
 use crate::outbox::{Item, Outbox};
-use crate::paths::{Home, session_name, telegram_chat};
+use crate::paths::{Home, TELEGRAM as CHANNEL, session_name, telegram_chat};
 use crate::session::note;
 use crate::text::one_line;
 
 /// The most bytes of a file (Bot API, `sendDocument`).
 const MOST_FILE: u64 = 50 << 20;
-
-/// The one channel that has chats.
-const CHANNEL: &str = "telegram";
 
 const SCHEMA: &str = concat!(
     r#"{"type":"object","properties":{"#,
