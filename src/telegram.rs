@@ -32,6 +32,8 @@ use crate::hands::Hands;
 use crate::log::{Level, Sink};
 use crate::message::{Image, Usage};
 use crate::outbox::{Item, Outbox};
+/// The name of this channel.
+pub use crate::paths::TELEGRAM as CHANNEL;
 use crate::text::LocalTime;
 use api::Api;
 use inbox::Inbox;
@@ -44,9 +46,6 @@ pub use update::Said;
 const MOST_DEATHS: u32 = 3;
 /// How long the program has to be up before it tries such a message for the last time.
 const CALM: Duration = Duration::from_secs(5);
-
-/// The name of this channel.
-pub const CHANNEL: &str = "telegram";
 
 /// What the bot is and whom it serves.
 #[derive(Clone)]

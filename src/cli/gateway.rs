@@ -38,6 +38,9 @@ pub const COMMAND: Command = Command {
 /// How long turns under way may go on when the program is told to end. They are taken up at the next start.
 const FAREWELL: Duration = Duration::from_secs(3);
 
+/// The least between two looks at what other programs of this home have changed, however often they tell of it.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
 /// glibc reads it when a program begins, and here it has no function for what this says: each thread keeps up to 240 KB of
 /// what it freed, which nobody else can use and nothing gives back. What passes from thread to thread fills that in hours.
 const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
@@ -88,7 +91,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());
     });
-    listen(&home, change, wake.clone());
+    listen(&home, change, wake.clone(), log);
     let owner = allow_from.first().map_or(String::new(), |id| format!("telegram:{id}"));
     let Config { cron, heartbeat, .. } = &loaded.config;
     let ring = wake.clone();
@@ -124,6 +127,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         None => gateway::serve(crew, workers, tasks, telegram),
     };
     wake.wait();
+    bell::take_down(&home);
     end.over.store(true, Ordering::SeqCst);
     served?;
     // Whoever was told to end does not begin anew.
@@ -187,14 +191,21 @@ fn end_at_a_signal(cancel: &Cancel, end: &Arc<End>) -> Result<()> {
 }
 
 /// Passes on what other programs of this home tell.
-fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>) {
-    // Without it a new job is seen within the hour, and a message goes out with the next one.
-    let Ok(bell) = bell::hang(home) else { return };
+fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>, log: Log) {
+    let bell = match bell::hang(home) {
+        Ok(bell) => bell,
+        Err(e) => {
+            let text =
+                format!("a new job may be seen within the hour only, and a message go out with the next one: {e}");
+            return log.write(Level::Warn, &text);
+        }
+    };
     let pass_on = move || {
-        while bell.recv(&mut [0; 8]).is_ok() {
+        while bell.wait().is_ok() {
             // One that waits already is enough.
             let _full = change.try_send(());
             wake.wake();
+            std::thread::sleep(BETWEEN_LOOKS);
         }
     };
     drop(Builder::new().spawn(pass_on));

@@ -13,7 +13,7 @@ use crate::bell;
 use crate::cancel::Cancel;
 use crate::disk::{Lock, Replacement};
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::{Home, session_name, telegram_chat};
+use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::text::{nearest, one_line};
 use crate::zone::Zone;
 
@@ -235,7 +235,7 @@ impl Jobs {
         let mut payload = vec![("kind", "agent_turn".into()), ("message", message.into()), ("deliver", deliver)];
         if !draft.to.is_empty() {
             payload.push(("to", telegram_chat(&draft.to)?.into()));
-            payload.push(("channel", "telegram".into()));
+            payload.push(("channel", TELEGRAM.into()));
         }
         if !draft.session.is_empty() {
             session_name("cli", &draft.session)?;
