@@ -39,6 +39,9 @@ pub trait Staff: Send + Sync {
         Err(Error::failed("there is no such thing here"))
     }
 
+    /// The floor is open: from here on it can be asked whether anything is under way.
+    fn opens(&self, _floor: &Arc<Floor>) {}
+
     /// What all that comes in shares; `None` where each turn and each background task has limits of its own.
     fn shared(&self) -> Option<Shared> {
         None
@@ -106,6 +109,7 @@ pub fn serve(staff: Arc<dyn Staff>, at_once: usize, tasks: Tasks, from: impl Cha
     let shared = staff.shared();
     let (room, alone, workers) = (Room::new(at_once), Mutex::default(), Mutex::default());
     let floor = Arc::new(Floor { staff, shared, outbound, tasks, room, alone, workers });
+    floor.staff.opens(&floor);
     for message in inbound {
         floor.take(message)?;
     }
@@ -211,6 +215,14 @@ impl Floor {
             }
             threads.into_iter().try_for_each(join)?;
         }
+    }
+
+    /// Whether no turn and no background task is under way, and none waits.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        // A task that ends hands its report over first, and a turn that begins one ends after that.
+        let are_queues_idle = || self.workers().by_session.values().all(|worker| worker.queue.is_idle());
+        self.tasks.are_idle() && are_queues_idle() && self.tasks.are_idle()
     }
 
     fn workers(&self) -> MutexGuard<'_, Workers> {
@@ -400,6 +412,11 @@ struct State {
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.waiting.is_empty() && state.running.is_none()
     }
 
     /// Gives the message back when the worker has gone.
