@@ -185,19 +185,21 @@ struct Desk {
 }
 
 impl Desk {
-    /// Says something in a chat, as the answer to these messages.
-    fn say(&self, chat: &str, text: &str, answers: &[String]) {
+    /// Says something in a chat, as the answer to these messages. Whether it was kept.
+    fn say(&self, chat: &str, text: &str, answers: &[String]) -> bool {
         let (to, text) = (format!("{CHANNEL}:{chat}"), text.to_owned());
         let item = Item { to, text, answers: answers.to_vec(), ..Item::default() };
         match self.outbox.post(&item) {
             Ok(_) => {
                 self.close(answers);
                 drop(self.signals.send(Signal::Posted));
+                true
             }
             // The answer is in the conversation, and the message stays open: it is answered again after a restart.
             Err(e) => {
                 (self.log)(Level::Error, &format!("an answer could not be kept, and is sent without: {e}"));
                 drop(self.signals.send(Signal::Unkept(item)));
+                false
             }
         }
     }
@@ -260,17 +262,17 @@ impl Keeper for Desk {
         true
     }
 
-    fn end(&self, ids: &[String], origin: &Origin, response: &Response) {
+    fn end(&self, ids: &[String], origin: &Origin, response: &Response) -> bool {
         drop(self.signals.send(Signal::Idle(origin.chat.clone())));
-        self.say(&origin.chat, &told(response), ids);
+        self.say(&origin.chat, &told(response), ids)
     }
 
-    fn reply(&self, ids: &[String], origin: &Origin, text: &str) {
+    fn reply(&self, ids: &[String], origin: &Origin, text: &str) -> bool {
         if text.is_empty() {
             self.close(ids);
-        } else {
-            self.say(&origin.chat, text, ids);
+            return true;
         }
+        self.say(&origin.chat, text, ids)
     }
 }
 

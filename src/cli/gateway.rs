@@ -35,9 +35,6 @@ pub const COMMAND: Command = Command {
     run,
 };
 
-/// How long turns under way may go on when the program is told to end. They are taken up at the next start.
-const FAREWELL: Duration = Duration::from_secs(3);
-
 /// The least between two looks at what other programs of this home have changed, however often they tell of it.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
@@ -59,6 +56,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let end = Arc::new(End::default());
     end_at_a_signal(&cancel, &end)?;
     let home = config::home(env)?;
+    let watched = watch::File::of(&home, env);
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
     let log = Log::new(&loaded.config.log.level, loaded.config.log.json);
@@ -86,7 +84,9 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     tell_all(&torn);
     let wake = Arc::new(Wake::default());
     let (change, changed) = sync_channel(1);
-    let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, log, change.clone());
+    let at_work = crew.clone();
+    let is_idle = Arc::new(move || at_work.is_idle());
+    let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, log, change.clone(), watched, is_idle);
     let stop = change.clone();
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());
@@ -180,12 +180,7 @@ fn end_at_a_signal(cancel: &Cancel, end: &Arc<End>) -> Result<()> {
     let wait = move || {
         let _which = sys::wait_for_signal();
         end.told.store(true, Ordering::SeqCst);
-        cancel.stop();
-        std::thread::sleep(FAREWELL);
-        // What is under way now is taken up at the next start: it is on disk.
-        if !end.over.load(Ordering::SeqCst) {
-            std::process::exit(0);
-        }
+        end.begin(&cancel, || std::process::exit(0));
     };
     Builder::new().spawn(wait).map(drop).doing("starting a thread")
 }

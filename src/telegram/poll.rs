@@ -301,7 +301,10 @@ impl Poller {
         let command = said.command.clone().unwrap_or_default();
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((&command, ""));
         let kind = match name {
-            "/start" | "/help" => return self.desk.say(&said.chat, HELP, &ids),
+            "/start" | "/help" => {
+                self.desk.say(&said.chat, HELP, &ids);
+                return;
+            }
             "/stop" => Kind::Stop,
             "/new" | "/clear" | "/reset" => Kind::New,
             "/model" => Kind::Model(rest.trim().to_owned()),

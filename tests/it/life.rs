@@ -410,6 +410,62 @@ fn whoever_is_told_to_end_while_it_begins_anew_ends() {
     gateway.finish_within(Duration::from_secs(40)).exits(0);
 }
 
+#[test]
+fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text("Hello.");
+        if request.last("user").contains("long") { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.text(OWNER, "long");
+    model.wait_for_holds(1);
+    home.config(&merged(config, &json!({ "gateway": { "workers": 3 } })).to_string());
+    api.text(43, "hello");
+    gateway.wait_for_stderr("starting anew");
+    assert_eq!(api.wait_for_texts(43, 1), ["Hello."]);
+    api.text(43, "and now?");
+    assert_eq!(api.wait_for_texts(43, 2), ["Hello.", "Hello."]);
+    assert_eq!(api.asked("getMe").len(), 1, "it has begun anew in the middle of a turn");
+    api.text(OWNER, "/stop");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["(Stopped.)"]);
+    // With nothing under way it does.
+    api.wait_for_asked("getMe", 2);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+}
+
+#[test]
+fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let api = BotApi::start();
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    for (n, (bad, why)) in [
+        (json!({ "agents": { "defaults": { "model_name": "nosuch/thing" } } }), "nosuch"),
+        (json!({ "channels": { "telegram": { "token": "" } } }), "no channels.telegram.token"),
+        (json!({ "channels": { "telegram": { "enabled": false } } }), "enabled is false"),
+        (json!({ "channels": { "telegram": { "api_base": "127.0.0.1:1" } } }), "api_base is no address"),
+        (json!({ "tools": { "read_paths": ["/"] } }), "would open"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        home.config(&merged(config.clone(), bad).to_string());
+        api.text(OWNER, "hi");
+        gateway.wait_for_stderr(why);
+        assert_eq!(api.wait_for_texts(OWNER, n + 1)[n], "Hello.");
+    }
+    assert_eq!(api.asked("getMe").len(), 1);
+    gateway.signal(Signal::TERM);
+    let run = gateway.finish();
+    assert_eq!(run.exits(0).stderr.matches("so the old one holds").count(), 5, "{}", run.stderr);
+}
+
 /// The words of a unit's line, without what quotes and percent signs are for.
 fn words(value: &str) -> Vec<String> {
     shell_words::split(&value.replace("%%", "%")).unwrap()
