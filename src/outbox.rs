@@ -2,9 +2,9 @@
 //!
 //! A journal, `state/outbox.jsonl`. Any process may post, under the lock; whoever holds the right to deliver says it: the
 //! gateway, or somebody else while none runs. Its lines are `{"post":ID,"to","text",..}`, `{"said":ID,"pieces":N}` after each
-//! piece of a long one, and at the end `{"over":ID}`, with `"why"` when it was given up and with `"as":ID` when it was posted
-//! anew. `{"answered":[..]}` holds what an earlier file knew to be answered. Files that go out are copies of ours in
-//! `state/outbox/`.
+//! piece of a long one, and at the end `{"over":ID}`, with `"why"` when it was given up. The line that posts it anew for another
+//! place says that the earlier one is over, too, and has `"as":ID`. `{"answered":[..]}` holds what an earlier file knew to be
+//! answered. Files that go out are copies of ours in `state/outbox/`.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Fields, Journal, Line, Lock, NewFile};
 use crate::error::{Context, Result};
 use crate::paths::{Home, telegram_chat};
+use crate::text::one_line;
 
 /// Something to say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,6 +41,8 @@ pub struct Pending {
     pub item: Item,
     /// How many of its pieces have been said.
     pub pieces: usize,
+    /// How often it was posted anew for another place.
+    pub moves: usize,
 }
 
 /// What became of something that was posted.
@@ -64,6 +67,8 @@ const RENEWED_AT: usize = 32 << 10;
 /// Answered messages that are remembered when it is. More than can be open at a time: an inbox may not know yet that
 /// they are closed.
 const REMEMBERED: usize = 500;
+/// Bytes of a reason for giving up.
+const LONGEST_WHY: usize = 200;
 
 impl Outbox {
     #[must_use]
@@ -100,9 +105,9 @@ impl Outbox {
     /// It says no place that anything can be delivered to, or what the file system says.
     pub fn post(&self, item: &Item) -> Result<String> {
         telegram_chat(&item.to)?;
-        let id = fresh_id();
-        self.append(&posted(&id, item), Durability::Now).doing("keeping a message to be sent")?;
-        Ok(id)
+        let new = Pending { id: fresh_id(), item: item.clone(), pieces: 0, moves: 0 };
+        self.append(&posted(&new), Durability::Now).doing("keeping a message to be sent")?;
+        Ok(new.id)
     }
 
     /// Notes how many of its pieces have been said.
@@ -126,16 +131,25 @@ impl Outbox {
     /// # Errors
     /// What the file system says.
     pub fn give_up(&self, id: &str, why: &str) -> Result<()> {
-        self.append(&json!({"over": id, "why": why}), Durability::Later)
+        self.append(&json!({"over": id, "why": one_line(why, LONGEST_WHY)}), Durability::Later)
     }
 
-    /// Posts it anew for another place.
+    /// Posts what is left of it anew for another place.
     ///
     /// # Errors
     /// What the file system says.
     pub fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
-        let new = self.post(&Item { to, ..pending.item.clone() })?;
-        self.append(&json!({"over": pending.id, "as": new}), Durability::Later)
+        let id = fresh_id();
+        let mut line = posted(&Pending {
+            id: id.clone(),
+            item: Item { to, ..pending.item.clone() },
+            pieces: pending.pieces,
+            moves: pending.moves + 1,
+        });
+        // One line: a crash leaves either the one or the other to be said.
+        line["over"] = pending.id.as_str().into();
+        line["as"] = id.into();
+        self.append(&line, Durability::Now)
     }
 
     /// What is still to be said, the oldest first.
@@ -146,7 +160,7 @@ impl Outbox {
         Ok(left(&self.lines()?))
     }
 
-    /// What became of something that was posted. What an earlier file held has been said.
+    /// What became of something that was posted. What is not known any more counts as said.
     ///
     /// # Errors
     /// What the file system says.
@@ -239,19 +253,15 @@ impl Outbox {
                 disk::remove(&self.file(&file))?;
             }
         }
-        let left = left(&lines);
-        let weight: usize = left.iter().map(|pending| pending.item.text.len()).sum();
+        if fs_err::metadata(&path)?.len() <= RENEWED_AT as u64 {
+            return Ok(());
+        }
+        let kept = worth_keeping(&lines);
+        let weight: usize = kept.iter().map(|line| line.to_string().len()).sum();
         // Twice what will stay: what waits for long is not written anew each time.
         if fs_err::metadata(&path)?.len() > RENEWED_AT.max(2 * weight) as u64 {
-            let mut answered = answered(&lines);
-            answered.drain(..answered.len().saturating_sub(REMEMBERED));
-            let mut kept = vec![header()];
-            kept.extend(json!({"answered": answered}).as_object().cloned());
-            for Pending { id, item, pieces } in left {
-                kept.extend(posted(&id, &item).as_object().cloned());
-                kept.extend(json!({"said": id, "pieces": pieces}).as_object().cloned());
-            }
-            journal.restart(kept)?;
+            let kept = kept.iter().filter_map(|line| line.as_object().cloned());
+            journal.restart(std::iter::once(header()).chain(kept).collect())?;
             self.clear_away(&lines)?;
         }
         Ok(())
@@ -270,13 +280,40 @@ fn header() -> Fields {
 }
 
 /// The line that posts an item.
-fn posted(id: &str, item: &Item) -> Value {
+fn posted(Pending { id, item, pieces, moves }: &Pending) -> Value {
     let mut line = json!({"post": id, "to": item.to, "text": item.text, "answers": item.answers});
     if !item.file.is_empty() {
         line["file"] = item.file.as_str().into();
         line["name"] = item.name.as_str().into();
     }
+    for (name, count) in [("pieces", *pieces), ("moves", *moves)] {
+        if count > 0 {
+            line[name] = count.into();
+        }
+    }
     line
+}
+
+/// What these lines come to, without what is over: the fates that are not plain, what was answered, and what is left.
+fn worth_keeping(lines: &[Line]) -> Vec<Value> {
+    let mut kept = Vec::new();
+    for Line { fields, .. } in lines {
+        if let (Some(over), true) = (fields.get("over"), fields.get("as").or(fields.get("why")).is_some()) {
+            let mut line = json!({"over": over});
+            for name in ["as", "why"] {
+                if let Some(value) = fields.get(name) {
+                    line[name] = value.clone();
+                }
+            }
+            kept.push(line);
+        }
+    }
+    kept.drain(..kept.len().saturating_sub(REMEMBERED));
+    let mut answered = answered(lines);
+    answered.drain(..answered.len().saturating_sub(REMEMBERED));
+    kept.push(json!({"answered": answered}));
+    kept.extend(left(lines).iter().map(posted));
+    kept
 }
 
 /// What a line posts.
@@ -309,14 +346,15 @@ fn answered(lines: &[Line]) -> Vec<String> {
 fn left(lines: &[Line]) -> Vec<Pending> {
     let mut left: Vec<Pending> = Vec::new();
     for Line { fields, .. } in lines {
-        if let Some((id, item)) = item(fields) {
-            left.push(Pending { id, item, pieces: 0 });
-        } else if let Some(id) = fields.get("over").and_then(Value::as_str) {
+        let count = |name: &str| fields.get(name).and_then(Value::as_u64).and_then(|n| n.try_into().ok()).unwrap_or(0);
+        if let Some(id) = fields.get("over").and_then(Value::as_str) {
             left.retain(|pending| pending.id != id);
+        }
+        if let Some((id, item)) = item(fields) {
+            left.push(Pending { id, item, pieces: count("pieces"), moves: count("moves") });
         } else if let Some(id) = fields.get("said").and_then(Value::as_str) {
-            let pieces = fields.get("pieces").and_then(Value::as_u64).and_then(|n| n.try_into().ok());
             if let Some(pending) = left.iter_mut().find(|pending| pending.id == id) {
-                pending.pieces = pieces.unwrap_or(0);
+                pending.pieces = count("pieces");
             }
         }
     }
@@ -346,7 +384,7 @@ mod tests {
             outbox.over(&id).unwrap();
         }
         let left = outbox.pending().unwrap();
-        assert_eq!(left, [Pending { id: kept, item: item(0), pieces: 2 }]);
+        assert_eq!(left, [Pending { id: kept, item: item(0), pieces: 2, moves: 0 }]);
         let answered = outbox.answered().unwrap();
         assert!((0..150).all(|n| answered.contains(&format!("telegram:{n}"))), "{answered:?}");
         let files =
@@ -387,6 +425,38 @@ mod tests {
         assert_eq!(outbox.fate(&second).unwrap(), Fate::GivenUp("no such chat".into()));
         assert_eq!(outbox.fate(&first).unwrap(), Fate::Said);
         assert_eq!(fs_err::read_dir(root.join("state/outbox")).unwrap().count(), 0);
+        fs_err::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_became_of_something_is_known_through_renewals() {
+        let root = std::env::temp_dir().join(format!("bantam-outbox-fates-{}", std::process::id()));
+        let outbox = Outbox::new(Home::new(root.clone()));
+        let item = |to: &str, text: &str| Item { to: to.into(), text: text.into(), ..Item::default() };
+        let moved = outbox.post(&item("telegram:-1", "mine")).unwrap();
+        outbox.said(&moved, 3).unwrap();
+        let pending = outbox.pending().unwrap().remove(0);
+        outbox.redirect(&pending, "telegram:-2".into()).unwrap();
+        let refused = Fate::GivenUp("chat not found".into());
+        let mut ids = Vec::new();
+        for n in 0..20 {
+            let id = outbox.post(&item("telegram:1", &format!("{n} {}", "x".repeat(4000)))).unwrap();
+            outbox.give_up(&id, "chat not found").unwrap();
+            ids.push(id);
+            assert!(ids.iter().all(|id| outbox.fate(id).unwrap() == refused), "item {n}");
+            assert_eq!(outbox.fate(&moved).unwrap(), Fate::Pending, "item {n}");
+        }
+        let left = outbox.pending().unwrap();
+        // What has been said of it is not said again.
+        assert_eq!((left.len(), left[0].pieces, left[0].moves), (1, 3, 1));
+        outbox.give_up(&left[0].id, "chat not found").unwrap();
+        assert_eq!(outbox.fate(&moved).unwrap(), refused);
+        // Only the last ones are remembered, so that the file stays short.
+        for n in 0..REMEMBERED {
+            outbox.give_up(&format!("{n}-0-0"), "chat not found").unwrap();
+        }
+        let path = root.join("state/outbox.jsonl");
+        assert!(fs_err::metadata(path).unwrap().len() < 5 * RENEWED_AT as u64);
         fs_err::remove_dir_all(root).unwrap();
     }
 

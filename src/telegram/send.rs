@@ -156,7 +156,7 @@ impl Sending {
                 }
                 Ok(Signal::Posted) => wake = self.deliver(),
                 Ok(Signal::Unkept(item)) => {
-                    let pending = Pending { id: String::new(), item, pieces: 0 };
+                    let pending = Pending { id: String::new(), item, pieces: 0, moves: 0 };
                     if let Err(e) = self.say(&pending) {
                         (self.log)(Level::Error, &format!("sending: {}", e.text()));
                     }
@@ -286,7 +286,7 @@ impl Sending {
 
     /// Says what is left of an item, a piece after the other, and its file last.
     fn say(&mut self, pending: &Pending) -> Result<(), Failure> {
-        let Pending { id, item, pieces: said } = pending;
+        let Pending { id, item, pieces: said, .. } = pending;
         let chat = item.to[CHANNEL.len() + 1..].to_owned();
         let (pieces, has_file) = (pieces(&item.text), !item.file.is_empty());
         let is_caption = |piece: &Piece| has_file && piece.plain.encode_utf16().count() <= MOST_CAPTION;
