@@ -358,7 +358,7 @@ impl Run {
 }
 
 impl Keeper for Run {
-    fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>) -> bool {
+    fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>, _: &Cancel) -> bool {
         if self.is_fresh {
             let cancel = Cancel::new(None);
             let anew = shelf::reset(&self.clock.home, &self.session, &cancel, SystemTime::now())
