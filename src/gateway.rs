@@ -173,6 +173,7 @@ impl Floor {
                 drop(self.tasks.take_stopped(&message.session));
                 self.give_to_worker(message)?;
             }
+            Kind::Task => tasks::resume(self, message),
             Kind::Message | Kind::Report | Kind::Model(_) => self.give_to_worker(message)?,
         }
         Ok(())

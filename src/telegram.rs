@@ -230,6 +230,10 @@ fn is_own(id: &str) -> bool {
 }
 
 impl Keeper for Desk {
+    fn is_ending(&self) -> bool {
+        self.cancel.why().is_some()
+    }
+
     fn has_files(&self, ids: &[String]) -> bool {
         !self.inbox.lock().unwrap_or_else(PoisonError::into_inner).files(ids).is_empty()
     }
