@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::{Image, Usage, rounded};
 
@@ -58,6 +59,8 @@ pub enum Kind {
     Message,
     /// What a background task came to, for the model.
     Report,
+    /// A background task that an earlier run of the program took and did not begin: what it is to do.
+    Task,
     /// Ends the turn that is under way, at once.
     Stop,
     /// Ends it, and begins a new conversation.
@@ -72,9 +75,26 @@ pub enum Kind {
 
 /// A channel that keeps messages until they are answered, so that no crash loses one.
 pub trait Keeper: Send + Sync {
-    /// A turn for these begins. What goes with them is fetched, which may take a while: the text as it stands now, and
-    /// images. `false`: it is not to begin, because the program is ending; they stay open.
-    fn begin(&self, ids: &[String], origin: &Origin, text: &mut String, images: &mut Vec<Image>) -> bool;
+    /// Whether the program is ending: what begins now would only be cut short.
+    fn is_ending(&self) -> bool {
+        false
+    }
+
+    /// Whether something that goes with these is to be fetched, which may take minutes.
+    fn has_files(&self, _ids: &[String]) -> bool {
+        false
+    }
+
+    /// A turn for these begins, which `cancel` stops. What goes with them is fetched: the text as it stands now, and images.
+    /// `false`: it is not to begin, because the program is ending; they stay open.
+    fn begin(
+        &self,
+        ids: &[String],
+        origin: &Origin,
+        text: &mut String,
+        images: &mut Vec<Image>,
+        cancel: &Cancel,
+    ) -> bool;
 
     /// The turn is over and stored. Its answer is kept for delivery when this returns, and the messages are closed. `false`:
     /// it could not be kept, and they stay open.

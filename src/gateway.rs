@@ -173,6 +173,7 @@ impl Floor {
                 drop(self.tasks.take_stopped(&message.session));
                 self.give_to_worker(message)?;
             }
+            Kind::Task => tasks::resume(self, message),
             Kind::Message | Kind::Report | Kind::Model(_) => self.give_to_worker(message)?,
         }
         Ok(())
@@ -295,7 +296,9 @@ impl Floor {
     ) -> (Option<Response>, bool) {
         let Inbound { origin, session, mut text, attachments: mut images, ids, keeper, is_alone, .. } = message;
         let alone = is_alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
-        let place = self.room.enter();
+        // What is fetched takes no room from those who have nothing to wait for.
+        let fetches = keeper.as_ref().is_some_and(|keeper| keeper.has_files(&ids));
+        let place = (!fetches).then(|| self.room.enter());
         let agent = match self.staff.agent(&session) {
             Ok(agent) => agent,
             Err(e) => {
@@ -304,10 +307,11 @@ impl Floor {
             }
         };
         if let Some(keeper) = &keeper {
-            if !keeper.begin(&ids, &origin, &mut text, &mut images) {
+            if !keeper.begin(&ids, &origin, &mut text, &mut images, &cancel) {
                 return (None, false);
             }
         }
+        let place = place.unwrap_or_else(|| self.room.enter());
         let mut depth = 0;
         match task {
             Some((id, asked)) => {

@@ -47,6 +47,9 @@ const MOST_DEATHS: u32 = 3;
 /// How long the program has to be up before it tries such a message for the last time.
 const CALM: Duration = Duration::from_secs(5);
 
+/// What the files of one message may take to be fetched.
+const FETCHING: Duration = Duration::from_secs(300);
+
 /// What the bot is and whom it serves.
 #[derive(Clone)]
 pub struct Settings {
@@ -226,7 +229,22 @@ fn is_own(id: &str) -> bool {
 }
 
 impl Keeper for Desk {
-    fn begin(&self, ids: &[String], origin: &Origin, text: &mut String, images: &mut Vec<Image>) -> bool {
+    fn is_ending(&self) -> bool {
+        self.cancel.why().is_some()
+    }
+
+    fn has_files(&self, ids: &[String]) -> bool {
+        !self.inbox.lock().unwrap_or_else(PoisonError::into_inner).files(ids).is_empty()
+    }
+
+    fn begin(
+        &self,
+        ids: &[String],
+        origin: &Origin,
+        text: &mut String,
+        images: &mut Vec<Image>,
+        cancel: &Cancel,
+    ) -> bool {
         if self.cancel.why().is_some() {
             return false;
         }
@@ -248,18 +266,21 @@ impl Keeper for Desk {
         } else {
             Vec::new()
         };
-        let Self { api, hands, local_time, cancel, .. } = self;
-        let place = incoming::Place { api, hands, local_time, cancel };
+        let Self { api, hands, local_time, .. } = self;
+        let stop = cancel.clone();
+        let ends = self.cancel.on_stop(move || stop.stop());
+        let place = incoming::Place { api, hands, local_time, cancel: &cancel.with_timeout(FETCHING) };
         // The name of a message is its own for ever.
         let name = ids.first().map(|id| id.replace(':', "-")).unwrap_or_default();
         for (n, file) in files.iter().enumerate() {
             place.bring(file, format!("{name}-{n}"), text, images);
             if cancel.why().is_some() {
-                // The program is ending. It is taken up at the next start.
-                return false;
+                break;
             }
         }
-        true
+        drop(ends);
+        // When the program is ending, it is taken up at the next start. When somebody has stopped it, the turn says so.
+        self.cancel.why().is_none()
     }
 
     fn end(&self, ids: &[String], origin: &Origin, response: &Response) -> bool {

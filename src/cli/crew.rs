@@ -135,7 +135,7 @@ impl Staff for Crew {
                 let (calls, wrote) = (total.calls, total.usage.completion_tokens);
                 Ok(format!("Today: {calls} calls, {read} tokens read and {wrote} written{cost}."))
             }
-            Kind::Message | Kind::Report | Kind::Stop => Ok(String::new()),
+            Kind::Message | Kind::Report | Kind::Task | Kind::Stop => Ok(String::new()),
         }
     }
 }

@@ -76,9 +76,19 @@ pub enum Singles {
 /// The right to run a job now, given up when dropped. A claim that is never finished becomes a run of unknown outcome.
 pub struct Claim {
     pub job: Job,
+    /// The job as it was before.
+    before: Job,
     /// When the run began; its name in the record.
     at: Millis,
     _lock: Lock,
+}
+
+impl Claim {
+    /// When the run began: its name in the record.
+    #[must_use]
+    pub fn at(&self) -> Millis {
+        self.at
+    }
 }
 
 /// What [`Jobs::look`] found.
@@ -387,6 +397,7 @@ impl Jobs {
         let zone = self.zone(job.tz())?;
         let grace = if let Trigger::Due(grace) = trigger { grace } else { 0 };
         let due = job.due(now, grace, served(&runs, job, now), &zone)?;
+        let before = job.clone();
         match due {
             Due::Later(_) | Due::Missed(_) if trigger != Trigger::Asked => return Ok(None),
             // What is overdue is served by this run, too.
@@ -405,7 +416,7 @@ impl Jobs {
         let prepared = self.prepare(&book)?;
         runs::record(&path, &run_begins)?;
         prepared.commit()?;
-        Ok(Some(Claim { job, at, _lock: run }))
+        Ok(Some(Claim { job, before, at, _lock: run }))
     }
 
     /// Records the end of a run. A single job that went well is removed, if it asks for that.
@@ -413,18 +424,30 @@ impl Jobs {
     /// # Errors
     /// The file is broken, or one of the two cannot be written.
     pub fn finish(&self, claim: Claim, outcome: &Outcome, now: Millis) -> Result<()> {
+        let Claim { job, at, _lock: running, .. } = claim;
+        self.end(job.id(), at, outcome, now, Some(running))
+    }
+
+    /// The same for a run of a program that died when all but this was done.
+    ///
+    /// # Errors
+    /// As for [`Jobs::finish`].
+    pub fn finish_late(&self, job: &str, at: Millis, now: Millis) -> Result<()> {
+        self.end(job, at, &Ok(()), now, None)
+    }
+
+    fn end(&self, job: &str, at: Millis, outcome: &Outcome, now: Millis, running: Option<Lock>) -> Result<()> {
         let _lock = self.lock()?;
         let (status, error) = match outcome {
             Ok(()) => (Status::Ok, ""),
             Err(e) => (Status::Error, e.as_str()),
         };
-        let Claim { job, at, _lock: running } = claim;
-        let run = Run { job: job.id().to_owned(), at, ended: Some(now), status, error: one_line(error, 300) };
+        let run = Run { job: job.to_owned(), at, ended: Some(now), status, error: one_line(error, 300) };
         runs::record(&self.home.cron_runs(), &run)?;
         let mut book = self.read()?;
         drop(running);
         // It may have been removed meanwhile.
-        let Some(place) = book.jobs.iter().position(|other| other.id() == job.id()) else { return Ok(()) };
+        let Some(place) = book.jobs.iter().position(|other| other.id() == job) else { return Ok(()) };
         let job = &mut book.jobs[place];
         let is_single = matches!(job.schedule(), Ok(Schedule::At(_)));
         if is_single && job.is_deleted_after_run() && !job.is_enabled() && outcome.is_ok() {
@@ -433,6 +456,25 @@ impl Jobs {
             job.set_last(&run);
         }
         self.prepare(&book)?.commit()
+    }
+
+    /// Gives a claim back whose run has not begun: the job is due as it was before.
+    ///
+    /// # Errors
+    /// The file is broken, or one of the two cannot be written.
+    pub fn put_back(&self, claim: Claim) -> Result<()> {
+        let _lock = self.lock()?;
+        let Claim { job, before, at, _lock: running } = claim;
+        let mut book = self.read()?;
+        // Whoever has changed it meanwhile has changed when it runs, too: it is left as a run that was cut short.
+        let Some(place) = book.jobs.iter().position(|other| other.fields == job.fields) else { return Ok(()) };
+        book.jobs[place] = before;
+        self.prepare(&book)?.commit()?;
+        // Last: a crash between the two makes it a run of unknown outcome, and not one that nobody ever hears of.
+        let run = Run { job: job.id().to_owned(), at, ended: None, status: Status::Withdrawn, error: String::new() };
+        let withdrawn = runs::record(&self.home.cron_runs(), &run);
+        drop(running);
+        withdrawn
     }
 
     /// Records the runs whose program died as of unknown outcome. The caller holds the lock.

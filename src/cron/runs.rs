@@ -18,9 +18,12 @@ pub enum Status {
     Unknown,
     /// Its time passed while nobody was there.
     Missed,
+    /// It was claimed and given back before it began: what is read knows nothing of it.
+    Withdrawn,
 }
 
-const STATUSES: [Status; 5] = [Status::Running, Status::Ok, Status::Error, Status::Unknown, Status::Missed];
+const STATUSES: [Status; 6] =
+    [Status::Running, Status::Ok, Status::Error, Status::Unknown, Status::Missed, Status::Withdrawn];
 
 impl Status {
     #[must_use]
@@ -31,6 +34,7 @@ impl Status {
             Self::Error => "error",
             Self::Unknown => "unknown",
             Self::Missed => "missed",
+            Self::Withdrawn => "withdrawn",
         }
     }
 }
@@ -86,6 +90,10 @@ pub fn read(path: &Path) -> Result<Vec<Run>> {
         let (Some(at), job) = (number("atMs"), text("job")) else { continue };
         let status = STATUSES.iter().find(|status| status.name() == text("status")).copied().unwrap_or(Status::Unknown);
         let (ended, error) = (number("endedAtMs"), text("error").to_owned());
+        if status == Status::Withdrawn {
+            runs.retain(|run| run.job != job || run.at != at);
+            continue;
+        }
         // An end belongs to the run that began then.
         match runs.iter_mut().rev().find(|run| ended.is_some() && run.job == job && run.at == at) {
             Some(run) => (run.ended, run.status, run.error) = (ended, status, error),
@@ -138,6 +146,8 @@ mod tests {
         }
         record(&path, &run(600, Status::Missed, None)).unwrap();
         record(&path, &run(601, Status::Running, None)).unwrap();
+        record(&path, &run(602, Status::Running, None)).unwrap();
+        record(&path, &run(602, Status::Withdrawn, None)).unwrap();
         let runs = read(&path).unwrap();
         assert!((150..400).contains(&runs.len()), "{}", runs.len());
         assert_eq!(

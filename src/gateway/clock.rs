@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::beneath;
 use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response};
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Hook};
 use crate::cron::{Claim, Jobs, Singles, Trigger, heartbeat, schedule};
 use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::log::{Level, Sink};
@@ -198,7 +198,16 @@ impl Clock {
                 self.tell(&format!("{channel}:{chat}"), &format!("The job “{name}” was missed at {when}."));
             }
         }
+        let answered = if looked.interrupted.is_empty() { Ok(Vec::new()) } else { self.outbox.answered() };
         for job in &looked.interrupted {
+            let at = job.last_run().unwrap_or_default();
+            if answered.as_ref().is_ok_and(|answered| answered.contains(&run_name(job.id(), at))) {
+                // Its answer was kept: all that is missing is the record of that.
+                if let Err(e) = self.jobs.finish_late(job.id(), at, now()) {
+                    (self.log)(Level::Error, &e.message);
+                }
+                continue;
+            }
             let text = format!(
                 "The job “{}” was interrupted when the program ended; what it did is unknown.",
                 one_line(job.name(), 80)
@@ -240,11 +249,22 @@ impl Clock {
         };
         let to = job.to().map(|(channel, chat)| format!("{channel}:{chat}")).unwrap_or_default();
         let name = one_line(job.name(), 80);
-        let run =
-            Run { claim: Mutex::new(Some(claim)), is_fresh, session: session.clone(), to, name, clock: self.parts() };
+        let id = run_name(job.id(), claim.at());
+        let claim: Held = Arc::new(Mutex::new(Some(claim)));
+        let (own, jobs, log) = (claim.clone(), self.jobs.clone(), self.log.clone());
+        let run = Run {
+            claim,
+            // It may wait for others, and what has not begun when the program ends is run by the next one.
+            waits: Mutex::new(Some(self.cancel.on_stop(move || put_back(&own, &jobs, &log)))),
+            id: id.clone(),
+            is_fresh,
+            session: session.clone(),
+            to,
+            name,
+            clock: self.parts(),
+        };
         let message = Inbound::message(origin, session, job.message().to_owned());
-        let ids = vec![format!("{CHANNEL}:{}:{}", job.id(), now())];
-        drop(inbound.send(Inbound { ids, keeper: Some(Arc::new(run)), ..message }));
+        drop(inbound.send(Inbound { ids: vec![id], keeper: Some(Arc::new(run)), ..message }));
     }
 
     fn next_beat(&self, after: i64) -> Option<i64> {
@@ -256,17 +276,19 @@ impl Clock {
         let Some(question) = file.and_then(|file| heartbeat::question(&file)) else { return };
         let Ok(session) = session_name(CHANNEL, heartbeat::ID) else { return };
         let origin = Origin { channel: CHANNEL.to_owned(), chat: heartbeat::ID.to_owned() };
+        let id = run_name(heartbeat::ID, now());
         let run = Run {
-            claim: Mutex::default(),
+            claim: Held::default(),
+            waits: Mutex::default(),
+            id: id.clone(),
             is_fresh: true,
             session: session.clone(),
             to: self.owner.clone(),
             name: heartbeat::ID.to_owned(),
             clock: self.parts(),
         };
-        let ids = vec![format!("{CHANNEL}:{}:{}", heartbeat::ID, now())];
         let message = Inbound::message(origin, session, question);
-        drop(inbound.send(Inbound { ids, keeper: Some(Arc::new(run)), ..message }));
+        drop(inbound.send(Inbound { ids: vec![id], keeper: Some(Arc::new(run)), ..message }));
     }
 
     fn parts(&self) -> Parts {
@@ -275,12 +297,13 @@ impl Clock {
             jobs: self.jobs.clone(),
             outbox: self.outbox.clone(),
             posted: self.posted.clone(),
+            cancel: self.cancel.clone(),
             log: self.log.clone(),
         }
     }
 
     fn tell(&self, to: &str, text: &str) {
-        drop(self.parts().post(to, text));
+        drop(self.parts().post(to, text, Vec::new()));
     }
 }
 
@@ -290,16 +313,33 @@ struct Parts {
     jobs: Jobs,
     outbox: Outbox,
     posted: Arc<dyn Fn() + Send + Sync>,
+    cancel: Cancel,
     log: Sink,
 }
 
+/// What a run is called where it is answered.
+fn run_name(job: &str, at: i64) -> String {
+    format!("{CHANNEL}:{job}:{at}")
+}
+
+/// The claim of a run, until it is over or given back.
+type Held = Arc<Mutex<Option<Claim>>>;
+
+/// Gives it back, if it is there still.
+fn put_back(held: &Held, jobs: &Jobs, log: &Sink) {
+    let claim = held.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(Err(e)) = claim.map(|claim| jobs.put_back(claim)) {
+        log(Level::Error, &format!("leaving a job to the next start: {}", e.message));
+    }
+}
+
 impl Parts {
-    /// Has it sent, and gives the id of what is.
-    fn post(&self, to: &str, text: &str) -> Option<String> {
+    /// Has it sent, and gives the id of what is. `answers`: the name of the run that it came of.
+    fn post(&self, to: &str, text: &str, answers: Vec<String>) -> Option<String> {
         if to.is_empty() || text.is_empty() {
             return None;
         }
-        match self.outbox.post(&Item { to: to.to_owned(), text: text.to_owned(), ..Item::default() }) {
+        match self.outbox.post(&Item { to: to.to_owned(), text: text.to_owned(), answers, ..Item::default() }) {
             Ok(id) => {
                 (self.posted)();
                 Some(id)
@@ -315,7 +355,10 @@ impl Parts {
 /// One run of a job, or one heartbeat.
 struct Run {
     /// Of a job; until it is over.
-    claim: Mutex<Option<Claim>>,
+    claim: Held,
+    /// Gives the claim back when the program ends. Until the run begins.
+    waits: Mutex<Option<Hook>>,
+    id: String,
     /// It begins a conversation.
     is_fresh: bool,
     session: String,
@@ -333,7 +376,7 @@ impl Run {
                 Err(why) if answer.is_empty() => format!("⚠️ The job “{}” failed: {why}", self.name),
                 _ => answer.to_owned(),
             };
-            if let Some(id) = self.clock.post(&self.to, &text) {
+            if let Some(id) = self.clock.post(&self.to, &text, vec![self.id.clone()]) {
                 self.note(&id, &text);
             }
         }
@@ -358,7 +401,12 @@ impl Run {
 }
 
 impl Keeper for Run {
-    fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>) -> bool {
+    fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>, _: &Cancel) -> bool {
+        drop(self.waits.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if self.clock.cancel.why().is_some() {
+            put_back(&self.claim, &self.clock.jobs, &self.clock.log);
+            return false;
+        }
         if self.is_fresh {
             let cancel = Cancel::new(None);
             let anew = shelf::reset(&self.clock.home, &self.session, &cancel, SystemTime::now())

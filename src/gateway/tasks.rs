@@ -2,8 +2,10 @@
 //!
 //! Each runs on a thread of its own. Its report comes back as a message of the conversation, and is answered by a turn of
 //! its own. A gateway keeps a journal, `state/tasks.jsonl`, so that none vanishes: its lines are `{"task":ID,"label",
-//! "session","channel","chat","depth"}` when one begins, `{"ended":ID,"text"}` with what is said of its end, `{"asked":ID}`
-//! when a turn for that begins, `{"left":ID}` when the program was told to end before that was over, and `{"over":ID}` when its answer is kept.
+//! "session","channel","chat","depth"}` when one begins, the same with `"text"`, which is what it is to do, when it has to
+//! wait before, and then `{"begun":ID}`; `{"ended":ID,"text"}` with what is said of its end, `{"asked":ID}` when a turn for
+//! that begins, `{"left":ID}` when the program was told to end before that was over, and `{"over":ID}` when its answer is
+//! kept. One that has not begun when the program ends is run by the next one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -27,7 +29,7 @@ use crate::tool::Task;
 
 /// Tasks under way at once; further ones wait for their turn.
 const AT_ONCE: usize = 4;
-/// Tasks that wait; a further one is refused.
+/// Tasks of one conversation that wait; a further one is refused.
 const MOST_WAITING: usize = 16;
 /// How many tasks may have come of one another, each begun by the answer to the one before.
 const DEEPEST: u64 = 4;
@@ -64,6 +66,8 @@ struct State {
 struct Left {
     id: String,
     fields: Value,
+    /// What it is to do, if it has not begun.
+    task: Option<String>,
     /// What is said of its end, if it has ended.
     text: String,
     /// The answer to that has begun, and so often died with the program.
@@ -77,6 +81,8 @@ struct Open {
     session: String,
     depth: u64,
     cancel: Cancel,
+    /// It is at work.
+    is_running: bool,
     /// Its report is being answered: from here on it is a turn like any other.
     is_asked: bool,
     /// And that stands in the journal.
@@ -120,16 +126,16 @@ impl Tasks {
         for line in opened.lines {
             let is = |key: &str| line.fields.get(key).and_then(Value::as_str);
             if let Some(id) = is("task") {
-                left.push(Left { id: id.to_owned(), fields: line.fields.clone(), ..Left::default() });
+                let task = is("text").map(str::to_owned);
+                left.push(Left { id: id.to_owned(), task, fields: line.fields.clone(), ..Left::default() });
                 continue;
             }
-            let Some((key, id)) = ["over", "ended", "asked", "left"].iter().find_map(|key| Some((*key, is(key)?)))
-            else {
-                continue;
-            };
+            let keys = ["over", "begun", "ended", "asked", "left"];
+            let Some((key, id)) = keys.iter().find_map(|key| Some((*key, is(key)?))) else { continue };
             let Some(at) = left.iter().position(|left| left.id == id) else { continue };
             match key {
                 "over" => drop(left.remove(at)),
+                "begun" => left[at].task = None,
                 "ended" => left[at].text = is("text").unwrap_or_default().to_owned(),
                 "asked" => (left[at].begun, left[at].deaths) = (true, left[at].deaths + 1),
                 _ => left[at].deaths = left[at].deaths.saturating_sub(1),
@@ -138,7 +144,7 @@ impl Tasks {
         let outbox = Outbox::new(home.clone());
         let answered = if left.is_empty() { Vec::new() } else { outbox.answered()? };
         let mut messages = Vec::new();
-        for Left { id, fields, text: said, begun, deaths } in left {
+        for Left { id, fields, task, text: said, begun, deaths } in left {
             let text = |key: &str| fields[key].as_str().unwrap_or_default().to_owned();
             let origin = Origin { channel: text("channel"), chat: text("chat") };
             let label = text("label");
@@ -156,7 +162,10 @@ impl Tasks {
                 state.note(&json!({"over": id}), Durability::Later)?;
                 continue;
             }
-            let said = if said.is_empty() {
+            let kind = if task.is_some() { Kind::Task } else { Kind::Report };
+            let said = if let Some(task) = task {
+                task
+            } else if said.is_empty() {
                 format!(
                     "[The background task “{label}” was interrupted when the program ended. What it did is unknown, and it \
                      is not run again.]"
@@ -167,9 +176,8 @@ impl Tasks {
             let depth = fields["depth"].as_u64().unwrap_or_default();
             let message = Inbound::message(origin, text("session"), said);
             let session = message.session.clone();
-            messages.push(Inbound { kind: Kind::Report, ids: vec![id.clone()], is_alone: begun, ..message });
-            let (cancel, used) = (Cancel::new(None), <(Usage, Option<f64>)>::default());
-            state.open.insert(id, Open { label, session, depth, cancel, is_asked: false, is_begun: false, used });
+            messages.push(Inbound { kind, ids: vec![id.clone()], is_alone: begun, ..message });
+            state.open.insert(id, Open::new(label, session, depth, Cancel::new(None)));
         }
         Ok((Self { state: Mutex::new(state), ..Self::default() }, messages, opened.damage))
     }
@@ -191,45 +199,68 @@ impl Tasks {
     /// In words for the model: there are too many, or it cannot be written down.
     fn take(&self, job: Job, depth: u64) -> Result<Option<Job>> {
         let mut state = self.lock();
-        if state.waiting.len() >= MOST_WAITING {
+        let Inbound { origin, session, .. } = &job.report;
+        if state.waiting.iter().filter(|other| other.report.session == *session).count() >= MOST_WAITING {
             return Err(Error::failed(format!(
-                "{AT_ONCE} background tasks are under way and {MOST_WAITING} wait: wait for their reports"
+                "{AT_ONCE} background tasks are under way and {MOST_WAITING} of this conversation wait: wait for their \
+                 reports"
             )));
         }
-        let Inbound { origin, session, .. } = &job.report;
-        let line = json!({
+        let mut line = json!({
             "task": job.id, "label": job.label, "session": session, "channel": origin.channel, "chat": origin.chat,
             "depth": depth,
         });
-        state.note(&line, Durability::Now)?;
-        let (label, session, cancel) = (job.label.clone(), session.clone(), job.cancel.clone());
-        let open = Open { label, session, depth, cancel, is_asked: false, is_begun: false, used: Default::default() };
-        state.open.insert(job.id.clone(), open);
-        if state.running < AT_ONCE {
-            state.running += 1;
-            return Ok(Some(job));
+        if state.running >= AT_ONCE {
+            line["text"] = job.task.text.as_str().into();
         }
-        state.waiting.push_back(job);
-        Ok(None)
+        state.note(&line, Durability::Now)?;
+        let open = Open::new(job.label.clone(), session.clone(), depth, job.cancel.clone());
+        state.open.insert(job.id.clone(), open);
+        Ok(state.admit(job))
+    }
+
+    /// The same for one that an earlier run of the program took; `None` also when it has been stopped meanwhile.
+    fn take_again(&self, job: Job) -> Result<Option<Job>> {
+        let mut state = self.lock();
+        if !state.open.contains_key(&job.id) {
+            return Ok(None);
+        }
+        if state.running < AT_ONCE {
+            state.begun(&job.id)?;
+        }
+        Ok(state.admit(job))
+    }
+
+    /// The name of one, and what stops it; `None` when it is over.
+    fn known(&self, id: &str) -> Option<(String, Cancel)> {
+        self.lock().open.get(id).map(|open| (open.label.clone(), open.cancel.clone()))
     }
 
     /// One has ended. Whether anybody wants to know; then it is on disk what is said of it.
     fn ended(&self, id: &str, text: &str, used: (Usage, Option<f64>)) -> Result<bool> {
         let mut state = self.lock();
         let Some(open) = state.open.get_mut(id) else { return Ok(false) };
-        open.used = used;
+        (open.used, open.is_running) = (used, false);
         state.note(&json!({"ended": id, "text": text}), Durability::Now).map(|()| true)
     }
 
-    /// What is to be run next on the thread of one that has ended.
+    /// What is to be run next on the thread of one that has ended. When the program is ending, those that wait stay in the
+    /// journal.
     fn next(&self) -> Option<Job> {
         let mut state = self.lock();
-        let next = state.waiting.pop_front();
-        if next.is_none() {
-            state.running -= 1;
-            self.changed.notify_all();
+        while let Some(job) = state.take_turn() {
+            if job.report.keeper.as_ref().is_some_and(|keeper| keeper.is_ending()) {
+                break;
+            }
+            // What cannot be written down is not begun: it would be run again.
+            if state.begun(&job.id).is_ok() {
+                state.mark(&job);
+                return Some(job);
+            }
         }
-        next
+        state.running -= 1;
+        self.changed.notify_all();
+        None
     }
 
     /// One that was to be run has no thread. Those that wait are taken by the threads of others.
@@ -324,7 +355,44 @@ impl Tasks {
     }
 }
 
+impl Open {
+    fn new(label: String, session: String, depth: u64, cancel: Cancel) -> Self {
+        let used = Default::default();
+        Self { label, session, depth, cancel, is_running: false, is_asked: false, is_begun: false, used }
+    }
+}
+
 impl State {
+    /// Gives the job back when it can be run at once; else it waits.
+    fn admit(&mut self, job: Job) -> Option<Job> {
+        if self.running >= AT_ONCE {
+            self.waiting.push_back(job);
+            return None;
+        }
+        self.running += 1;
+        self.mark(&job);
+        Some(job)
+    }
+
+    fn mark(&mut self, job: &Job) {
+        if let Some(open) = self.open.get_mut(&job.id) {
+            open.is_running = true;
+        }
+    }
+
+    /// Of those that wait, the first of the conversation that has the fewest under way: nobody waits for all of another's.
+    fn take_turn(&mut self) -> Option<Job> {
+        let under_way =
+            |job: &Job| self.open.values().filter(|open| open.is_running && open.session == job.report.session).count();
+        let at = (0..self.waiting.len()).min_by_key(|at| under_way(&self.waiting[*at]))?;
+        self.waiting.remove(at)
+    }
+
+    /// Writes down that one that waited is run.
+    fn begun(&mut self, id: &str) -> Result<()> {
+        self.note(&json!({"begun": id}), Durability::Now)
+    }
+
     /// Writes a line, where they are written down.
     fn note(&mut self, line: &Value, durability: Durability) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
@@ -377,18 +445,37 @@ impl Background for Spawner {
         let report = Inbound::message(self.origin.clone(), self.session.clone(), String::new());
         let report = Inbound { kind: Kind::Report, ids, keeper, ..report };
         let (label, cancel, agent) = (label.to_owned(), self.floor.cancel(Cancel::new(None)), self.agent.clone());
-        let job = Job { id: id.clone(), label, task, tokens, cancel, agent, report };
+        let job = Job { id, label, task, tokens, cancel, agent, report };
         if let Some(job) = self.floor.tasks.take(job, self.depth + 1)? {
-            let floor = self.floor.clone();
-            let started = std::thread::Builder::new().name("task".to_owned()).spawn(move || work(&floor, job));
-            if let Err(e) = started {
-                self.floor.tasks.withdraw(&id)?;
-                return Err(Error::from(e).doing("starting a thread"));
-            }
+            start(&self.floor, job)?;
         }
         self.floor.show_tasks(&self.origin, &self.session);
         Ok(())
     }
+}
+
+/// Runs a job on a thread of its own.
+fn start(floor: &Arc<Floor>, job: Job) -> Result<()> {
+    let (own, id) = (floor.clone(), job.id.clone());
+    if let Err(e) = std::thread::Builder::new().name("task".to_owned()).spawn(move || work(&own, job)) {
+        floor.tasks.withdraw(&id)?;
+        return Err(Error::from(e).doing("starting a thread"));
+    }
+    Ok(())
+}
+
+/// Takes up a task that an earlier run of the program did not begin.
+pub fn resume(floor: &Arc<Floor>, message: Inbound) {
+    let (id, text, origin) = (message.ids.first().cloned().unwrap_or_default(), message.text, message.origin.clone());
+    let Some((label, cancel)) = floor.tasks.known(&id) else { return };
+    let report = Inbound { kind: Kind::Report, text: String::new(), ..message };
+    let resumed = floor.staff.agent(&report.session).and_then(|agent| {
+        let tokens = Arc::new(Tokens::new(agent.limits().budget_tokens));
+        let job = Job { id, label, task: Task { text }, tokens, cancel: floor.cancel(cancel), agent, report };
+        floor.tasks.take_again(job)?.map_or(Ok(()), |job| start(floor, job))
+    });
+    // It stays in the journal, for the next start.
+    floor.note(&origin, resumed);
 }
 
 /// Runs a job, and then those that wait.

@@ -131,12 +131,13 @@ impl Api {
     /// Fetches a file, and gives it to `take` part by part.
     ///
     /// # Errors
-    /// A sentence for the model: why it is not to be had. A part may have been given.
-    pub fn fetch(&self, id: &str, cancel: &Cancel, take: &mut dyn FnMut(&[u8])) -> Result<(), String> {
-        let found = self.call("getFile", &json!({"file_id": id}), Duration::ZERO, cancel).map_err(|e| e.text())?;
-        let path = found["file_path"].as_str().ok_or("Telegram does not say where it is")?;
+    /// Why it is not to be had, in words that a model can read. A part may have been given.
+    pub fn fetch(&self, id: &str, cancel: &Cancel, take: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
+        let refused = |why: &str| Failure::Refused(0, why.to_owned());
+        let found = self.call("getFile", &json!({"file_id": id}), Duration::ZERO, cancel)?;
+        let path = found["file_path"].as_str().ok_or_else(|| refused("Telegram does not say where it is"))?;
         if path.contains("..") || path.starts_with('/') {
-            return Err("Telegram keeps it in a place that cannot be read".to_owned());
+            return Err(refused("Telegram keeps it in a place that cannot be read"));
         }
         let url = format!("{}/{path}", self.files.reveal());
         let outgoing = Outgoing { url, headers: Vec::new(), body: Outbody::None };
@@ -145,8 +146,12 @@ impl Api {
                 take(piece);
             }
         };
-        let status = self.stream(outgoing, Duration::ZERO, MOST_FILE, cancel, &mut good).map_err(|e| e.text())?;
-        if status == 200 { Ok(()) } else { Err(format!("fetching it failed with status {status}")) }
+        let said = |status| format!("fetching it failed with status {status}");
+        match self.stream(outgoing, Duration::ZERO, MOST_FILE, cancel, &mut good)? {
+            200 => Ok(()),
+            status @ (400..=407 | 410..=428) => Err(Failure::Refused(status.into(), said(status))),
+            status => Err(Failure::Passing(said(status))),
+        }
     }
 
     fn exchange(

@@ -2,14 +2,14 @@
 //!
 //! A file goes through in parts, from the network to the hands, so that a large one is never in memory.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::api::{Api, MOST_FILE};
+use super::api::{Api, Failure, MOST_FILE};
 use super::update::Attached;
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Why};
 use crate::hands::Hands;
 use crate::hands::wire::{ImageKind, Incoming};
 use crate::message::Image;
@@ -23,6 +23,11 @@ const MOST_IMAGES: usize = 12 << 20;
 const MOST_TEXT: usize = 64 << 10;
 /// Bytes that are given to the hands at once.
 const PART: usize = 256 << 10;
+/// How often a file is asked for when something is at fault that may pass, and the first pause between two tries.
+const MOST_TRIES: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// How long it may take to remove what there is of a file.
+const REMOVING: Duration = Duration::from_secs(10);
 /// The longest name of a file, in bytes. File systems take 255, and a number may be added.
 const LONGEST_NAME: usize = 180;
 
@@ -31,6 +36,7 @@ pub struct Place<'a> {
     pub api: &'a Api,
     pub hands: &'a Hands,
     pub local_time: &'a LocalTime,
+    /// With the time that there is for all files of a message.
     pub cancel: &'a Cancel,
 }
 
@@ -48,12 +54,13 @@ impl Place<'_> {
         }
         let dir = format!("inbox/{}", clip(&(self.local_time)(SystemTime::now()), 10));
         let part = Incoming { dir, name: name.clone(), key, ..Incoming::default() };
-        let mut taking = Taking { place: self, part, waiting: Vec::new(), start: Vec::new(), len: 0, fault: None };
-        if let Err(why) = self.api.fetch(&file.id, self.cancel, &mut |piece| taking.take(piece)) {
-            taking.give_up();
-            text.push_str(&said(format!(" and could not be fetched: {why}")));
-            return;
-        }
+        let mut taking = match self.fetch(&file.id, &part) {
+            Ok(taking) => taking,
+            Err(why) => {
+                text.push_str(&said(format!(" and could not be fetched: {why}")));
+                return;
+            }
+        };
         let kept = taking.give(true);
         let Taking { start, len, .. } = taking;
         let how = match kept {
@@ -76,6 +83,35 @@ impl Place<'_> {
             let fence = fence(shown);
             text.push_str(&format!("\n{name}:\n{fence}\n{shown}\n{fence}{cut}"));
         }
+    }
+}
+
+impl Place<'_> {
+    /// Fetches a file, all but the last part of which the hands have then. What may pass is tried again.
+    fn fetch(&self, id: &str, part: &Incoming) -> Result<Taking<'_>, String> {
+        let mut pause = FIRST_PAUSE;
+        for tries in 1.. {
+            let part = part.clone();
+            let mut taking = Taking { place: self, part, waiting: Vec::new(), start: Vec::new(), len: 0, fault: None };
+            let Err(failure) = self.api.fetch(id, self.cancel, &mut |piece| taking.take(piece)) else {
+                return Ok(taking);
+            };
+            taking.give_up();
+            let wait = match failure {
+                Failure::TooMany(time) => time,
+                Failure::Unreachable(_) | Failure::Passing(_) if tries < MOST_TRIES => pause,
+                _ => Duration::MAX,
+            };
+            // There must be time left after it.
+            if self.cancel.remaining(wait) < wait || wait == Duration::MAX || self.cancel.sleep(wait).is_err() {
+                return Err(match self.cancel.why() {
+                    Some(Why::Deadline) => "there was no more time for it".to_owned(),
+                    _ => failure.text(),
+                });
+            }
+            pause *= 2;
+        }
+        Err("there was no more time for it".to_owned())
     }
 }
 
@@ -128,7 +164,8 @@ impl Taking<'_> {
     fn give_up(self) {
         if self.part.offset > 0 && self.fault.is_none() {
             let part = Incoming { offset: u64::MAX, ..self.part };
-            drop(self.place.hands.take_file(part, self.place.cancel));
+            // Also when there is no time left, or somebody has stopped it.
+            drop(self.place.hands.take_file(part, &Cancel::new(Some(REMOVING))));
         }
     }
 }

@@ -145,6 +145,66 @@ fn a_job_that_was_cut_short_is_told_once() {
 }
 
 #[test]
+fn a_job_that_waits_for_room_when_the_program_ends_is_run_by_the_next_one() {
+    let model = Model::answering(|request, n| {
+        let reply = Reply::text("Done.");
+        if n == 0 && request.last("user").contains("long") { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&merged(config(&model, &api), &json!({ "gateway": { "workers": 1 } })));
+    let gateway = start(&home);
+    api.text(OWNER, "long");
+    model.wait_for_holds(1);
+    let add = ["cron", "add", "-n", "plants", "-m", "water them", "--at", "+1s", "--to", "telegram:43"];
+    home.bantam().args(add).run().exits(0);
+    api.chat(43);
+    until("the run is claimed", || {
+        fs::read_to_string(home.path("cron/runs.jsonl")).unwrap_or_default().contains("running")
+    });
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    assert_eq!(jobs(&home).history(now).unwrap(), [], "it has not begun");
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(43, 1), ["Done."]);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    let history = jobs(&home).history(now).unwrap();
+    assert_eq!(history.iter().map(|run| run.status).collect::<Vec<_>>(), [Status::Ok]);
+}
+
+#[test]
+fn a_job_whose_answer_was_kept_was_not_interrupted() {
+    let (model, api) = (Model::answering(|_, _| Reply::text("Hello.")), BotApi::start());
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    let jobs = jobs(&home);
+    let draft =
+        Draft { to: "telegram:42".into(), message: "look".into(), when: Some(When::Every(86_400)), ..Draft::default() };
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let id = jobs.add(&draft, Author::User, now).unwrap().id().to_owned();
+    // The program died after this, and before it could say that the run was over.
+    let claim = jobs.claim(&id, Trigger::Asked, now).unwrap().unwrap();
+    let item = bantam::outbox::Item {
+        to: "telegram:42".into(),
+        text: "All is well.".into(),
+        answers: vec![format!("cron:{id}:{}", claim.at())],
+        ..bantam::outbox::Item::default()
+    };
+    bantam::outbox::Outbox::new(bantam::paths::Home::new(home.path(""))).post(&item).unwrap();
+    drop(claim);
+    let gateway = start(&home);
+    api.wait_for_texts(OWNER, 1);
+    until("the record is mended", || jobs.history(now).unwrap().iter().any(|run| run.status == Status::Ok));
+    api.text(OWNER, "hello");
+    assert_eq!(api.wait_for_texts(OWNER, 2), ["All is well.", "Hello."]);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    let list = home.bantam().args(["cron", "list"]).run();
+    assert!(!list.exits(0).stdout.contains("unknown"), "{}", list.stdout);
+}
+
+#[test]
 fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
     let model = Model::answering(|request, n| match (request.texts("tool").len(), n) {
         (0, _) => Reply::call("exec", &json!({ "command": "echo x >>count" })),

@@ -257,7 +257,9 @@ fn too_many_are_refused() {
     api.text(OWNER, "go");
     assert!(api.wait_for_texts(OWNER, 1)[0].contains("has begun"), "{:?}", api.texts(OWNER));
     api.text(OWNER, "go on");
-    assert!(api.wait_for_texts(OWNER, 2)[1].contains("4 background tasks are under way and 16 wait"));
+    assert!(
+        api.wait_for_texts(OWNER, 2)[1].contains("4 background tasks are under way and 16 of this conversation wait")
+    );
     api.text(OWNER, "/stop");
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "20 background tasks were stopped.");
     ends(gateway);
@@ -334,6 +336,67 @@ fn a_job_cannot_begin_one() {
     let run = home.bantam().args(["cron", "run", "look"]).run();
     run.exits(0);
     assert!(run.stdout.contains("a job is over with its answer"), "{}", run.stdout);
+}
+
+#[test]
+fn a_task_that_had_not_begun_is_run_by_the_next_program() {
+    let model = spawning(&["1", "2", "3", "4", "5"], |task| {
+        let reply = Reply::text(&format!("report {task}"));
+        if task == "5" { reply } else { reply.held() }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    api.wait_for_texts(OWNER, 1);
+    model.wait_for_holds(4);
+    noted(&home, 1);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let gateway = start(&home);
+    // What is known of the four is told, and the fifth reports.
+    let is_told = |text: &str| {
+        let texts = api.texts(OWNER);
+        texts.iter().any(|said| said.contains(text))
+    };
+    until("the fifth reports", || is_told("Heard of “label of 5” has ended. Its report:] report 5"));
+    until("the others are told", || (1..=4).all(|n| is_told(&format!("“label of {n}” was interrupted"))));
+    ends(gateway);
+    let mut asked: Vec<String> = model.requests().iter().filter_map(task_of).collect();
+    asked.sort();
+    assert_eq!(asked, ["1", "2", "3", "4", "5"]);
+    let gateway = start(&home);
+    let before = api.texts(OWNER).len();
+    api.text(OWNER, "hello");
+    assert_eq!(api.wait_for_texts(OWNER, before + 1)[before], "Here I am.");
+    ends(gateway);
+}
+
+#[test]
+fn the_tasks_of_one_chat_leave_room_for_those_of_another() {
+    const MANY: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+    let model = spawning(&MANY, |_| Reply::text("done").held());
+    let api = BotApi::start();
+    let both = json!({ "channels": { "telegram": { "allow_from": [OWNER, 43] } } });
+    let home = Home::with(&merged(config(&model, &api), &both));
+    let gateway = start(&home);
+    for n in 1..=2 {
+        api.text(OWNER, "go");
+        api.wait_for_texts(OWNER, n);
+    }
+    model.wait_for_holds(4);
+    api.text(43, "go");
+    assert!(api.wait_for_texts(43, 1)[0].contains("has begun"), "{:?}", api.texts(43));
+    // The next place is that of whoever has none.
+    model.release();
+    model.wait_for_holds(5);
+    until("a task of the other chat runs", || {
+        let journal = std::fs::read_to_string(home.path("state/tasks.jsonl")).unwrap();
+        let lines: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let begun: Vec<&Value> = lines.iter().filter_map(|line| line.get("begun")).collect();
+        begun.len() == 1 && lines.iter().any(|line| line.get("task") == Some(begun[0]) && line["chat"] == "43")
+    });
+    ends(gateway);
 }
 
 /// Waits until the journal of tasks has such a line.
