@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Entry, Files, Session, Store};
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Lock};
+use crate::disk::{self, Durability, Lock, Replacement};
 use crate::error::{Context, Result};
 use crate::message::{Message, NOTE, User};
 use crate::paths::Home;
@@ -47,7 +47,7 @@ pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Re
     disk::append_line(&path, &line.to_string(), Durability::Now)?;
     if fs_err::metadata(&path)?.len() > RENEWED_AT {
         let kept: String = newest(&fs_err::read(&path)?).iter().map(|note| format!("{note}\n")).collect();
-        disk::replace(&path, kept.as_bytes())?;
+        Replacement::prepare(&path, kept.as_bytes())?.commit()?;
     }
     Ok(())
 }
@@ -79,11 +79,15 @@ fn newest(file: &[u8]) -> Vec<Value> {
     notes
 }
 
-/// What is noted for a conversation and not in it yet, the oldest first, with the time of each. Waits for nobody.
+/// What is noted for a conversation and not among its messages yet, the oldest first, with the time of each. Waits for nobody.
 ///
 /// # Errors
 /// What the file system says.
-pub(super) fn waiting(home: &Home, session: &str) -> Result<Vec<(User, SystemTime)>> {
+pub(super) fn waiting<'a>(
+    home: &Home,
+    session: &str,
+    messages: impl Iterator<Item = &'a Message>,
+) -> Result<Vec<(User, SystemTime)>> {
     let file = match fs_err::read(home.session_notes(session)) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read?,
@@ -97,7 +101,13 @@ pub(super) fn waiting(home: &Home, session: &str) -> Result<Vec<(User, SystemTim
         };
         (User { content, time: rfc3339(at), id: text("id").to_owned(), ..User::default() }, at)
     };
-    Ok(newest(&file).iter().map(user).collect())
+    let mut waiting: Vec<(User, SystemTime)> = newest(&file).iter().map(user).collect();
+    for message in messages {
+        if let Message::User(there) = message {
+            waiting.retain(|(user, _)| user.id != there.id);
+        }
+    }
+    Ok(waiting)
 }
 
 /// Takes what is noted over into the conversation, which the caller holds.
@@ -110,11 +120,7 @@ pub(super) fn take_over(store: &Files, session: &mut Session) -> Result<()> {
         return Ok(());
     }
     let _lock = Lock::acquire(&path, LOCK_WAIT, &Cancel::new(None))?;
-    let mut new = waiting(&store.home, &session.name)?;
-    let has = |session: &Session, id: &str| {
-        session.messages.iter().any(|message| matches!(message, Message::User(user) if user.id == id))
-    };
-    new.retain(|(user, _)| !has(session, &user.id));
+    let new = waiting(&store.home, &session.name, session.messages.iter())?;
     let mut left = new.len();
     for (user, at) in new {
         left -= 1;
@@ -251,7 +257,8 @@ mod tests {
         let held = Files::new(home.clone()).load("telegram_1", &cancel).unwrap();
         note(home, "telegram_1", "b", "Title", "text").unwrap();
         drop(held);
-        assert_eq!(shelf::erase(home, "telegram_1", &cancel).unwrap(), 3);
+        fs_err::write(home.sessions().join("telegram_1.jsonl.notes.new"), "a crash has left it").unwrap();
+        assert_eq!(shelf::erase(home, "telegram_1", &cancel).unwrap(), 4);
         assert_eq!(fs_err::read_dir(home.sessions()).unwrap().count(), 0);
         assert_eq!(fs_err::read_dir(home.state().join("locks")).unwrap().count(), 0);
     }
