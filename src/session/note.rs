@@ -46,7 +46,10 @@ pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Re
     let _lock = Lock::acquire(&path, LOCK_WAIT, &Cancel::new(None)).doing("noting what was sent to a chat")?;
     disk::append_line(&path, &line.to_string(), Durability::Now)?;
     if fs_err::metadata(&path)?.len() > RENEWED_AT {
-        let kept: String = newest(&fs_err::read(&path)?).iter().map(|note| format!("{note}\n")).collect();
+        let mut kept = String::new();
+        for note in newest(&fs_err::read(&path)?) {
+            kept.push_str(&format!("{note}\n"));
+        }
         Replacement::prepare(&path, kept.as_bytes())?.commit()?;
     }
     Ok(())
