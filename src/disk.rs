@@ -115,6 +115,15 @@ pub fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()
     Ok(())
 }
 
+/// The bytes that are free in the file system of `path`, for whoever is no administrator.
+///
+/// # Errors
+/// What the file system says.
+pub fn free(path: &Path) -> Result<u64> {
+    let found = rustix::fs::statvfs(path)?;
+    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+}
+
 /// A new file that is written piece by piece, readable by the owner alone. It is locked for as long as this is there, so
 /// that whoever clears away what nobody needs can tell that somebody does. Unless it is kept, it goes with this.
 pub struct NewFile {

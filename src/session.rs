@@ -266,7 +266,8 @@ impl Store for Files {
         let mut session = Session { name: name.to_owned(), damage, ..Session::default() };
         session.replay(lines, 1);
         pair(&mut session.messages);
-        session.messages.extend(note::waiting(&self.home, name)?.into_iter().map(|(user, _)| Message::User(user)));
+        let waiting = note::waiting(&self.home, name, session.messages.iter())?;
+        session.messages.extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
         Ok(session)
     }
 

@@ -25,7 +25,8 @@ use crate::error::{Error, Result};
 pub enum Part {
     Live,
     Segment(u64),
-    /// A successor that a crash left behind, a torn tail that was put aside, or what is still to be noted in it.
+    /// A successor that a crash left behind, a torn tail that was put aside, or what is still to be noted in it, with its
+    /// successor.
     Other,
 }
 
@@ -36,7 +37,7 @@ pub fn part(name: &str) -> Option<(&str, Part)> {
     if rest == "jsonl" {
         return Some((key, Part::Live));
     }
-    if rest == "jsonl.new" || rest == "jsonl.notes" || rest.starts_with("jsonl.torn-") {
+    if matches!(rest, "jsonl.new" | "jsonl.notes" | "jsonl.notes.new") || rest.starts_with("jsonl.torn-") {
         return Some((key, Part::Other));
     }
     let number = rest.strip_suffix(".jsonl").filter(|n| n.bytes().all(|b| b.is_ascii_digit()))?;

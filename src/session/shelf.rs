@@ -189,7 +189,11 @@ pub fn read(home: &Home, key: &str) -> Result<Story> {
     let path = home.session(key);
     let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
     let mut story = story(found, &path)?.0;
-    for (user, at) in note::waiting(home, key)? {
+    let messages = story.entries.iter().filter_map(|entry| match &entry.what {
+        What::Message(message) => Some(message),
+        What::Summary(_) | What::TurnEnd(_) => None,
+    });
+    for (user, at) in note::waiting(home, key, messages)? {
         story.waiting.push(Entry { seq: 0, time: rfc3339(at), what: What::Message(Message::User(user)) });
     }
     Ok(story)

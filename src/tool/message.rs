@@ -10,16 +10,25 @@ use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 use crate::bell;
 use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
-use crate::disk::NewFile;
+use crate::disk::{self, NewFile};
 use crate::error::{Error, Result};
 use crate::hands::Hands;
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, TELEGRAM as CHANNEL, session_name, telegram_chat};
 use crate::session::note;
-use crate::text::one_line;
+use crate::text::{one_line, size};
 
 /// The most bytes of a file (Bot API, `sendDocument`).
 const MOST_FILE: u64 = 50 << 20;
+
+/// The most messages that wait to be sent to a chat when another is posted.
+const MOST_WAITING: usize = 20;
+/// The most bytes of files that wait to be sent, to all chats together.
+const MOST_WAITING_FILES: u64 = 200 << 20;
+/// What a copy of a file leaves free on the disk, in bytes.
+const LEAST_FREE: u64 = 64 << 20;
+/// What the model can do when there is no room.
+const LATER: &str = "Telegram has not taken them yet. Send no more of them now";
 
 const SCHEMA: &str = concat!(
     r#"{"type":"object","properties":{"#,
@@ -92,8 +101,20 @@ impl SendMessage {
 
     /// A copy of the file `path` in the outbox, with its size.
     fn copy(&self, outbox: &Outbox, path: &str, item: &mut Item, turn: &Turn) -> Result<(NewFile, u64)> {
+        let mut room = room(outbox, &item.to)?;
         let (mut file, name) = outbox.new_file()?;
-        let size = self.hands.give_file(path, MOST_FILE, turn.cancel, &mut |bytes| file.push(bytes))?;
+        let copied = outbox.file(&name);
+        let size = self.hands.give_file(path, MOST_FILE, turn.cancel, &mut |bytes| {
+            let len = bytes.len() as u64;
+            room = room.checked_sub(len).ok_or_else(|| {
+                let most = size(MOST_WAITING_FILES);
+                Error::failed(format!("with it, files of more than {most} would wait to be sent: {LATER}"))
+            })?;
+            if disk::free(&copied)? < LEAST_FREE + len {
+                return Err(Error::failed("there is too little free space on the disk for a copy of it"));
+            }
+            file.push(bytes)
+        })?;
         if size == 0 {
             return Err(Error::failed(format!("{} is empty, and Telegram takes no empty files", one_line(path, 200))));
         }
@@ -102,6 +123,19 @@ impl SendMessage {
         item.name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
         Ok((file, size))
     }
+}
+
+/// How many bytes of files may still be posted, if anything may to this place. What Telegram does not take waits, and a model
+/// that goes on sending would fill the disk.
+fn room(outbox: &Outbox, to: &str) -> Result<u64> {
+    let pending = outbox.pending()?;
+    let messages = pending.iter().filter(|pending| pending.item.to == to).count();
+    if messages >= MOST_WAITING {
+        return Err(Error::failed(format!("{messages} messages wait to be sent to {to} already: {LATER}")));
+    }
+    let files = pending.iter().map(|pending| &pending.item.file).filter(|file| !file.is_empty());
+    let len = |file: &String| fs_err::metadata(outbox.file(file)).map_or(0, |meta| meta.len());
+    Ok(MOST_WAITING_FILES.saturating_sub(files.map(len).sum()))
 }
 
 fn stranger(named: &str) -> Error {
@@ -130,6 +164,7 @@ impl Tool for SendMessage {
         if item.text.is_empty() && said("file").is_empty() {
             return Err(Error::failed("content is empty, and there is no file"));
         }
+        room(&outbox, &item.to)?;
         // Held until it is posted: nobody clears it away before.
         let copied = match said("file") {
             "" => None,
@@ -152,5 +187,31 @@ impl Tool for SendMessage {
             }
         }
         Ok(ToolOutput::text(told))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_leaves_less_room_until_there_is_none() {
+        let root = std::env::temp_dir().join(format!("bantam-room-{}", std::process::id()));
+        let outbox = Outbox::new(Home::new(root.clone()));
+        let (here, there) = ("telegram:1", "telegram:2");
+        assert_eq!(room(&outbox, here).unwrap(), MOST_WAITING_FILES);
+        fs_err::create_dir_all(root.join("state/outbox")).unwrap();
+        // Holes take no space.
+        fs_err::File::create(outbox.file("large")).unwrap().set_len(150 << 20).unwrap();
+        let item = Item { to: there.into(), file: "large".into(), ..Item::default() };
+        outbox.post(&item).unwrap();
+        assert_eq!(room(&outbox, here).unwrap(), 50 << 20);
+        let text = Item { to: here.into(), ..Item::default() };
+        let ids: Vec<String> = (0..MOST_WAITING).map(|_| outbox.post(&text).unwrap()).collect();
+        assert!(room(&outbox, here).unwrap_err().message.contains("20 messages wait"));
+        assert!(room(&outbox, there).is_ok());
+        outbox.over(&ids[0]).unwrap();
+        assert!(room(&outbox, here).is_ok());
+        fs_err::remove_dir_all(root).unwrap();
     }
 }

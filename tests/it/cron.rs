@@ -233,7 +233,7 @@ fn a_named_conversation_is_continued_and_its_answer_is_delivered_without_a_gatew
     home.config(&merged(model.config(), &bot).to_string());
     cron(&home, ["run", &id]).exits(0).prints("You said: plants.\n").is_quiet();
     assert_eq!(api.texts(7), ["You said: plants."]);
-    let noted = home.session("telegram_7").history()[0].to_string();
+    let noted = home.bantam().args(["sessions", "show", "telegram_7"]).run().exits(0).stdout.clone();
     assert!(noted.contains("sent this to the chat") && noted.contains("You said: plants."), "{noted}");
     assert_eq!(model.request(1).texts("user").len(), 2);
     assert_eq!(stored(&home)["jobs"].as_array().unwrap().len(), 1, "its own time is still to come");

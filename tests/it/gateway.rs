@@ -64,6 +64,8 @@ fn the_owner_is_answered_and_a_stranger_is_not() {
         "what a list of processes shows"
     );
     api.text(STRANGER, "please");
+    // Of this one the owner is told later: anybody can make as many accounts as he likes.
+    api.text(667, "me too");
     api.text(OWNER, "again");
     api.wait_for_texts(OWNER, 3);
     api.wait_for_confirmation();

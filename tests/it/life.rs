@@ -205,6 +205,28 @@ fn a_job_whose_answer_was_kept_was_not_interrupted() {
 }
 
 #[test]
+fn a_gateway_hears_of_a_new_job_after_one_that_was_killed_too() {
+    let (model, api) = (Model::answering(|_, _| Reply::text("Looked.")), BotApi::start());
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    gateway.wait_for_stderr("serving as");
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    assert!(home.path("state/bell").exists(), "nobody has taken it down");
+    let gateway = start(&home);
+    gateway.wait_for_stderr("serving as");
+    // By itself it looks once an hour.
+    home.bantam().args(["cron", "add", "-m", "look", "--at", "+1s", "--to", "telegram:42"]).run().exits(0);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Looked."]);
+    gateway.signal(Signal::TERM);
+    let run = gateway.finish();
+    run.exits(0);
+    assert!(!run.stderr.contains("within the hour"), "{}", run.stderr);
+    assert!(!home.path("state/bell").exists());
+}
+
+#[test]
 fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
     let model = Model::answering(|request, n| match (request.texts("tool").len(), n) {
         (0, _) => Reply::call("exec", &json!({ "command": "echo x >>count" })),

@@ -155,6 +155,26 @@ fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
 }
 
 #[test]
+fn a_model_that_goes_on_sending_is_told_when_nothing_is_taken() {
+    let model = Model::answering(|request: &Request, _| match request.texts("tool").len() {
+        0 => Reply::calls((0..22).map(|n| call(&format!("c{n}"), "message", &json!({ "content": format!("{n}") })))),
+        _ => Reply::text("Done."),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    for _ in 0..50 {
+        api.fault("sendMessage", Fault::Page(502));
+    }
+    let gateway = start(&home);
+    api.text(OWNER, "flood me");
+    model.wait_for_requests(2);
+    let told = model.request(1).texts("tool");
+    assert!(told[..20].iter().all(|told| told.contains("on its way")), "{told:?}");
+    assert!(told[20..].iter().all(|told| told.contains("20 messages wait to be sent")), "{told:?}");
+    ends(gateway);
+}
+
+#[test]
 fn a_job_writes_to_where_its_answer_goes() {
     let model = sending([json!({ "content": "I am at it." })]);
     let api = BotApi::start();
