@@ -47,6 +47,8 @@ pub enum Failure {
     Refused(u64, String),
     /// The server cannot be reached at all.
     Unreachable(String),
+    /// The answer is larger than any should be.
+    TooLarge,
     /// A fault that may pass.
     Passing(String),
     /// An upload broke off, or took too long: it may be the line, or the file.
@@ -63,6 +65,7 @@ impl Failure {
             Self::Unreachable(m) | Self::Passing(m) | Self::Broken(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests: the next one in {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat is {chat} by now"),
+            Self::TooLarge => "the answer is too large".to_owned(),
             Self::Stopped => "stopped".to_owned(),
         }
     }
@@ -206,7 +209,7 @@ impl Api {
             match exchange.next(within + PATIENCE).map_err(failed)? {
                 Part::Head(head) => status = head.status,
                 Part::Body(piece) if len + piece.len() > most => {
-                    return Err(Failure::Passing("the answer is too large".to_owned()));
+                    return Err(Failure::TooLarge);
                 }
                 Part::Body(piece) => {
                     len += piece.len();
