@@ -76,11 +76,12 @@ pub trait Keeper: Send + Sync {
     /// images. `false`: it is not to begin, because the program is ending; they stay open.
     fn begin(&self, ids: &[String], origin: &Origin, text: &mut String, images: &mut Vec<Image>) -> bool;
 
-    /// The turn is over and stored. Its answer is kept for delivery when this returns, and the messages are closed.
-    fn end(&self, ids: &[String], origin: &Origin, response: &Response);
+    /// The turn is over and stored. Its answer is kept for delivery when this returns, and the messages are closed. `false`:
+    /// it could not be kept, and they stay open.
+    fn end(&self, ids: &[String], origin: &Origin, response: &Response) -> bool;
 
     /// The same for what needs no turn. An empty text says nothing.
-    fn reply(&self, ids: &[String], origin: &Origin, text: &str);
+    fn reply(&self, ids: &[String], origin: &Origin, text: &str) -> bool;
 }
 
 /// A thing for a channel to show.

@@ -39,6 +39,9 @@ pub trait Staff: Send + Sync {
         Err(Error::failed("there is no such thing here"))
     }
 
+    /// The floor is open: from here on it can be asked whether anything is under way.
+    fn opens(&self, _floor: &Arc<Floor>) {}
+
     /// What all that comes in shares; `None` where each turn and each background task has limits of its own.
     fn shared(&self) -> Option<Shared> {
         None
@@ -106,6 +109,7 @@ pub fn serve(staff: Arc<dyn Staff>, at_once: usize, tasks: Tasks, from: impl Cha
     let shared = staff.shared();
     let (room, alone, workers) = (Room::new(at_once), Mutex::default(), Mutex::default());
     let floor = Arc::new(Floor { staff, shared, outbound, tasks, room, alone, workers });
+    floor.staff.opens(&floor);
     for message in inbound {
         floor.take(message)?;
     }
@@ -116,7 +120,7 @@ impl Inbound {
     /// Answers what needs no turn.
     fn reply(&self, text: &str) {
         if let Some(keeper) = &self.keeper {
-            keeper.reply(&self.ids, &self.origin, text);
+            let _closed = keeper.reply(&self.ids, &self.origin, text);
         }
     }
 }
@@ -213,6 +217,14 @@ impl Floor {
         }
     }
 
+    /// Whether no turn and no background task is under way, and none waits.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        // A task that ends hands its report over first, and a turn that begins one ends after that.
+        let are_queues_idle = || self.workers().by_session.values().all(|worker| worker.queue.is_idle());
+        self.tasks.are_idle() && are_queues_idle() && self.tasks.are_idle()
+    }
+
     fn workers(&self) -> MutexGuard<'_, Workers> {
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,33 +270,42 @@ impl Floor {
             None
         };
         let (origin, session) = (message.origin.clone(), message.session.clone());
-        let response = self.answer(message, cancel, task.as_ref());
+        let (response, is_answered) = self.answer(message, cancel, task.as_ref());
         if let Some(response) = response {
             self.show(&origin, Event::Done(Box::new(response)));
         }
         if let Some((id, _)) = task {
-            self.note(&origin, self.tasks.over(&id));
+            if is_answered {
+                self.note(&origin, self.tasks.over(&id));
+            } else {
+                // Its report stays in the journal, and is answered at the next start.
+                self.tasks.put_back(&id);
+            }
             self.show_tasks(&origin, &session);
         }
     }
 
-    /// `None` when there was no turn, and nothing more is to be done about it now.
-    fn answer(self: &Arc<Self>, message: Inbound, cancel: Cancel, task: Option<&(String, Asked)>) -> Option<Response> {
+    /// What came of the turn, if there was one, and whether the message is answered for good: it is not where the program is
+    /// ending, or where nobody could keep the answer.
+    fn answer(
+        self: &Arc<Self>,
+        message: Inbound,
+        cancel: Cancel,
+        task: Option<&(String, Asked)>,
+    ) -> (Option<Response>, bool) {
         let Inbound { origin, session, mut text, attachments: mut images, ids, keeper, is_alone, .. } = message;
         let alone = is_alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
         let place = self.room.enter();
         let agent = match self.staff.agent(&session) {
             Ok(agent) => agent,
             Err(e) => {
-                if let Some(keeper) = &keeper {
-                    keeper.reply(&ids, &origin, &format!("⚠️ {}", e.message));
-                }
-                return None;
+                let text = format!("⚠️ {}", e.message);
+                return (None, keeper.is_none_or(|keeper| keeper.reply(&ids, &origin, &text)));
             }
         };
         if let Some(keeper) = &keeper {
             if !keeper.begin(&ids, &origin, &mut text, &mut images) {
-                return None;
+                return (None, false);
             }
         }
         let mut depth = 0;
@@ -322,10 +343,8 @@ impl Floor {
             response.usage.add(asked.used.0);
             response.add_cost(asked.used.1);
         }
-        if let Some(keeper) = &keeper {
-            keeper.end(&ids, &origin, &response);
-        }
-        Some(response)
+        let is_kept = keeper.is_none_or(|keeper| keeper.end(&ids, &origin, &response));
+        (Some(response), is_kept)
     }
 }
 
@@ -393,6 +412,11 @@ struct State {
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_idle(&self) -> bool {
+        let state = self.lock();
+        state.waiting.is_empty() && state.running.is_none()
     }
 
     /// Gives the message back when the worker has gone.

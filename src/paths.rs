@@ -129,17 +129,22 @@ pub fn session_name(channel: &str, chat: &str) -> Result<String> {
     Ok(name)
 }
 
+/// The name of the channel that has chats to deliver to.
+pub const TELEGRAM: &str = "telegram";
+
 /// The chat of a place to deliver to, as people write it: `telegram:CHAT`, where CHAT is the number of a user or a group,
-/// with the number of a topic behind it where a group has such: `CHAT_TOPIC`.
+/// with the number of a topic behind it where a group has such: `CHAT_TOPIC`. Each number as it is printed.
 ///
 /// # Errors
 /// It is something else.
 pub fn telegram_chat(to: &str) -> Result<&str> {
     let is_chat = |chat: &&str| {
-        let (chat, topic) = chat.split_once('_').unwrap_or((chat, "0"));
-        chat.parse::<i64>().is_ok() && topic.parse::<u64>().is_ok()
+        let (number, topic) = chat.split_once('_').map_or((*chat, None), |(number, topic)| (number, Some(topic)));
+        // A chat has one name, so that it has one conversation and one order: neither `+42` nor `042` is another for 42.
+        number.parse::<i64>().is_ok_and(|n| n != 0 && n.to_string() == number)
+            && topic.is_none_or(|topic| topic.parse::<u64>().is_ok_and(|n| n != 0 && n.to_string() == topic))
     };
-    to.strip_prefix("telegram:").filter(is_chat).ok_or_else(|| {
+    to.strip_prefix(TELEGRAM).and_then(|chat| chat.strip_prefix(':')).filter(is_chat).ok_or_else(|| {
         Error::usage(format!("\"{}\" is no place to deliver to", one_line(to, 40)))
             .hint("telegram:CHAT, with the number of a user or a group")
     })
@@ -155,6 +160,9 @@ mod tests {
             assert_eq!(telegram_chat(to).unwrap(), chat);
         }
         for to in ["", "42", "telegram:", "telegram:me", "telegram:4 2", "telegram:1_x", "telegram:1_", "pigeon:1"] {
+            assert!(telegram_chat(to).is_err(), "{to}");
+        }
+        for to in ["telegram:+42", "telegram:042", "telegram:-042", "telegram:0", "telegram:1_+7", "telegram:1_07"] {
             assert!(telegram_chat(to).is_err(), "{to}");
         }
     }

@@ -150,7 +150,7 @@ pub trait Store: Send + Sync {
     /// what the file system says.
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session>;
 
-    /// The conversation `name` as it is now, to look at. Changes nothing and waits for nobody.
+    /// The conversation `name` as it is now, to look at, with what is noted for it. Changes nothing and waits for nobody.
     ///
     /// # Errors
     /// [`Kind::Config`] when a newer program wrote it, and what the file system says.
@@ -266,6 +266,7 @@ impl Store for Files {
         let mut session = Session { name: name.to_owned(), damage, ..Session::default() };
         session.replay(lines, 1);
         pair(&mut session.messages);
+        session.messages.extend(note::waiting(&self.home, name)?.into_iter().map(|(user, _)| Message::User(user)));
         Ok(session)
     }
 

@@ -32,6 +32,8 @@ use crate::hands::Hands;
 use crate::log::{Level, Sink};
 use crate::message::{Image, Usage};
 use crate::outbox::{Item, Outbox};
+/// The name of this channel.
+pub use crate::paths::TELEGRAM as CHANNEL;
 use crate::text::LocalTime;
 use api::Api;
 use inbox::Inbox;
@@ -47,9 +49,6 @@ const CALM: Duration = Duration::from_secs(5);
 
 /// How long an upload may take to its end when the program ends.
 const UPLOAD_FAREWELL: Duration = Duration::from_secs(2);
-
-/// The name of this channel.
-pub const CHANNEL: &str = "telegram";
 
 /// What the bot is and whom it serves.
 #[derive(Clone)]
@@ -195,19 +194,21 @@ struct Desk {
 }
 
 impl Desk {
-    /// Says something in a chat, as the answer to these messages.
-    fn say(&self, chat: &str, text: &str, answers: &[String]) {
+    /// Says something in a chat, as the answer to these messages. Whether it was kept.
+    fn say(&self, chat: &str, text: &str, answers: &[String]) -> bool {
         let (to, text) = (format!("{CHANNEL}:{chat}"), text.to_owned());
         let item = Item { to, text, answers: answers.to_vec(), ..Item::default() };
         match self.outbox.post(&item) {
             Ok(_) => {
                 self.close(answers);
                 drop(self.signals.send(Signal::Posted));
+                true
             }
             // The answer is in the conversation, and the message stays open: it is answered again after a restart.
             Err(e) => {
                 (self.log)(Level::Error, &format!("an answer could not be kept, and is sent without: {e}"));
                 drop(self.signals.send(Signal::Unkept(item)));
+                false
             }
         }
     }
@@ -270,17 +271,17 @@ impl Keeper for Desk {
         true
     }
 
-    fn end(&self, ids: &[String], origin: &Origin, response: &Response) {
+    fn end(&self, ids: &[String], origin: &Origin, response: &Response) -> bool {
         drop(self.signals.send(Signal::Idle(origin.chat.clone())));
-        self.say(&origin.chat, &told(response), ids);
+        self.say(&origin.chat, &told(response), ids)
     }
 
-    fn reply(&self, ids: &[String], origin: &Origin, text: &str) {
+    fn reply(&self, ids: &[String], origin: &Origin, text: &str) -> bool {
         if text.is_empty() {
             self.close(ids);
-        } else {
-            self.say(&origin.chat, text, ids);
+            return true;
         }
+        self.say(&origin.chat, text, ids)
     }
 }
 

@@ -44,6 +44,16 @@ pub fn fence(text: &str) -> String {
     "`".repeat(longest.max(2) + 1)
 }
 
+/// Bytes as people write them.
+#[must_use]
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => format!("{bytes} bytes"),
+        1_024..1_048_576 => format!("{} KB", bytes / 1_024),
+        _ => format!("{}.{} MB", bytes / 1_048_576, bytes % 1_048_576 * 10 / 1_048_576),
+    }
+}
+
 /// `text` without what could steer a terminal: escape sequences lose their control characters, tabs and line feeds stay.
 #[must_use]
 pub fn printable(text: &str) -> String {

@@ -1,7 +1,7 @@
 //! Who does what comes in at the gateway: agents for conversations, and answers to what is no turn.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::SystemTime;
 
 use crate::agent::Agent;
@@ -12,8 +12,9 @@ use crate::config::{self, Env};
 use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::Result;
-use crate::gateway::{Busy, Staff};
+use crate::gateway::{Busy, Floor, Staff};
 use crate::paths::Home;
+use crate::secret::Secret;
 use crate::session::{self, Entry, Files, Store, shelf};
 use crate::text::clip;
 use crate::usage;
@@ -23,13 +24,22 @@ pub struct Crew {
     home: Home,
     file: Option<String>,
     env: Env,
+    /// The bot's, as it was found: it is struck wherever it turns up.
+    token: Secret,
     /// By the model's name; none for the one of the configuration.
     agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
+    /// Where it works, once that is open.
+    floor: OnceLock<Weak<Floor>>,
 }
 
 impl Crew {
-    pub fn new(home: &Home, file: Option<String>, env: &Env) -> Self {
-        Self { home: home.clone(), file, env: env.clone(), agents: Mutex::default() }
+    pub fn new(home: &Home, file: Option<String>, env: &Env, token: Secret) -> Self {
+        Self { home: home.clone(), file, env: env.clone(), token, agents: Mutex::default(), floor: OnceLock::new() }
+    }
+
+    /// Whether nothing is under way where it works.
+    pub fn is_idle(&self) -> bool {
+        self.floor.get().and_then(Weak::upgrade).is_none_or(|floor| floor.is_idle())
     }
 
     /// The agent that answers with this model, or with the one of the configuration; and what there is to say about it.
@@ -43,6 +53,7 @@ impl Crew {
             return Ok((agent.clone(), Vec::new()));
         }
         let mut loaded = config::load_for(&self.home, self.file.as_deref(), &self.env, Vec::new())?;
+        loaded.config.channels.telegram.token = self.token.clone();
         if let Some(model) = model {
             loaded.config.agents.defaults.model_name = model.to_owned();
         }
@@ -70,6 +81,11 @@ impl Crew {
 }
 
 impl Staff for Crew {
+    fn opens(&self, floor: &Arc<Floor>) {
+        // There is one of them in a program.
+        let _again = self.floor.set(Arc::downgrade(floor));
+    }
+
     fn agent(&self, session: &str) -> Result<Arc<Agent>> {
         let chosen = self.chosen(session);
         // One that is not to be had any more makes room for the usual one.

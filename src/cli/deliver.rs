@@ -9,8 +9,8 @@ use crate::bell;
 use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::config::proxy::proxy;
-use crate::config::{self, Config, Env};
-use crate::error::{Error, Kind, Result};
+use crate::config::{self, Config, Env, keys};
+use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::status::is_running;
 use crate::http;
 use crate::outbox::{Fate, Item, Outbox};
@@ -26,7 +26,19 @@ const WAIT: Duration = Duration::from_secs(30);
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(250);
 
-/// The Bot API as it is configured.
+/// The bot with its token, which may stand in a variable or a file, or be what a command prints.
+///
+/// # Errors
+/// As [`keys::resolve`].
+pub fn resolved(telegram: &config::Telegram, home: &Home, env: &Env) -> Result<config::Telegram> {
+    let mut telegram = telegram.clone();
+    if !telegram.token.is_empty() {
+        telegram.token = keys::resolve(&telegram.token, env, &home.config()).doing("channels.telegram.token")?;
+    }
+    Ok(telegram)
+}
+
+/// The Bot API as it is configured, with a token that is [`resolved`].
 ///
 /// # Errors
 /// There is no token, or the address of the server is none.
@@ -55,7 +67,7 @@ impl Delivery {
     /// # Errors
     /// No bot is configured.
     pub fn new(home: &Home, config: &Config, env: &Env) -> Result<Self> {
-        let api = Arc::new(bot(&config.channels.telegram, env)?);
+        let api = Arc::new(bot(&resolved(&config.channels.telegram, home, env)?, env)?);
         Ok(Self { home: home.clone(), outbox: Outbox::new(home.clone()), api })
     }
 

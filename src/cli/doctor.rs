@@ -65,7 +65,7 @@ fn run(given: &Given, env: &Env) -> Result<u8> {
         Ok(loaded) => {
             report.tell(&model::chosen(&home, &loaded.config, env, there));
             let telegram = &loaded.config.channels.telegram;
-            match deliver::bot(telegram, env) {
+            match deliver::resolved(telegram, &home, env).and_then(|telegram| deliver::bot(&telegram, env)) {
                 // Whoever has no bot, or has put it aside, is not told of it.
                 _ if telegram.token.is_empty() || gateway::bot_of(&loaded).is_err() => {}
                 Ok(api) => report.tell_all(&bot::asked(&api, telegram.ids().len())),

@@ -35,8 +35,8 @@ pub const COMMAND: Command = Command {
     run,
 };
 
-/// How long turns under way may go on when the program is told to end. They are taken up at the next start.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// The least between two looks at what other programs of this home have changed, however often they tell of it.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 /// glibc reads it when a program begins, and here it has no function for what this says: each thread keeps up to 240 KB of
 /// what it freed, which nobody else can use and nothing gives back. What passes from thread to thread fills that in hours.
@@ -56,12 +56,13 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let end = Arc::new(End::default());
     end_at_a_signal(&cancel, &end)?;
     let home = config::home(env)?;
+    let watched = watch::File::of(&home, env);
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
     let log = Log::new(&loaded.config.log.level, loaded.config.log.json);
     let tell_all = |lines: &[String]| lines.iter().for_each(|line| log.write(Level::Warn, line));
     tell_all(&loaded.warnings);
-    let telegram = bot_of(&loaded)?;
+    let telegram = deliver::resolved(&bot_of(&loaded)?, &home, env)?;
     let allow_from = allowed(&telegram.allow_from, log);
     // Whoever looks whether one runs holds it for a moment.
     let lock = Lock::acquire(&home.session_lock("gateway"), Duration::from_millis(300), &Cancel::new(None));
@@ -71,7 +72,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         _ => e,
     })?;
     app::make_workspace(&home, &loaded.config, env)?;
-    let crew = Arc::new(Crew::new(&home, file, env));
+    let crew = Arc::new(Crew::new(&home, file, env, telegram.token.clone()));
     // What is wrong with the model is told now and not to whoever writes first.
     tell_all(&crew.make(None)?.1);
 
@@ -83,12 +84,14 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     tell_all(&torn);
     let wake = Arc::new(Wake::default());
     let (change, changed) = sync_channel(1);
-    let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, log, change.clone());
+    let at_work = crew.clone();
+    let is_idle = Arc::new(move || at_work.is_idle());
+    let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, log, change.clone(), watched, is_idle);
     let stop = change.clone();
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());
     });
-    listen(&home, change, wake.clone());
+    listen(&home, change, wake.clone(), log);
     let owner = allow_from.first().map_or(String::new(), |id| format!("telegram:{id}"));
     let Config { cron, heartbeat, .. } = &loaded.config;
     let ring = wake.clone();
@@ -124,6 +127,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         None => gateway::serve(crew, workers, tasks, telegram),
     };
     wake.wait();
+    bell::take_down(&home);
     end.over.store(true, Ordering::SeqCst);
     served?;
     // Whoever was told to end does not begin anew.
@@ -176,25 +180,27 @@ fn end_at_a_signal(cancel: &Cancel, end: &Arc<End>) -> Result<()> {
     let wait = move || {
         let _which = sys::wait_for_signal();
         end.told.store(true, Ordering::SeqCst);
-        cancel.stop();
-        std::thread::sleep(FAREWELL);
-        // What is under way now is taken up at the next start: it is on disk.
-        if !end.over.load(Ordering::SeqCst) {
-            std::process::exit(0);
-        }
+        end.begin(&cancel, || std::process::exit(0));
     };
     Builder::new().spawn(wait).map(drop).doing("starting a thread")
 }
 
 /// Passes on what other programs of this home tell.
-fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>) {
-    // Without it a new job is seen within the hour, and a message goes out with the next one.
-    let Ok(bell) = bell::hang(home) else { return };
+fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>, log: Log) {
+    let bell = match bell::hang(home) {
+        Ok(bell) => bell,
+        Err(e) => {
+            let text =
+                format!("a new job may be seen within the hour only, and a message go out with the next one: {e}");
+            return log.write(Level::Warn, &text);
+        }
+    };
     let pass_on = move || {
-        while bell.recv(&mut [0; 8]).is_ok() {
+        while bell.wait().is_ok() {
             // One that waits already is enough.
             let _full = change.try_send(());
             wake.wake();
+            std::thread::sleep(BETWEEN_LOOKS);
         }
     };
     drop(Builder::new().spawn(pass_on));

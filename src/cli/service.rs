@@ -27,6 +27,8 @@ pub const COMMAND: Command = Command {
 const COMMON: &str = "\
 Restart=on-failure
 RestartSec=5
+# Neither wrong usage (2) nor a wrong configuration (3) gets better by itself.
+RestartPreventExitStatus=2 3
 # It says that it lives after every poll, and while it waits for the network.
 WatchdogSec=180
 # What is under way has three seconds; what is left is taken up at the next start.
@@ -47,7 +49,6 @@ SystemCallArchitectures=native
 /// For the manager of the system.
 const SYSTEM: &str = "\
 KeyringMode=private
-PrivateTmp=yes
 PrivateDevices=yes
 ProtectControlGroups=yes
 ProtectKernelModules=yes
@@ -89,6 +90,11 @@ fn run(given: &Given, env: &Env) -> Result<u8> {
     unit.push_str(COMMON);
     if is_system {
         unit.push_str(SYSTEM);
+        // What lies there would be hidden from it.
+        let is_hidden = |path: &Path| path.starts_with("/tmp") || path.starts_with("/var/tmp");
+        if !is_hidden(&root) && !is_hidden(&program) {
+            unit.push_str("PrivateTmp=yes\n");
+        }
         let defaults = &loaded.config.agents.defaults;
         // Whoever lets tools loose means the places that they can write to, too.
         if defaults.restrict_to_workspace {

@@ -109,9 +109,22 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
     let wanted = |entry: &Entry| after.is_none_or(|after| entry.seq > after);
     if given.has("json") {
         story.entries.retain(wanted);
-        return print(&lines(story.entries.iter().map(|entry| object(entry).to_string()))).map(|()| 0);
+        let waiting = story.waiting.iter().map(|entry| {
+            let mut object = object(entry);
+            (object["seq"], object["waiting"]) = (Value::Null, true.into());
+            object.to_string()
+        });
+        let entries = story.entries.iter().map(|entry| object(entry).to_string());
+        return print(&lines(entries.chain(waiting))).map(|()| 0);
     }
-    print(&page(&story, &zone(env), wanted))?;
+    let mut page = page(&story, &zone(env), wanted);
+    for entry in &story.waiting {
+        if let What::Message(Message::User(user)) = &entry.what {
+            let (time, text) = (shown(&entry.time, &zone(env)), printable(&user.content));
+            page.push_str(&format!("[-] {time:<19} user (comes in with the next turn)\n{text}\n"));
+        }
+    }
+    print(&page)?;
     if state == shelf::State::Unfinished {
         tell("bantam: the last turn is under way, or was cut short");
     }

@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::crew::Crew;
+use super::deliver;
+use super::gateway::bot_of;
 use crate::cancel::{Cancel, Hook};
 use crate::config::{self, Env};
 use crate::cron::schedule;
@@ -17,9 +20,9 @@ use crate::gateway::clock::Steadiness;
 use crate::gateway::status::Status;
 use crate::log::{Level, Log};
 use crate::paths::Home;
-use crate::sys;
 use crate::telegram::{Sign, Watch};
 use crate::text::one_line;
+use crate::{app, child, sys};
 
 /// How the program is to end.
 #[derive(Default)]
@@ -32,6 +35,18 @@ pub struct End {
     pub over: AtomicBool,
 }
 
+impl End {
+    /// Ends the polling, and after a little while the program, by `leave`, unless everything is over by then: what is under
+    /// way is on disk, and is taken up at the next start.
+    pub fn begin(&self, cancel: &Cancel, leave: impl FnOnce()) {
+        cancel.stop();
+        std::thread::sleep(FAREWELL);
+        if !self.over.load(Ordering::SeqCst) {
+            leave();
+        }
+    }
+}
+
 /// The service manager that started this, as `sd_notify(3)` and `sd_watchdog_enabled(3)` say.
 #[derive(Clone)]
 struct Manager {
@@ -40,6 +55,17 @@ struct Manager {
     /// How often it wants to hear that this lives: twice within its limit.
     within: Duration,
 }
+
+/// How long what is under way may go on when the configuration has changed. Meanwhile everything is answered as before.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at whether something still is.
+const LOOKS: Duration = Duration::from_millis(100);
+/// How long turns under way may go on when the program is told to end. They are taken up at the next start.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// A file that is being written is left alone until it has been the same for so long.
+const SETTLED: Duration = Duration::from_millis(200);
+/// So often it is looked at before the next poll.
+const MOST_LOOKS: u32 = 20;
 
 /// How often nobody in particular wants a sign.
 const SELDOM: Duration = Duration::from_secs(3600);
@@ -75,6 +101,8 @@ pub fn begin(
     end: &Arc<End>,
     log: Log,
     change: SyncSender<()>,
+    file: File,
+    is_idle: IsIdle,
 ) -> (Watch, Hook) {
     let manager = Manager::of(env);
     let status = Arc::new(Status::new(home, SystemTime::now()));
@@ -91,7 +119,8 @@ pub fn begin(
     manager.notify("READY=1");
     let within = manager.within;
     let watcher = Mutex::new(Watcher {
-        file: File::of(home, env),
+        file,
+        is_idle,
         clock: Steadiness::new(schedule::millis(SystemTime::now()), Instant::now()),
         change,
         manager,
@@ -104,8 +133,12 @@ pub fn begin(
     (Watch { tell: Box::new(hear), within }, farewell)
 }
 
+/// Whether nothing is under way.
+pub type IsIdle = Arc<dyn Fn() -> bool + Send + Sync>;
+
 struct Watcher {
     file: File,
+    is_idle: IsIdle,
     clock: Steadiness,
     change: SyncSender<()>,
     manager: Manager,
@@ -137,25 +170,38 @@ impl Watcher {
             // Next runs are reckoned anew. One that waits already is enough.
             let _full = self.change.try_send(());
         }
-        if self.cancel.why().is_none() && self.file.has_changed(self.log) {
+        let is_leaving = self.end.anew.load(Ordering::SeqCst) || self.cancel.why().is_some();
+        if !is_leaving && self.file.has_changed(self.log) {
             self.log.write(Level::Info, "config.json has changed: starting anew");
             self.end.anew.store(true, Ordering::SeqCst);
-            self.live_on();
-            self.cancel.stop();
+            self.begin_anew();
         }
     }
 
-    /// Nobody polls any more, and the turns under way are finished, as long as each may take: that is no standstill.
-    fn live_on(&self) {
-        let manager = self.manager.clone();
-        let live = move || {
-            loop {
-                std::thread::sleep(manager.within);
-                manager.notify("WATCHDOG=1");
+    /// Begins anew once nothing is under way, or after a while in any case. Until then everything goes on: a message is
+    /// answered, and a stop is heard.
+    fn begin_anew(&self) {
+        let (is_idle, cancel, end, log) = (self.is_idle.clone(), self.cancel.clone(), self.end.clone(), self.log);
+        let wait = move || {
+            let until = Instant::now() + PATIENCE;
+            while !is_idle() && Instant::now() < until {
+                if cancel.sleep(LOOKS).is_err() {
+                    return;
+                }
             }
+            end.begin(&cancel, || {
+                // Whoever was told to end does not begin anew.
+                if !end.told.load(Ordering::SeqCst) {
+                    let why = child::become_again(&["gateway"], &[]);
+                    log.write(Level::Error, &format!("starting anew: {why}"));
+                    std::process::exit(1);
+                }
+            });
         };
-        // Without it a turn may have less time.
-        drop(Builder::new().spawn(live));
+        if let Err(e) = Builder::new().spawn(wait) {
+            self.log.write(Level::Error, &format!("starting a thread: {e}"));
+            self.cancel.stop();
+        }
     }
 }
 
@@ -167,7 +213,7 @@ fn noted(log: Log, written: Result<()>) {
 }
 
 /// Notices that config.json is another one.
-struct File {
+pub struct File {
     home: Home,
     seen: Option<(SystemTime, u64)>,
     env: Env,
@@ -179,21 +225,34 @@ fn stamp(home: &Home) -> Option<(SystemTime, u64)> {
 }
 
 impl File {
-    fn of(home: &Home, env: &Env) -> Self {
+    /// As it is now. It is to be read only after this: a change between the two is noticed then.
+    pub fn of(home: &Home, env: &Env) -> Self {
         Self { home: home.clone(), seen: stamp(home), env: env.clone() }
     }
 
     /// Whether it has changed to something that works. What does not work is told, once.
     fn has_changed(&mut self, log: Log) -> bool {
-        let now = stamp(&self.home);
+        let mut now = stamp(&self.home);
         if now == self.seen {
             return false;
         }
+        // Whoever saves it in two steps is not caught between them.
+        let mut looks = 0;
+        loop {
+            std::thread::sleep(SETTLED);
+            let before = std::mem::replace(&mut now, stamp(&self.home));
+            if before == now {
+                break;
+            }
+            looks += 1;
+            if looks > MOST_LOOKS {
+                // The next poll sees what it has come to.
+                return false;
+            }
+        }
         self.seen = now;
-        match config::read(&self.home)
-            .and_then(|file| config::load_for(&self.home, file.as_deref(), &self.env, Vec::new()))
-        {
-            Ok(_) => true,
+        match config::read(&self.home).and_then(|file| self.can_start(file)) {
+            Ok(()) => true,
             Err(e) => {
                 let why = e.message;
                 log.write(
@@ -203,6 +262,17 @@ impl File {
                 false
             }
         }
+    }
+
+    /// Makes all that a gateway of this configuration begins with.
+    fn can_start(&self, file: Option<String>) -> Result<()> {
+        let Self { home, env, .. } = self;
+        let loaded = config::load_for(home, file.as_deref(), env, Vec::new())?;
+        let telegram = deliver::resolved(&bot_of(&loaded)?, home, env)?;
+        deliver::bot(&telegram, env)?;
+        app::hands(home, &loaded.config, env)?;
+        app::make_workspace(home, &loaded.config, env)?;
+        Crew::new(home, file, env, telegram.token).make(None).map(drop)
     }
 }
 

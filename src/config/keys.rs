@@ -72,11 +72,11 @@ pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
         text.to_owned()
     };
     match key.trim() {
-        "" => Err(Error::config("reading a key: it is empty").hint("check what \"api_key\" in config.json names")),
+        "" => Err(Error::config("reading a key: it is empty").hint("check what config.json names there")),
         // It could not be sent, and the error then would not say why.
         key if !key.bytes().all(|b| b.is_ascii_graphic()) => {
             Err(Error::config("reading a key: there is space or a strange character in it")
-                .hint("check what \"api_key\" in config.json names: it should hold the key and nothing else"))
+                .hint("check what config.json names there: it should hold the key and nothing else"))
         }
         key => Ok(Secret::new(key)),
     }

@@ -13,7 +13,7 @@ use crate::bell;
 use crate::cancel::Cancel;
 use crate::disk::{Lock, Replacement};
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::{Home, session_name, telegram_chat};
+use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::text::{nearest, one_line};
 use crate::zone::Zone;
 
@@ -235,7 +235,7 @@ impl Jobs {
         let mut payload = vec![("kind", "agent_turn".into()), ("message", message.into()), ("deliver", deliver)];
         if !draft.to.is_empty() {
             payload.push(("to", telegram_chat(&draft.to)?.into()));
-            payload.push(("channel", "telegram".into()));
+            payload.push(("channel", TELEGRAM.into()));
         }
         if !draft.session.is_empty() {
             session_name("cli", &draft.session)?;
@@ -523,12 +523,16 @@ struct Book {
 impl Book {
     /// By its id, or by a name that only one has.
     fn find(&self, id: &str) -> Result<usize> {
-        let place = self.jobs.iter().position(|job| job.id() == id);
-        let named = || {
-            let mut named = (0..self.jobs.len()).filter(|at| self.jobs[*at].name() == id);
-            named.next().filter(|_| named.next().is_none())
-        };
-        place.or_else(named).ok_or_else(|| {
+        if let Some(place) = self.jobs.iter().position(|job| job.id() == id) {
+            return Ok(place);
+        }
+        let named: Vec<usize> = (0..self.jobs.len()).filter(|at| self.jobs[*at].name() == id).collect();
+        if named.len() > 1 {
+            let ids: Vec<&str> = named.iter().map(|at| self.jobs[*at].id()).collect();
+            let (name, ids) = (one_line(id, 40), ids.join(", "));
+            return Err(Error::failed(format!("several jobs are called \"{name}\"")).hint(format!("their ids: {ids}")));
+        }
+        named.first().copied().ok_or_else(|| {
             let near = nearest(id, self.jobs.iter().map(Job::id));
             let near = near.map_or("bantam cron list shows them".to_owned(), |near| format!("did you mean {near}?"));
             Error::failed(format!("there is no job \"{}\"", one_line(id, 40))).hint(near)

@@ -370,13 +370,15 @@ impl Keeper for Run {
         true
     }
 
-    fn end(&self, _: &[String], _: &Origin, response: &Response) {
+    fn end(&self, _: &[String], _: &Origin, response: &Response) -> bool {
         let outcome = response.error.as_ref().map_or(Ok(()), |e| Err(e.message.clone()));
         self.over(response.output.trim(), &outcome);
+        true
     }
 
-    fn reply(&self, _: &[String], _: &Origin, text: &str) {
+    fn reply(&self, _: &[String], _: &Origin, text: &str) -> bool {
         self.over("", &Err(text.to_owned()));
+        true
     }
 }
 

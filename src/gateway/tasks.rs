@@ -79,6 +79,8 @@ struct Open {
     cancel: Cancel,
     /// Its report is being answered: from here on it is a turn like any other.
     is_asked: bool,
+    /// And that stands in the journal.
+    is_begun: bool,
     used: (Usage, Option<f64>),
 }
 
@@ -167,7 +169,7 @@ impl Tasks {
             let session = message.session.clone();
             messages.push(Inbound { kind: Kind::Report, ids: vec![id.clone()], is_alone: begun, ..message });
             let (cancel, used) = (Cancel::new(None), <(Usage, Option<f64>)>::default());
-            state.open.insert(id, Open { label, session, depth, cancel, is_asked: false, used });
+            state.open.insert(id, Open { label, session, depth, cancel, is_asked: false, is_begun: false, used });
         }
         Ok((Self { state: Mutex::new(state), ..Self::default() }, messages, opened.damage))
     }
@@ -201,7 +203,7 @@ impl Tasks {
         });
         state.note(&line, Durability::Now)?;
         let (label, session, cancel) = (job.label.clone(), session.clone(), job.cancel.clone());
-        let open = Open { label, session, depth, cancel, is_asked: false, used: Default::default() };
+        let open = Open { label, session, depth, cancel, is_asked: false, is_begun: false, used: Default::default() };
         state.open.insert(job.id.clone(), open);
         if state.running < AT_ONCE {
             state.running += 1;
@@ -250,7 +252,18 @@ impl Tasks {
     /// # Errors
     /// What the file system says.
     pub fn asked(&self, id: &str) -> Result<()> {
-        self.lock().note(&json!({"asked": id}), Durability::Later)
+        let mut state = self.lock();
+        if let Some(open) = state.open.get_mut(id) {
+            open.is_begun = true;
+        }
+        state.note(&json!({"asked": id}), Durability::Later)
+    }
+
+    /// The answer to a report did not begin, or could not be kept: the next start tries again.
+    pub fn put_back(&self, id: &str) {
+        if let Some(open) = self.lock().open.get_mut(id) {
+            open.is_asked = false;
+        }
     }
 
     /// The report was answered.
@@ -296,7 +309,7 @@ impl Tasks {
     /// What the file system says.
     pub fn close(&self) -> Result<()> {
         let mut state = self.lock();
-        let asked = state.open.iter().filter(|(_, open)| open.is_asked).map(|(id, _)| id.clone());
+        let asked = state.open.iter().filter(|(_, open)| open.is_begun).map(|(id, _)| id.clone());
         asked.collect::<Vec<_>>().iter().try_for_each(|id| state.note(&json!({"left": id}), Durability::Later))
     }
 

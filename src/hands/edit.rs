@@ -24,11 +24,11 @@ use rustix::io::Errno;
 
 use super::encoding::Encoding;
 use super::files::{Access, Target, Trees, text};
-use super::look::size;
 use super::replace::{Change, replaced};
 use super::wire::{Incoming, Reply};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Context, Error, Result};
+use crate::text::size;
 
 /// The longest file that is edited in memory.
 const MOST_EDITED: u64 = 32 << 20;

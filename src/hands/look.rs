@@ -14,6 +14,7 @@ use super::files::{Target, shown, text};
 use super::wire::{Header, ImageKind, MAX_BODY, Reply};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
+use crate::text::size;
 
 /// The most entries that a listing shows.
 const MOST_ENTRIES: usize = 200;
@@ -130,15 +131,6 @@ pub fn give_file(target: Target, offset: u64, most: u64) -> Result<Reply> {
     file.take(MAX_BODY as u64).read_to_end(&mut body)?;
     let stamp = format!("{}-{}-{whole}-{}-{}", stat.st_dev, stat.st_ino, stat.st_ctime, stat.st_ctime_nsec);
     Ok(Reply { header: Header::Part(stamp), body })
-}
-
-/// Bytes as people write them.
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_024 => format!("{bytes} bytes"),
-        1_024..1_048_576 => format!("{} KB", bytes / 1_024),
-        _ => format!("{}.{} MB", bytes / 1_048_576, bytes % 1_048_576 * 10 / 1_048_576),
-    }
 }
 
 /// Reads an image, or lines of a text file, and says what was left out.

@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 use super::encoding::as_utf8;
 use super::files::{Target, shown, text};
-use super::look::{names, size};
+use super::look::names;
 use super::wire::{Action, Remember, Reply};
 use super::{edit, grep};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
-use crate::text::{first_lines, one_line};
+use crate::text::{first_lines, one_line, size};
 
 /// Bytes of `memory/MEMORY.md` that go with every prompt.
 pub const SHOWN_OF_MEMORY: usize = 8 << 10;

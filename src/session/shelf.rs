@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::{Files, Store, TurnEnd, base, later_base, later_header, lock, standing, too_new};
+use super::{Files, Store, TurnEnd, base, later_base, later_header, lock, note, standing, too_new};
 use crate::cancel::Cancel;
 use crate::disk::segments::{self, Part};
 use crate::disk::{self, Journal};
@@ -84,6 +84,8 @@ pub struct Story {
     pub created: String,
     /// What counts, in order.
     pub entries: Vec<Entry>,
+    /// What is noted for it, and comes into it with its next turn: messages, without numbers of lines.
+    pub waiting: Vec<Entry>,
     /// One sentence, with file and line, for each thing that is not as it should be.
     pub damage: Vec<String>,
 }
@@ -100,7 +102,8 @@ impl Story {
     }
 
     fn messages(&self) -> impl DoubleEndedIterator<Item = &Entry> {
-        self.entries.iter().filter(|entry| matches!(entry.what, What::Message(_)))
+        let entries = self.entries.iter().chain(&self.waiting);
+        entries.filter(|entry| matches!(entry.what, What::Message(_)))
     }
 }
 
@@ -177,18 +180,23 @@ fn summary(home: &Home, key: &str, kept: &Kept) -> Summary {
     summary
 }
 
-/// The conversation `key`, as it is now: what was said since it was last summarised, and before that the summary. Where
-/// a crash has come between two segments, it is what the next turn will find.
+/// The conversation `key`, as it is now: what was said since it was last summarised, before that the summary, and what is
+/// noted for it. Where a crash has come between two segments, it is what the next turn will find.
 ///
 /// # Errors
 /// The file cannot be read, or a newer program wrote it.
 pub fn read(home: &Home, key: &str) -> Result<Story> {
     let path = home.session(key);
     let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
-    Ok(story(found, &path)?.0)
+    let mut story = story(found, &path)?.0;
+    for (user, at) in note::waiting(home, key)? {
+        story.waiting.push(Entry { seq: 0, time: rfc3339(at), what: What::Message(Message::User(user)) });
+    }
+    Ok(story)
 }
 
 /// The conversation `key` with all that has come into it behind the line `seq`, in earlier segments too, and perhaps more.
+/// What is noted for it has not come into it.
 ///
 /// # Errors
 /// As [`read`].
@@ -233,7 +241,7 @@ fn story(found: disk::Looked, path: &Path) -> Result<(Story, u64)> {
         Some(Entry { seq: base + line.seq, time, what })
     };
     let entries = standing(lines).into_iter().filter_map(entry).collect();
-    Ok((Story { created, entries, damage }, (base + begun).saturating_sub(1)))
+    Ok((Story { created, entries, damage, ..Story::default() }, (base + begun).saturating_sub(1)))
 }
 
 /// The key that somebody means: one of a list, or the command line's conversation of that name.

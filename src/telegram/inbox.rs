@@ -18,6 +18,8 @@ use crate::error::{Context, Result};
 const RENEWED_AT: u64 = 1 << 20;
 /// Updates that are remembered as seen: those of days. Telegram forgets them after one.
 const REMEMBERED: usize = 4000;
+/// Strangers that are remembered: anybody can make as many accounts as he likes.
+const MOST_STRANGERS: usize = 1000;
 
 /// A message that is not answered yet.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +41,8 @@ pub struct Inbox {
     seen: BTreeSet<u64>,
     /// The same in the order in which they came: their numbers may begin anew anywhere.
     order: VecDeque<u64>,
-    strangers: BTreeSet<i64>,
+    /// The newest, the last one at the end.
+    strangers: VecDeque<i64>,
     /// The program is about to end.
     is_leaving: bool,
     bytes: u64,
@@ -75,7 +78,7 @@ impl Inbox {
             open: Vec::new(),
             seen: BTreeSet::new(),
             order: VecDeque::new(),
-            strangers: BTreeSet::new(),
+            strangers: VecDeque::new(),
             is_leaving: false,
             bytes: 0,
             least: 0,
@@ -93,7 +96,7 @@ impl Inbox {
         self.seen.contains(&update)
     }
 
-    /// Whether this stranger has not come before; and remembers him.
+    /// Whether this stranger is none of those who came last; and remembers him.
     ///
     /// # Errors
     /// It could not be written down.
@@ -242,7 +245,12 @@ impl Inbox {
                 open.said.text = line["text"].as_str().unwrap_or_default().to_owned();
             }
         } else if let Some(user) = line.get("stranger").and_then(Value::as_i64) {
-            self.strangers.insert(user);
+            if !self.strangers.contains(&user) {
+                self.strangers.push_back(user);
+            }
+            if self.strangers.len() > MOST_STRANGERS {
+                self.strangers.pop_front();
+            }
         }
         let started = list("started");
         for open in self.open.iter_mut().filter(|open| started.contains(&open.update)) {
@@ -398,6 +406,18 @@ mod tests {
         assert!(!inbox.is_new_stranger(99).unwrap());
         inbox.close(&[id(10), id(11), id(15)]).unwrap();
         assert!(open().all().is_empty());
+        fs_err::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn of_many_strangers_the_newest_are_remembered() {
+        let dir = std::env::temp_dir().join(format!("bantam-inbox-strangers-{}", std::process::id()));
+        let mut inbox = Inbox::open(&dir, 7).unwrap().0;
+        assert!((0..1500).all(|user| inbox.is_new_stranger(user).unwrap()));
+        drop(inbox);
+        let mut inbox = Inbox::open(&dir, 7).unwrap().0;
+        assert!(inbox.strangers.iter().copied().eq(500..1500));
+        assert!(!inbox.is_new_stranger(1499).unwrap() && inbox.is_new_stranger(499).unwrap());
         fs_err::remove_dir_all(&dir).unwrap();
     }
 

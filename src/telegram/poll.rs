@@ -31,6 +31,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// offset is good for this long; without one, Telegram gives what is not confirmed.
 const OFFSET_LASTS: Duration = Duration::from_secs(24 * 3600);
 
+/// The owner is told of strangers at most this often.
+const BETWEEN_WORDS: Duration = Duration::from_secs(3600);
+/// Strangers that are told by their ids at a time.
+const MOST_NAMED: usize = 10;
+
 const HELP: &str = "Write what you want. Commands:\n/new begin a new conversation\n/stop end the answer under way\n\
                     /status how it is\n/model [NAME] which model answers\n/usage what was used\n/help this";
 
@@ -110,7 +115,7 @@ impl Poller {
         self.bring(begun);
         self.take_up(open);
         self.bring(others);
-        let mut offset = Offset::default();
+        let (mut offset, mut strangers) = (Offset::default(), Strangers::default());
         let mut limit = MOST_UPDATES;
         let held = self.watch.within.as_secs().saturating_sub(SLACK).clamp(1, HELD);
         while self.cancel.why().is_none() {
@@ -120,8 +125,9 @@ impl Poller {
             }
             match self.api.call("getUpdates", &params, Duration::from_secs(held), &self.cancel) {
                 Ok(Value::Array(updates)) => {
-                    match self.take(&updates, &me) {
+                    match self.take(&updates, &me, &mut strangers) {
                         Ok(()) => {
+                            self.tell_of(&mut strangers);
                             pauses = Pauses::default();
                             limit = MOST_UPDATES;
                             offset.confirm(&updates, Instant::now());
@@ -183,9 +189,9 @@ impl Poller {
     }
 
     /// Keeps what a poll brought, and passes it on.
-    fn take(&self, updates: &[Value], me: &Me) -> crate::error::Result<()> {
+    fn take(&self, updates: &[Value], me: &Me, strangers: &mut Strangers) -> crate::error::Result<()> {
         let (mut said, mut others, mut edits) = (Vec::new(), Vec::new(), Vec::new());
-        let mut strangers = Vec::new();
+        let mut unknown = Vec::new();
         {
             let inbox = self.inbox();
             for update in updates {
@@ -194,7 +200,7 @@ impl Poller {
                     Meaning::Said(edit) if edit.is_edit => edits.push((number, edit)),
                     Meaning::Said(message) => said.push((number, message)),
                     Meaning::Stranger(user) => {
-                        strangers.push(user);
+                        unknown.push(user);
                         others.push(number);
                     }
                     Meaning::Nothing => others.push(number),
@@ -206,27 +212,27 @@ impl Poller {
         for (number, message) in said {
             self.pass_on(&[number], &message);
         }
-        for user in strangers {
-            if let Err(e) = self.tell_of(user) {
-                (self.log)(Level::Error, &format!("telling of a stranger: {e}"));
+        for user in unknown {
+            match self.inbox().is_new_stranger(user) {
+                Ok(true) => {
+                    if strangers.add(user) {
+                        let text = format!("a message of user {user}, who is not in allow_from, was left unread");
+                        (self.log)(Level::Info, &text);
+                    }
+                }
+                Ok(false) => {}
+                Err(e) => (self.log)(Level::Error, &format!("noting that a stranger wrote: {e}")),
             }
         }
         Ok(())
     }
 
-    /// A stranger gets no answer. The owner is told once.
-    fn tell_of(&self, user: i64) -> crate::error::Result<()> {
-        if self.inbox().is_new_stranger(user)? {
-            (self.log)(Level::Info, &format!("a message of user {user}, who is not in allow_from, was left unread"));
-            if let Some(owner) = self.settings.allow_from.first() {
-                let text = format!(
-                    "Somebody with the id {user} wrote to this bot and was not answered. To let them in, add the id to \
-                     `channels.telegram.allow_from`."
-                );
-                self.desk.say(&owner.to_string(), &text, &[]);
-            }
+    /// A stranger gets no answer. The owner is told of new ones, at most once in a while.
+    fn tell_of(&self, strangers: &mut Strangers) {
+        let Some(text) = strangers.take(Instant::now()) else { return };
+        if let Some(owner) = self.settings.allow_from.first() {
+            self.desk.say(&owner.to_string(), &text, &[]);
         }
-        Ok(())
     }
 
     fn bring(&self, reports: Vec<Inbound>) {
@@ -296,7 +302,10 @@ impl Poller {
         let command = said.command.clone().unwrap_or_default();
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((&command, ""));
         let kind = match name {
-            "/start" | "/help" => return self.desk.say(&said.chat, HELP, &ids),
+            "/start" | "/help" => {
+                self.desk.say(&said.chat, HELP, &ids);
+                return;
+            }
             "/stop" => Kind::Stop,
             "/new" | "/clear" | "/reset" => Kind::New,
             "/model" => Kind::Model(rest.trim().to_owned()),
@@ -351,6 +360,50 @@ impl Poller {
     }
 }
 
+/// New strangers of whom the owner has not been told.
+#[derive(Default)]
+struct Strangers {
+    ids: Vec<i64>,
+    /// How many there are beside these.
+    more: usize,
+    /// When he was told last.
+    told: Option<Instant>,
+}
+
+impl Strangers {
+    /// Adds one. `false`: there are so many that he is only counted.
+    fn add(&mut self, user: i64) -> bool {
+        let is_named = self.ids.len() < MOST_NAMED;
+        if is_named {
+            self.ids.push(user);
+        } else {
+            self.more += 1;
+        }
+        is_named
+    }
+
+    /// What there is to tell of them now.
+    fn take(&mut self, now: Instant) -> Option<String> {
+        let is_early = self.told.is_some_and(|told| now.saturating_duration_since(told) < BETWEEN_WORDS);
+        if self.ids.is_empty() || is_early {
+            return None;
+        }
+        let (ids, more) = (std::mem::take(&mut self.ids), std::mem::take(&mut self.more));
+        self.told = Some(now);
+        let add = "add the id to `channels.telegram.allow_from`";
+        if let [user] = ids[..] {
+            let who = format!("Somebody with the id {user} wrote to this bot and was not answered.");
+            return Some(format!("{who} To let them in, {add}."));
+        }
+        let count = ids.len() + more;
+        let named: Vec<String> = ids.iter().map(i64::to_string).collect();
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        let who =
+            format!("{count} people wrote to this bot and were not answered. Their ids: {}{more}.", named.join(", "));
+        Some(format!("{who} To let one of them in, {add}."))
+    }
+}
+
 /// What confirms the updates before it.
 #[derive(Default)]
 struct Offset(Option<(u64, Instant)>);
@@ -375,6 +428,20 @@ fn number(update: &Value) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_owner_is_told_of_strangers_at_most_once_an_hour() {
+        let begun = Instant::now();
+        let (mut strangers, later) = (Strangers::default(), |seconds: u64| begun + Duration::from_secs(seconds));
+        assert_eq!(strangers.take(begun), None);
+        assert!(strangers.add(666));
+        assert!(strangers.take(begun).unwrap().starts_with("Somebody with the id 666 wrote"));
+        assert_eq!((1..=100).filter(|user| strangers.add(*user)).count(), 10);
+        assert_eq!(strangers.take(later(3599)), None);
+        let told = strangers.take(later(3600)).unwrap();
+        assert!(told.starts_with("100 people wrote") && told.contains(": 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, and 90 more."));
+        assert_eq!(strangers.take(later(7200)), None);
+    }
 
     #[test]
     fn an_offset_follows_the_numbers_down_and_is_forgotten_in_a_day_without_any() {

@@ -309,7 +309,7 @@ impl Sending {
             }
             Failure::Refused(..) => self.give_up(item, &e),
             // It may be this message, or this chat: others go on.
-            Failure::Passing(_) | Failure::Broken(_) => {
+            Failure::Passing(_) | Failure::Broken(_) | Failure::TooLarge => {
                 if matches!(e, Failure::Broken(_)) {
                     let breaks = self.breaks.entry(item.id.clone()).or_default();
                     *breaks += 1;

@@ -14,15 +14,12 @@ use crate::disk::NewFile;
 use crate::error::{Error, Result};
 use crate::hands::Hands;
 use crate::outbox::{Item, Outbox};
-use crate::paths::{Home, session_name, telegram_chat};
+use crate::paths::{Home, TELEGRAM as CHANNEL, session_name, telegram_chat};
 use crate::session::note;
 use crate::text::one_line;
 
 /// The most bytes of a file (Bot API, `sendDocument`).
 const MOST_FILE: u64 = 50 << 20;
-
-/// The one channel that has chats.
-const CHANNEL: &str = "telegram";
 
 const SCHEMA: &str = concat!(
     r#"{"type":"object","properties":{"#,
@@ -81,12 +78,16 @@ impl SendMessage {
         Ok(format!("{CHANNEL}:{to}"))
     }
 
-    /// Whether somebody who may talk to the bot does so in this chat. A model that was talked into it is not to write to
-    /// anybody else.
+    /// Whether it is the chat of somebody who may talk to the bot, or a group where one has. A model that was talked into
+    /// it is not to write to anybody else, nor to those who may not any more.
     fn knows(&self, chat: &str) -> bool {
         let base = chat.split('_').next().unwrap_or_default();
         let spoken = |chat| session_name(CHANNEL, chat).is_ok_and(|name| self.home.session(&name).exists());
-        self.allowed.iter().any(|id| id.to_string() == base) || spoken(chat) || spoken(base)
+        match base.parse::<i64>() {
+            Ok(group) if group < 0 => spoken(chat) || spoken(base),
+            Ok(user) => self.allowed.contains(&user),
+            Err(_) => false,
+        }
     }
 
     /// A copy of the file `path` in the outbox, with its size.

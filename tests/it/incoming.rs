@@ -87,7 +87,7 @@ fn every_file_is_kept_and_what_can_be_read_is_shown() {
     assert!(model.request(2).last("user").contains("notes.txt:\n```\nsome notes\n"));
     let shown = model.request(3).last("user");
     assert!(shown.contains("[cut at 65536 bytes]") && shown.len() < 70_000, "{}", shown.len());
-    assert!(said_of(&model, 4, "large.bin").starts_with(", 2 MB: "));
+    assert!(said_of(&model, 4, "large.bin").starts_with(", 1.9 MB: "));
     assert!(said_of(&model, 5, "voice.ogg").starts_with(" (voice message, 2 s), 7 bytes: inbox/"));
     assert!(model.request(6).body.to_string().contains("data:image/png;base64,"));
     assert_eq!(fs::read(place_of(&home, &model, 6, "photo.jpg")).unwrap(), PNG.repeat(2));

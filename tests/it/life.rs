@@ -410,6 +410,62 @@ fn whoever_is_told_to_end_while_it_begins_anew_ends() {
     gateway.finish_within(Duration::from_secs(40)).exits(0);
 }
 
+#[test]
+fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
+    let model = Model::answering(|request, _| {
+        let reply = Reply::text("Hello.");
+        if request.last("user").contains("long") { reply.held() } else { reply }
+    });
+    let api = BotApi::start();
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.text(OWNER, "long");
+    model.wait_for_holds(1);
+    home.config(&merged(config, &json!({ "gateway": { "workers": 3 } })).to_string());
+    api.text(43, "hello");
+    gateway.wait_for_stderr("starting anew");
+    assert_eq!(api.wait_for_texts(43, 1), ["Hello."]);
+    api.text(43, "and now?");
+    assert_eq!(api.wait_for_texts(43, 2), ["Hello.", "Hello."]);
+    assert_eq!(api.asked("getMe").len(), 1, "it has begun anew in the middle of a turn");
+    api.text(OWNER, "/stop");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["(Stopped.)"]);
+    // With nothing under way it does.
+    api.wait_for_asked("getMe", 2);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+}
+
+#[test]
+fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let api = BotApi::start();
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    for (n, (bad, why)) in [
+        (json!({ "agents": { "defaults": { "model_name": "nosuch/thing" } } }), "nosuch"),
+        (json!({ "channels": { "telegram": { "token": "" } } }), "no channels.telegram.token"),
+        (json!({ "channels": { "telegram": { "enabled": false } } }), "enabled is false"),
+        (json!({ "channels": { "telegram": { "api_base": "127.0.0.1:1" } } }), "api_base is no address"),
+        (json!({ "tools": { "read_paths": ["/"] } }), "would open"),
+    ]
+    .iter()
+    .enumerate()
+    {
+        home.config(&merged(config.clone(), bad).to_string());
+        api.text(OWNER, "hi");
+        gateway.wait_for_stderr(why);
+        assert_eq!(api.wait_for_texts(OWNER, n + 1)[n], "Hello.");
+    }
+    assert_eq!(api.asked("getMe").len(), 1);
+    gateway.signal(Signal::TERM);
+    let run = gateway.finish();
+    assert_eq!(run.exits(0).stderr.matches("so the old one holds").count(), 5, "{}", run.stderr);
+}
+
 /// The words of a unit's line, without what quotes and percent signs are for.
 fn words(value: &str) -> Vec<String> {
     shell_words::split(&value.replace("%%", "%")).unwrap()
@@ -564,4 +620,34 @@ fn the_log_tells_as_much_as_it_is_asked_for() {
     let few = told(json!({"level": "info"}), "serving");
     assert_eq!(few, "bantam: telegram: serving as @test_bantam_bot\n");
     assert_eq!(told(json!({"level": "error"}), ""), "");
+}
+
+#[test]
+fn a_token_may_stand_in_a_variable_or_in_a_file() {
+    let model = Model::answering(|_, _| Reply::text("fine"));
+    let api = BotApi::start();
+    let written =
+        |token: &str| Home::with(&merged(config(&model, &api), &json!({"channels": {"telegram": {"token": token}}})));
+    let home = written("file:telegram-token");
+    home.write("telegram-token", format!("{TOKEN}\n"));
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    api.wait_for_texts(OWNER, 1);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert!(fs::metadata(home.path("state/telegram-123456.jsonl")).is_ok(), "the inbox is the bot's own");
+    let home = written("${A_TOKEN}");
+    let gateway = home.bantam().env("A_TOKEN", TOKEN).arg("gateway").spawn();
+    gateway.wait_for_stderr("serving as");
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    for command in [&["gateway"][..], &["agent", "-m", "hi", "--to", "telegram:42"]] {
+        let run = home.bantam().args(command).run();
+        run.exits(3);
+        assert!(
+            run.stderr.contains("channels.telegram.token: reading a key: the variable A_TOKEN is not set"),
+            "{}",
+            run.stderr
+        );
+    }
 }

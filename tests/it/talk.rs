@@ -21,9 +21,11 @@ const OWNER: i64 = 42;
 const OTHER: i64 = 43;
 /// Somebody whom the bot does not know.
 const STRANGER: i64 = 666;
+/// Somebody whom it knew.
+const REVOKED: i64 = 667;
 
 fn config(model: &Model, api: &BotApi) -> Value {
-    for chat in [OWNER, OTHER, STRANGER] {
+    for chat in [OWNER, OTHER, STRANGER, REVOKED] {
         api.chat(chat);
     }
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OTHER], "api_base": api.base() });
@@ -61,11 +63,13 @@ fn waiting(home: &Home) -> Vec<String> {
     home.files().into_iter().filter(|file| file.starts_with("state/outbox/")).collect()
 }
 
+/// What is noted in a conversation, or for it.
 #[track_caller]
 fn notes(home: &Home, key: &str) -> Vec<String> {
-    let all = home.session(key).history().into_iter().cloned().collect::<Vec<Value>>();
+    let run = home.bantam().args(["sessions", "show", key, "--json"]).run();
+    let all = run.exits(0).stdout.lines().map(|line| serde_json::from_str(line).unwrap());
     let of = |message: &Value| message["id"].as_str().is_some_and(|id| id.starts_with("note:"));
-    all.into_iter().filter(of).map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+    all.filter(of).map(|message| message["content"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -116,6 +120,9 @@ fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
     let group = -1_000_000_000_123;
     let model = sending([
         json!({ "content": "psst", "chat_id": STRANGER }),
+        json!({ "content": "psst", "chat_id": REVOKED }),
+        json!({ "content": "psst", "chat_id": format!("{REVOKED}_7") }),
+        json!({ "content": "psst", "chat_id": "+42" }),
         json!({ "content": "psst", "chat_id": "not a number" }),
         json!({ "content": "psst", "channel": "email" }),
         json!({ "content": "" }),
@@ -127,6 +134,8 @@ fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
     let api = BotApi::start();
     api.chat(group);
     let home = Home::with(&config(&model, &api));
+    // He could once, and cannot any more.
+    home.write(&format!("sessions/telegram_{REVOKED}.jsonl"), "");
     // Somebody who may has spoken there.
     home.write(&format!("sessions/telegram_{group}.jsonl"), "");
     // From the command line, with no gateway: the command delivers it.
@@ -136,10 +145,10 @@ fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
     assert_eq!(api.texts(OWNER), ["To whom it may concern."]);
     assert_eq!(api.texts(group), ["To all.", "To the topic."]);
     assert_eq!(api.sent(group)[1].thread, Some(7));
-    assert!(api.texts(STRANGER).is_empty());
+    assert!(api.texts(STRANGER).is_empty() && api.texts(REVOKED).is_empty());
     let told = model.requests().last().unwrap().texts("tool");
-    assert!(told[0].contains("no chat that this bot knows") && told[1].contains("no chat"), "{told:?}");
-    assert!(told[2].contains("telegram") && told[3].contains("empty"), "{told:?}");
+    assert!(told[..5].iter().all(|told| told.contains("no chat that this bot knows")), "{told:?}");
+    assert!(told[5].contains("telegram") && told[6].contains("empty"), "{told:?}");
     let noted = &notes(&home, "telegram_43")[0];
     assert!(noted.contains("another conversation, cli:default") && noted.contains("To you."), "{noted}");
     botschema::check(&api);

@@ -335,3 +335,57 @@ fn a_job_cannot_begin_one() {
     run.exits(0);
     assert!(run.stdout.contains("a job is over with its answer"), "{}", run.stdout);
 }
+
+/// Waits until the journal of tasks has such a line.
+fn written(home: &Home, key: &str) {
+    until("the journal of tasks tells of it", || {
+        let journal = std::fs::read_to_string(home.path("state/tasks.jsonl")).unwrap_or_default();
+        journal.contains(&format!("\"{key}\""))
+    });
+}
+
+#[test]
+fn a_report_that_comes_while_the_program_ends_is_answered_at_the_next_start() {
+    let model = spawning(&["the moon"], |_| Reply::text("grey").held());
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    api.wait_for_texts(OWNER, 1);
+    model.wait_for_holds(1);
+    noted(&home, 1);
+    gateway.signal(Signal::TERM);
+    // From here on no turn begins.
+    until("the signal is heard", || {
+        std::fs::read_to_string(home.path("state/gateway.json")).unwrap_or_default().contains("\"ended\"")
+    });
+    model.release();
+    written(&home, "ended");
+    gateway.finish().exits(0);
+    let gateway = start(&home);
+    let texts = api.wait_for_texts(OWNER, 2);
+    assert!(texts[1].contains("Heard of “label of the moon” has ended. Its report:] grey"), "{texts:?}");
+    ends(gateway);
+    assert_eq!(model.requests().iter().filter_map(task_of).count(), 1);
+}
+
+#[test]
+fn a_report_that_comes_while_the_program_begins_anew_is_not_lost() {
+    let model = spawning(&["the moon"], |_| Reply::text("grey").held());
+    let api = BotApi::start();
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    api.wait_for_texts(OWNER, 1);
+    model.wait_for_holds(1);
+    noted(&home, 1);
+    home.config(&merged(config, &json!({ "gateway": { "workers": 3 } })).to_string());
+    api.text(666, "a poll returns");
+    gateway.wait_for_stderr("starting anew");
+    model.release();
+    // Before it there is the word about the other one.
+    let texts = api.wait_for_texts(OWNER, 3);
+    assert!(texts[2].contains("Heard of “label of the moon” has ended"), "{texts:?}");
+    ends(gateway);
+}
