@@ -395,7 +395,7 @@ impl<T: Transport> Transport for Heard<T> {
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> std::result::Result<bool, ureq::Error> {
-        self.inner.await_input(timeout)
+        Transport::await_input(&mut self.inner, timeout)
     }
 
     fn is_open(&mut self) -> bool {
