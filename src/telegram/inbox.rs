@@ -168,7 +168,10 @@ impl Inbox {
         if ids.is_empty() {
             return Ok(());
         }
-        self.append(&[json!({"closed": numbers(ids)})], Durability::Later)
+        self.append(&[json!({"closed": numbers(ids)})], Durability::Later)?;
+        // Twice what stays, so that what is open for long is not written anew each time.
+        let open: usize = self.open.iter().map(|open| open.said.text.len()).sum();
+        if self.bytes > RENEWED_AT.max(2 * open as u64) { self.renew() } else { Ok(()) }
     }
 
     /// How often the program died while a turn for one of these was alone under way.
