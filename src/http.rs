@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 
 use fs_err::File;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{
+    Buffers, ConnectProxyConnector, ConnectionDetails, Connector, NextTimeout, RustlsConnector, TcpConnector, Transport,
+};
 use ureq::{Agent, Proxy, SendBody};
 
 use crate::cancel::{Cancel, Hook, Why};
@@ -344,5 +348,61 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
         }
         tls = tls.root_certs(RootCerts::new_with_certs(&roots));
     }
-    Ok(config.tls_config(tls.build()).build().new_agent())
+    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
+    let connector = connector.chain(Listening).chain(RustlsConnector::default());
+    Ok(Agent::with_parts(config.tls_config(tls.build()).build(), connector, DefaultResolver::default()))
+}
+
+/// Makes connections on which an answer is heard even though the server has stopped reading: one that refuses a large body
+/// says so, and closes.
+#[derive(Debug)]
+struct Listening;
+
+/// See [`Listening`].
+#[derive(Debug)]
+struct Heard<T> {
+    inner: T,
+    /// Nothing more can be written.
+    is_deaf: bool,
+}
+
+impl<In: Transport> Connector<In> for Listening {
+    type Out = Heard<In>;
+
+    fn connect(&self, _: &ConnectionDetails, inner: Option<In>) -> std::result::Result<Option<Heard<In>>, ureq::Error> {
+        Ok(inner.map(|inner| Heard { inner, is_deaf: false }))
+    }
+}
+
+impl<T: Transport> Transport for Heard<T> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.inner.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> std::result::Result<(), ureq::Error> {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+        if self.is_deaf {
+            return Ok(());
+        }
+        match self.inner.transmit_output(amount, timeout) {
+            // What was received before is still there to be read; if nothing is, that fails.
+            Err(ureq::Error::Io(e)) if matches!(e.kind(), BrokenPipe | ConnectionReset) => {
+                self.is_deaf = true;
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> std::result::Result<bool, ureq::Error> {
+        Transport::await_input(&mut self.inner, timeout)
+    }
+
+    fn is_open(&mut self) -> bool {
+        !self.is_deaf && self.inner.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.inner.is_tls()
+    }
 }

@@ -21,7 +21,7 @@ mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,8 @@ const CALM: Duration = Duration::from_secs(5);
 
 /// What the files of one message may take to be fetched.
 const FETCHING: Duration = Duration::from_secs(300);
+/// How long an upload may take to its end when the program ends.
+const UPLOAD_FAREWELL: Duration = Duration::from_secs(2);
 
 /// What the bot is and whom it serves.
 #[derive(Clone)]
@@ -89,12 +91,18 @@ pub struct Wake {
     /// It has been told, and has not looked yet.
     posted: Arc<AtomicBool>,
     sending: Arc<Mutex<()>>,
+    /// The same for a file.
+    uploading: Arc<Mutex<()>>,
 }
 
 impl Wake {
-    /// Waits until nothing is being sent.
+    /// Waits until nothing is being sent; for a file, which may take an hour, only for moments.
     pub fn wait(&self) {
         drop(self.sending.lock().unwrap_or_else(PoisonError::into_inner));
+        let until = Instant::now() + UPLOAD_FAREWELL;
+        while matches!(self.uploading.try_lock(), Err(TryLockError::WouldBlock)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub fn wake(&self) {
@@ -106,10 +114,10 @@ impl Wake {
     }
 }
 
-/// Sends what stands in the outbox, here and now, until `is_done` or `cancel` says so. The caller has the right to, see
-/// [`Outbox::sender`].
-pub fn deliver(api: Arc<Api>, outbox: Outbox, is_done: &dyn Fn() -> bool, cancel: Cancel, log: Sink) {
-    Sending::new(api, outbox, false, cancel, log, &Wake::default()).run_until(is_done);
+/// Sends what stands in the outbox, here and now, until `is_done` or `cancel` says so; what is for the place `first` goes
+/// first, and what has begun is sent to its end. The caller has the right to, see [`Outbox::sender`].
+pub fn deliver(api: Arc<Api>, outbox: Outbox, first: &str, is_done: &dyn Fn() -> bool, cancel: Cancel, log: Sink) {
+    Sending::new(api, outbox, false, cancel, log, &Wake::default()).run_until(first, is_done);
 }
 
 impl Channel for Telegram {

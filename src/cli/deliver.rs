@@ -20,7 +20,7 @@ use crate::telegram::api::{Api, BASE};
 use crate::telegram::{self, CHANNEL};
 use crate::text::one_line;
 
-/// How long a delivery may take before the command ends without it.
+/// How long a delivery may take before the command ends without it. What has begun by then is sent to its end.
 const WAIT: Duration = Duration::from_secs(30);
 /// Between two looks at what somebody else delivers: the first and the last.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -95,7 +95,7 @@ impl Delivery {
 
     /// Has what was posted said, and tells what became of it.
     fn see_to(&self, id: &str, to: &str) -> Result<()> {
-        let last = self.work(&|| !matches!(self.outbox.fate(id), Ok(Fate::Pending)))?;
+        let last = self.work(to, &|| !matches!(self.outbox.fate(id), Ok(Fate::Pending)))?;
         let what = format!("delivering the answer to {to}");
         match self.outbox.fate(id)? {
             Fate::Said => Ok(()),
@@ -110,13 +110,13 @@ impl Delivery {
         }
     }
 
-    /// Says what stands in the outbox, or waits while somebody else does, until `is_done` or the time is up. With the last
-    /// thing that was in the way.
-    fn work(&self, is_done: &dyn Fn() -> bool) -> Result<String> {
+    /// Says what stands in the outbox, that for the place `first` before the rest, or waits while somebody else does, until
+    /// `is_done` or the time is up. With the last thing that was in the way.
+    fn work(&self, first: &str, is_done: &dyn Fn() -> bool) -> Result<String> {
         let cancel = Cancel::new(Some(WAIT));
         let (mut pause, mut last) = (FIRST_LOOK, String::new());
         while !is_done() {
-            last = self.send(is_done, &cancel)?.unwrap_or(last);
+            last = self.send(first, is_done, &cancel)?.unwrap_or(last);
             if is_done() || cancel.sleep(pause).is_err() {
                 break;
             }
@@ -126,7 +126,7 @@ impl Delivery {
     }
 
     /// Says what stands in the outbox, unless somebody else does. With the last thing that was in the way.
-    fn send(&self, is_done: &dyn Fn() -> bool, cancel: &Cancel) -> Result<Option<String>> {
+    fn send(&self, first: &str, is_done: &dyn Fn() -> bool, cancel: &Cancel) -> Result<Option<String>> {
         let _right = match self.outbox.sender(Duration::ZERO, cancel) {
             Ok(right) => right,
             Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => return Ok(None),
@@ -135,7 +135,7 @@ impl Delivery {
         let last = Arc::new(Mutex::new(None));
         let kept = last.clone();
         let log = move |_, line: &str| *kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(one_line(line, 300));
-        telegram::deliver(self.api.clone(), self.outbox.clone(), is_done, cancel.clone(), Arc::new(log));
+        telegram::deliver(self.api.clone(), self.outbox.clone(), first, is_done, cancel.clone(), Arc::new(log));
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(last)
     }
@@ -159,7 +159,7 @@ impl Delivery {
         if is_done() || is_running(&self.home) {
             return;
         }
-        match self.work(&is_done) {
+        match self.work("", &is_done) {
             Ok(why) if !is_done() => {
                 tell(&format!("bantam: a message waits in the outbox until bantam gateway runs: {why}"));
             }

@@ -47,8 +47,12 @@ pub enum Failure {
     Refused(u64, String),
     /// The server cannot be reached at all.
     Unreachable(String),
+    /// The answer is larger than any should be.
+    TooLarge,
     /// A fault that may pass.
     Passing(String),
+    /// An upload broke off, or took too long: it may be the line, or the file.
+    Broken(String),
     /// This program is ending.
     Stopped,
 }
@@ -58,9 +62,10 @@ impl Failure {
     pub fn text(&self) -> String {
         match self {
             Self::Unauthorized(m) | Self::Conflict(m) | Self::Refused(_, m) => m.clone(),
-            Self::Unreachable(m) | Self::Passing(m) => m.clone(),
+            Self::Unreachable(m) | Self::Passing(m) | Self::Broken(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests: the next one in {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat is {chat} by now"),
+            Self::TooLarge => "the answer is too large".to_owned(),
             Self::Stopped => "stopped".to_owned(),
         }
     }
@@ -84,10 +89,14 @@ impl Api {
     /// # Errors
     /// See [`Failure`].
     pub fn call(&self, method: &str, params: &Value, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
-        self.ask(method, Outbody::Json(params.to_string().into_bytes()), within, cancel)
+        self.ask(method, Outbody::Json(params.to_string().into_bytes()), within, cancel).map_err(|e| match e {
+            Failure::Broken(why) => Failure::Passing(why),
+            e => e,
+        })
     }
 
-    /// Calls a method with a file, as the parameter `field`; people see it as `name`.
+    /// Calls a method with a file, as the parameter `field`; people see it as `name`. It may take as long as a slow line
+    /// needs for it, and no longer.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -98,14 +107,21 @@ impl Api {
         (field, name, file): (&str, &str, File),
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
-        let len = file.metadata().map_err(|e| Failure::Refused(0, e.to_string()))?.len();
+        let len = file.metadata().map_err(|e| Failure::Passing(e.to_string()))?.len();
         // What has gone out may still wait in the kernel, on a slow line for minutes.
         let within = Duration::from_secs(len.min(MOST_WAITING) / SLOWEST);
-        self.ask(method, Outbody::Stream(form(params, field, name, file, len)), within, cancel)
+        let timed = cancel.with_timeout(2 * PATIENCE + Duration::from_secs(len / SLOWEST));
+        match self.ask(method, Outbody::Stream(form(params, field, name, file, len)), within, &timed) {
+            Err(Failure::Stopped) if cancel.why().is_none() => {
+                Err(Failure::Broken("it took too long for its size".to_owned()))
+            }
+            result => result,
+        }
     }
 
     fn ask(&self, method: &str, body: Outbody, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
+        let is_upload = matches!(body, Outbody::Stream(_));
         let (status, body) = self.exchange(Outgoing { url, headers: Vec::new(), body }, within, MOST, cancel)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if answer["ok"] == true {
@@ -113,9 +129,20 @@ impl Api {
         }
         let said = answer["description"].as_str().unwrap_or("no answer of the Bot API").to_owned();
         let parameters = &answer["parameters"];
-        Err(match answer["error_code"].as_u64().unwrap_or(status.into()) {
-            // Telegram says 404 for a token that it does not know.
-            401 | 404 => Failure::Unauthorized(said),
+        let code = answer["error_code"].as_u64().unwrap_or(status.into());
+        // The page of a proxy or of a network that wants to be paid says nothing of what the server would do.
+        if answer["ok"] != false && code != 429 {
+            let is_too_large = code == 413 && is_upload;
+            return Err(if is_too_large {
+                Failure::Refused(code, "it is too large for the server".to_owned())
+            } else {
+                Failure::Passing(format!("{code}: {said}"))
+            });
+        }
+        Err(match code {
+            401 => Failure::Unauthorized(said),
+            // For a token that it does not know, and for a method.
+            404 if matches!(method, "getMe" | "getUpdates") => Failure::Unauthorized(said),
             409 => Failure::Conflict(said),
             429 => {
                 Failure::TooMany(Duration::from_secs(parameters["retry_after"].as_u64().unwrap_or(5).clamp(1, 3600)))
@@ -177,7 +204,7 @@ impl Api {
     ) -> Result<u16, Failure> {
         let failed = |fault: Fault| match fault {
             Fault::Unreachable(text) => Failure::Unreachable(text),
-            Fault::Broken(text) => Failure::Passing(text),
+            Fault::Broken(text) => Failure::Broken(text),
             Fault::Silent => Failure::Passing("no answer in time".to_owned()),
             Fault::Cancelled(Why::Stopped | Why::Deadline) => Failure::Stopped,
         };
@@ -187,7 +214,7 @@ impl Api {
             match exchange.next(within + PATIENCE).map_err(failed)? {
                 Part::Head(head) => status = head.status,
                 Part::Body(piece) if len + piece.len() > most => {
-                    return Err(Failure::Passing("the answer is too large".to_owned()));
+                    return Err(Failure::TooLarge);
                 }
                 Part::Body(piece) => {
                     len += piece.len();

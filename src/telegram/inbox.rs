@@ -108,32 +108,30 @@ impl Inbox {
         Ok(true)
     }
 
-    /// Keeps what a poll brought. On disk when this returns.
+    /// Keeps what a poll brought: messages, what is only remembered as seen, and edits, which replace what was said as long as
+    /// no turn for it has begun. On disk when this returns.
     ///
     /// # Errors
     /// What the file system says; nothing is kept then.
-    pub fn keep(&mut self, said: &[(u64, Said)], others: &[u64]) -> Result<()> {
+    pub fn keep(&mut self, said: &[(u64, Said)], others: &[u64], edits: &[(u64, Said)]) -> Result<()> {
         let mut lines: Vec<Value> = said.iter().map(|(update, said)| line(*update, said)).collect();
         if !others.is_empty() {
             lines.push(json!({"seen": others}));
         }
-        self.append(&lines, if said.is_empty() { Durability::Later } else { Durability::Now })
-    }
-
-    /// Replaces what was said by an edit, as long as no turn for it has begun, and tells what it replaced. On disk when this
-    /// returns, if it did.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub fn edit(&mut self, update: u64, said: &Said) -> Result<Option<u64>> {
-        let same = |open: &&Open| open.said.message == said.message && open.said.chat == said.chat;
-        let of = self.open.iter().find(same).filter(|open| open.group.is_empty()).map(|open| open.update);
-        let (line, durability) = match of {
-            Some(of) => (json!({"edit": update, "of": of, "text": said.text}), Durability::Now),
-            None => (json!({"seen": [update]}), Durability::Later),
-        };
-        self.append(&[line], durability)?;
-        Ok(of)
+        for (update, edit) in edits {
+            let same = |other: &Said| other.message == edit.message && other.chat == edit.chat;
+            let open = self.open.iter().find(|open| same(&open.said));
+            let of = match open {
+                Some(open) => open.group.is_empty().then_some(open.update),
+                None => said.iter().find(|(_, said)| same(said)).map(|(update, _)| *update),
+            };
+            lines.push(match of {
+                Some(of) => json!({"edit": update, "of": of, "text": edit.text}),
+                None => json!({"seen": [update]}),
+            });
+        }
+        let counts = !said.is_empty() || lines.iter().any(|line| line.get("edit").is_some());
+        self.append(&lines, if counts { Durability::Now } else { Durability::Later })
     }
 
     /// A turn for these begins.
@@ -171,7 +169,9 @@ impl Inbox {
             return Ok(());
         }
         self.append(&[json!({"closed": numbers(ids)})], Durability::Later)?;
-        if self.bytes > RENEWED_AT { self.renew() } else { Ok(()) }
+        // Twice what stays, so that what is open for long is not written anew each time.
+        let open: usize = self.open.iter().map(|open| open.said.text.len()).sum();
+        if self.bytes > RENEWED_AT.max(2 * open as u64) { self.renew() } else { Ok(()) }
     }
 
     /// How often the program died while a turn for one of these was alone under way.
@@ -392,19 +392,22 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("bantam-inbox-{}", std::process::id()));
         let open = || Inbox::open(&dir, 7).unwrap().0;
         let mut inbox = open();
-        inbox.keep(&[(10, hello("1", 5)), (11, hello("2", 6))], &[12]).unwrap();
+        inbox.keep(&[(10, hello("1", 5)), (11, hello("2", 6))], &[12], &[]).unwrap();
         inbox.start(&[id(10)]).unwrap();
-        assert_eq!(inbox.edit(13, &Said { text: "late".into(), ..hello("1", 5) }).unwrap(), None);
-        assert_eq!(inbox.edit(14, &Said { text: "better".into(), ..hello("2", 6) }).unwrap(), Some(11));
+        let edit = |update, text: &str, of: Said| (update, Said { text: text.into(), ..of });
+        let edits = [edit(13, "late", hello("1", 5)), edit(14, "better", hello("2", 6))];
+        inbox.keep(&[], &[], &edits).unwrap();
+        // Of what comes with it.
+        inbox.keep(&[(15, hello("3", 7))], &[], &[edit(16, "at once", hello("3", 7))]).unwrap();
         assert!(inbox.is_new_stranger(99).unwrap() && !inbox.is_new_stranger(99).unwrap());
         drop(inbox);
         let mut inbox = open();
         let all = inbox.all();
-        assert_eq!(all.iter().map(|o| (o.update, o.group.len())).collect::<Vec<_>>(), [(10, 1), (11, 0)]);
-        assert_eq!(all[1].said.text, "better");
-        assert!((10..=14).all(|update| inbox.has_seen(update)) && !inbox.has_seen(9));
+        assert_eq!(all.iter().map(|o| (o.update, o.group.len())).collect::<Vec<_>>(), [(10, 1), (11, 0), (15, 0)]);
+        assert_eq!([0, 1, 2].map(|n| all[n].said.text.as_str()), ["hello", "better", "at once"]);
+        assert!((10..=16).all(|update| inbox.has_seen(update)) && !inbox.has_seen(9));
         assert!(!inbox.is_new_stranger(99).unwrap());
-        inbox.close(&[id(10), id(11)]).unwrap();
+        inbox.close(&[id(10), id(11), id(15)]).unwrap();
         assert!(open().all().is_empty());
         fs_err::remove_dir_all(&dir).unwrap();
     }
@@ -427,7 +430,7 @@ mod tests {
         let open = || Inbox::open(&dir, 7).unwrap().0;
         let deaths = |inbox: &Inbox| inbox.all().iter().map(|open| open.deaths).collect::<Vec<_>>();
         let mut inbox = open();
-        inbox.keep(&[(1, hello("1", 1)), (2, hello("2", 2)), (3, hello("1", 3))], &[]).unwrap();
+        inbox.keep(&[(1, hello("1", 1)), (2, hello("2", 2)), (3, hello("1", 3))], &[], &[]).unwrap();
         let (one, other) = ([id(1), id(3)], [id(2)]);
         // (what was begun, whether the program died, what it comes to)
         for (begun, has_died, comes_to) in [
@@ -453,7 +456,24 @@ mod tests {
         let mut inbox = open();
         inbox.end(true).unwrap();
         assert_eq!(deaths(&inbox), [1, 1, 1]);
-        assert_eq!(inbox.edit(4, &hello("1", 1)).unwrap(), None);
+        inbox.keep(&[], &[], &[(4, Said { text: "late".into(), ..hello("1", 1) })]).unwrap();
+        assert_eq!(inbox.all()[0].said.text, "hello");
+        fs_err::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn an_inbox_with_much_that_is_open_is_not_written_anew_each_time() {
+        let dir = std::env::temp_dir().join(format!("bantam-inbox-much-{}", std::process::id()));
+        let mut inbox = Inbox::open(&dir, 7).unwrap().0;
+        let long = Said { text: "x".repeat(600_000), ..hello("1", 2) };
+        inbox.keep(&[(1, long.clone()), (2, long.clone()), (3, long)], &[], &[]).unwrap();
+        inbox.close(&[id(1)]).unwrap();
+        let least = inbox.least;
+        for update in 10..30 {
+            inbox.keep(&[(update, hello("1", 9))], &[], &[]).unwrap();
+            inbox.close(&[id(update)]).unwrap();
+        }
+        assert_eq!(inbox.least, least);
         fs_err::remove_dir_all(&dir).unwrap();
     }
 
@@ -461,13 +481,13 @@ mod tests {
     fn a_long_inbox_is_renewed_and_forgets_nothing_that_is_open() {
         let dir = std::env::temp_dir().join(format!("bantam-inbox-long-{}", std::process::id()));
         let mut inbox = Inbox::open(&dir, 7).unwrap().0;
-        inbox.keep(&[(1, hello("1", 1)), (1000, hello("1", 3)), (1001, hello("1", 4))], &[]).unwrap();
+        inbox.keep(&[(1, hello("1", 1)), (1000, hello("1", 3)), (1001, hello("1", 4))], &[], &[]).unwrap();
         inbox.start(&[id(1), id(1000)]).unwrap();
         inbox.end(true).unwrap();
         inbox.start(&[id(1), id(1000)]).unwrap();
         let long = Said { text: "x".repeat(10_000), ..hello("1", 2) };
         for update in 2..300 {
-            inbox.keep(&[(update, long.clone())], &[]).unwrap();
+            inbox.keep(&[(update, long.clone())], &[], &[]).unwrap();
             inbox.close(&[id(update)]).unwrap();
         }
         let files: Vec<_> = fs_err::read_dir(&dir).unwrap().collect();

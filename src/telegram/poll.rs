@@ -17,6 +17,8 @@ use crate::paths::session_name;
 
 /// How long Telegram holds a poll open when there is nothing new, in seconds.
 const HELD: u64 = 50;
+/// The most updates that a poll asks for, which is the most that there are (Bot API, `getUpdates`).
+const MOST_UPDATES: u64 = 100;
 /// What a poll may take beyond that, in seconds: a call waits so long for an answer that does not come, and a bit more.
 const SLACK: u64 = 25;
 /// Between polls while somebody else polls too: his, perhaps this bot's own from before a restart, ends by itself.
@@ -114,9 +116,10 @@ impl Poller {
         self.take_up(open);
         self.bring(others);
         let (mut offset, mut strangers) = (Offset::default(), Strangers::default());
+        let mut limit = MOST_UPDATES;
         let held = self.watch.within.as_secs().saturating_sub(SLACK).clamp(1, HELD);
         while self.cancel.why().is_none() {
-            let mut params = json!({"timeout": held, "limit": 100, "allowed_updates": ALLOWED});
+            let mut params = json!({"timeout": held, "limit": limit, "allowed_updates": ALLOWED});
             if let Some(offset) = offset.at(Instant::now()) {
                 params["offset"] = offset.into();
             }
@@ -126,6 +129,7 @@ impl Poller {
                         Ok(()) => {
                             self.tell_of(&mut strangers);
                             pauses = Pauses::default();
+                            limit = MOST_UPDATES;
                             offset.confirm(&updates, Instant::now());
                             (self.watch.tell)(Sign::Polled);
                         }
@@ -134,6 +138,8 @@ impl Poller {
                     }
                 }
                 Ok(_) => self.pause(&mut pauses, "the Bot API answers something else", None),
+                // All of them at once: then one at a time, until one has been taken.
+                Err(Failure::TooLarge) if limit > 1 => limit = 1,
                 Err(Failure::Conflict(why)) => {
                     let quick = pauses.failures < QUICK_TRIES;
                     let text = format!("another program polls with this token, or a webhook is set ({why})");
@@ -201,15 +207,10 @@ impl Poller {
                 }
             }
         }
-        self.inbox().keep(&said, &others)?;
+        self.inbox().keep(&said, &others, &edits)?;
         // Kept is kept: from here on nothing stands in the way of passing it on.
         for (number, message) in said {
             self.pass_on(&[number], &message);
-        }
-        for (number, edit) in edits {
-            if let Err(e) = self.inbox().edit(number, &edit) {
-                (self.log)(Level::Warn, &format!("an edit is left out: {e}"));
-            }
         }
         for user in unknown {
             match self.inbox().is_new_stranger(user) {
@@ -411,7 +412,7 @@ impl Offset {
     /// Confirms these, by the next poll. Their numbers may be lower than those before.
     fn confirm(&mut self, updates: &[Value], now: Instant) {
         if let Some(last) = updates.iter().filter_map(number).max() {
-            self.0 = Some((last + 1, now));
+            self.0 = Some((last.saturating_add(1), now));
         }
     }
 

@@ -199,13 +199,13 @@ fn an_inbox_cut_at_any_byte_or_step_keeps_what_was_confirmed() {
     let (mut inbox, _) = open();
     // What is confirmed to the server by the next poll is on the disk by then.
     let kept = |inbox: &mut Inbox, update: u64, text: &str| {
-        let ((), count) = counted(|| inbox.keep(&[(update, said(1, text))], &[]).unwrap());
+        let ((), count) = counted(|| inbox.keep(&[(update, said(1, text))], &[], &[]).unwrap());
         assert!(count >= 1, "{update}");
     };
     kept(&mut inbox, 10, "一");
     kept(&mut inbox, 11, "二");
-    let (edited, count) = counted(|| inbox.edit(12, &said(1, "一つ")).unwrap());
-    assert_eq!((edited, count), (Some(10), 1), "an edit is what a user wrote");
+    let ((), count) = counted(|| inbox.keep(&[], &[], &[(12, said(1, "一つ"))]).unwrap());
+    assert_eq!((texts(&inbox)[0].as_str(), count), ("一つ", 1), "an edit is what a user wrote");
     inbox.start(&[inbox::id(10)]).unwrap();
     inbox.close(&[inbox::id(11)]).unwrap();
     drop(inbox);

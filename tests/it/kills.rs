@@ -224,6 +224,11 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     while (is_anything_left(&api, &written) || is_anything_unsent(&home)) && started.elapsed() < attacked + QUIET {
         thread::park_timeout(Duration::from_millis(100));
     }
+    let left = left(&api, &written);
+    println!("left: {left:?}; not confirmed: {:?}; unsent: {}", api.unconfirmed(), is_anything_unsent(&home));
+    if !left.is_empty() {
+        println!("{}", fs::read_to_string(home.path("state/telegram-123456.jsonl")).unwrap());
+    }
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
 
@@ -305,9 +310,14 @@ fn texts(api: &BotApi, chat: &str) -> Vec<String> {
     api.texts(id.parse().unwrap())
 }
 
-/// Whether there is an item without an answer, or an answer that may still be on its way.
-fn is_anything_left(api: &BotApi, written: &[String]) -> bool {
+/// The items that nothing was said about.
+fn left(api: &BotApi, written: &[String]) -> Vec<String> {
     let texts: Vec<String> = CHATS.iter().flat_map(|chat| texts(api, chat)).collect();
     let answered: BTreeSet<&str> = texts.iter().flat_map(|text| items(text)).collect();
-    !api.unconfirmed().is_empty() || written.iter().any(|item| !answered.contains(item.as_str()))
+    written.iter().filter(|item| !answered.contains(item.as_str())).cloned().collect()
+}
+
+/// Whether somebody still waits for an answer.
+fn is_anything_left(api: &BotApi, written: &[String]) -> bool {
+    !api.unconfirmed().is_empty() || !left(api, written).is_empty()
 }

@@ -59,6 +59,7 @@ mod race;
 mod recipes;
 mod repl;
 mod secrets;
+mod send;
 mod session;
 mod sessions;
 mod skills;

@@ -342,6 +342,37 @@ fn one_chat_in_trouble_does_not_hold_up_the_others() {
 }
 
 #[test]
+fn a_file_that_takes_long_holds_up_its_own_chat_and_no_other() {
+    let model = Model::answering(|request, _| match request.texts("tool").len() {
+        0 if request.last("user").contains("a file") => {
+            Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
+        }
+        0 => Reply::text("At once."),
+        _ => Reply::text("Sent."),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.write("workspace/notes.txt", "some notes\n");
+    api.fault("sendDocument", Fault::Late(Duration::from_secs(6)));
+    let gateway = start(&home);
+    api.text(OWNER, "send a file");
+    api.wait_for_asked("sendDocument", 1);
+    let begun = Instant::now();
+    api.text(OTHER, "hello");
+    assert_eq!(api.wait_for_texts(OTHER, 1), ["At once."]);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert_eq!(api.texts(OWNER), [""], "the answer waits for the file");
+    assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
+    until("nothing waits", || waiting(&home).is_empty());
+    // Told to end while one goes out, it does not wait for long; what has gone out by then is not sent again.
+    api.fault("sendDocument", Fault::Late(Duration::from_secs(1)));
+    api.text(OTHER, "send a file");
+    api.wait_for_asked("sendDocument", 2);
+    ends(gateway);
+    assert!(waiting(&home).is_empty());
+}
+
+#[test]
 fn what_leads_nowhere_does_not_stay_in_the_outbox() {
     let (model, api) = (Model::scripted([Reply::text("Hello.")]), BotApi::start());
     let home = Home::with(&config(&model, &api));

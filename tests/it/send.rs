@@ -1,0 +1,156 @@
+//! Servers of the Bot API that say what no real one should, and what the sender makes of it.
+
+use std::io::{Read, Write, copy, sink};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use bantam::cancel::Cancel;
+use bantam::http;
+use bantam::log::Sink;
+use bantam::outbox::{Fate, Item, Outbox};
+use bantam::secret::Secret;
+use bantam::telegram::{self, api::Api};
+use serde_json::json;
+
+use crate::botapi::TOKEN;
+use crate::harness::Home;
+
+/// What a server does with a call.
+#[derive(Clone, Copy)]
+enum Does {
+    /// It takes the call.
+    Takes,
+    /// It answers this before it has read the body, and closes.
+    Says(u16, &'static str),
+    /// It closes without a word before it has read the body.
+    Cuts,
+}
+
+/// Its address, and the methods that it was asked for.
+fn server(does: fn(&str) -> Does) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let seen = seen.clone();
+            // The bot goes away when the test is over.
+            thread::spawn(move || serve(stream, does, &seen).ok());
+        }
+    });
+    (url, asked)
+}
+
+fn serve(mut stream: TcpStream, does: fn(&str) -> Does, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte)?;
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let method = head.split(' ').nth(1).unwrap().rsplit('/').next().unwrap().to_owned();
+    seen.lock().unwrap().push(method.clone());
+    let (status, body) = match does(&method) {
+        Does::Cuts => return Ok(()),
+        Does::Says(status, body) => (status, body),
+        Does::Takes => {
+            let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+            copy(&mut stream.try_clone()?.take(length.parse().unwrap()), &mut sink())?;
+            (200, r#"{"ok":true,"result":{}}"#)
+        }
+    };
+    let length = body.len();
+    write!(stream, "HTTP/1.1 {status} So\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+}
+
+fn outbox(home: &Home) -> Outbox {
+    Outbox::new(bantam::paths::Home::new(home.path("")))
+}
+
+fn text(to: &str) -> Item {
+    Item { to: to.to_owned(), text: "an answer".to_owned(), ..Item::default() }
+}
+
+/// Posts a file of this many bytes.
+fn post_file(outbox: &Outbox, to: &str, len: usize) -> String {
+    let (mut file, name) = outbox.new_file().unwrap();
+    file.push(&vec![7; len]).unwrap();
+    file.keep().unwrap();
+    outbox.post(&Item { to: to.to_owned(), file: name, name: "big.bin".to_owned(), ..Item::default() }).unwrap()
+}
+
+/// Sends what is in the outbox by this server until nothing is left, for at most so long. What is left then.
+fn send(home: &Home, url: &str, time: u64) -> usize {
+    let outbox = outbox(home);
+    let api = Arc::new(Api::new(http::Settings::default(), url, &Secret::new(TOKEN.to_owned())));
+    let log: Sink = Arc::new(|_, line: &str| eprintln!("{line}"));
+    let is_done = || outbox.pending().unwrap().is_empty();
+    telegram::deliver(api, outbox.clone(), "", &is_done, Cancel::new(Some(Duration::from_secs(time))), log);
+    outbox.pending().unwrap().len()
+}
+
+#[test]
+fn a_chat_that_is_always_another_one_is_given_up() {
+    for does in [
+        (|_: &str| Does::Says(400, r#"{"ok":false,"error_code":400,"parameters":{"migrate_to_chat_id":-100}}"#))
+            as fn(&str) -> Does,
+        |_| Does::Says(400, r#"{"ok":false,"error_code":400,"parameters":{"migrate_to_chat_id":-1}}"#),
+    ] {
+        let (url, asked) = server(does);
+        let home = Home::with(&json!({}));
+        let id = outbox(&home).post(&text("telegram:-1")).unwrap();
+        assert_eq!(send(&home, &url, 20), 0);
+        assert!(matches!(outbox(&home).fate(&id).unwrap(), Fate::GivenUp(_)));
+        assert!(asked.lock().unwrap().len() < 12, "{:?}", asked.lock().unwrap());
+    }
+}
+
+#[test]
+fn a_page_of_somebody_else_does_not_destroy_an_answer() {
+    for does in [
+        (|_: &str| Does::Says(403, "<html>Pay for this network</html>")) as fn(&str) -> Does,
+        |_| Does::Says(404, "<html>Not found</html>"),
+        |_| Does::Says(401, r#"{"error":"unauthorized"}"#),
+    ] {
+        let home = Home::with(&json!({}));
+        let id = outbox(&home).post(&text("telegram:1")).unwrap();
+        let (url, _) = server(does);
+        assert_eq!(send(&home, &url, 1), 1);
+        let (url, asked) = server(|_| Does::Takes);
+        assert_eq!(send(&home, &url, 10), 0);
+        assert_eq!(outbox(&home).fate(&id).unwrap(), Fate::Said);
+        assert_eq!(*asked.lock().unwrap(), ["sendmessage"]);
+    }
+}
+
+#[test]
+fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
+    let (url, asked) = server(|method| match method {
+        "senddocument" => Does::Says(413, r#"{"ok":false,"error_code":413,"description":"Request Entity Too Large"}"#),
+        _ => Does::Takes,
+    });
+    let home = Home::with(&json!({}));
+    let id = post_file(&outbox(&home), "telegram:1", 20 << 20);
+    outbox(&home).post(&text("telegram:1")).unwrap();
+    assert_eq!(send(&home, &url, 20), 0);
+    let Fate::GivenUp(why) = outbox(&home).fate(&id).unwrap() else { panic!("it is not given up") };
+    assert!(why.contains("Too Large"), "{why}");
+    // What comes after it, and a word of what was given up.
+    assert_eq!(*asked.lock().unwrap(), ["senddocument", "sendmessage", "sendmessage"]);
+}
+
+#[test]
+fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
+    let (url, asked) = server(|method| if method == "senddocument" { Does::Cuts } else { Does::Takes });
+    let home = Home::with(&json!({}));
+    let id = post_file(&outbox(&home), "telegram:1", 8 << 20);
+    outbox(&home).post(&text("telegram:1")).unwrap();
+    assert_eq!(send(&home, &url, 200), 0);
+    assert!(matches!(outbox(&home).fate(&id).unwrap(), Fate::GivenUp(_)));
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!(asked[asked.len() - 2..], ["sendmessage", "sendmessage"]);
+    assert!(asked.len() > 4, "{asked:?}");
+}
