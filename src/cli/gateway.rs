@@ -86,7 +86,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let (change, changed) = sync_channel(1);
     let at_work = crew.clone();
     let is_idle = Arc::new(move || at_work.is_idle());
-    let (watch, _farewell) = watch::begin(&home, env, &cancel, &end, log, change.clone(), watched, is_idle);
+    let (watch, _farewell) = watch::begin(watched, &cancel, &end, log, change.clone(), is_idle);
     let stop = change.clone();
     let _hook = cancel.on_stop(move || {
         let _full = stop.try_send(());

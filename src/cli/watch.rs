@@ -95,17 +95,15 @@ impl Manager {
 /// Begins to watch, and says that the gateway is ready. `change` is told when the clock was set. The hook is for when a signal
 /// ends it.
 pub fn begin(
-    home: &Home,
-    env: &Env,
+    file: File,
     cancel: &Cancel,
     end: &Arc<End>,
     log: Log,
     change: SyncSender<()>,
-    file: File,
     is_idle: IsIdle,
 ) -> (Watch, Hook) {
-    let manager = Manager::of(env);
-    let status = Arc::new(Status::new(home, SystemTime::now()));
+    let manager = Manager::of(&file.env);
+    let status = Arc::new(Status::new(&file.home, SystemTime::now()));
     noted(log, status.write());
     let farewell = {
         let (end, status, manager) = (end.clone(), status.clone(), manager.clone());
