@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::job::{CLOCK_SET_BACK, Due, Job};
+use super::job::{Due, Job};
 use super::runs::{self, Outcome, Run, Status};
 use super::schedule::{self, Cron, Millis, Schedule};
 use crate::bell;
@@ -328,7 +328,7 @@ impl Jobs {
                 continue;
             }
             let zone = self.zone(job.tz()).doing(format_args!("the job {}", one_line(job.id(), 40)));
-            let judged = zone.and_then(|zone| Ok((job.due(now, grace, served(&runs, job, now), &zone)?, zone)));
+            let judged = zone.and_then(|zone| Ok((job.due(now, grace, runs::served(&runs, job, now), &zone)?, zone)));
             let next = match judged {
                 Err(e) => {
                     looked.broken.push(e.message);
@@ -396,7 +396,7 @@ impl Jobs {
         })?;
         let zone = self.zone(job.tz())?;
         let grace = if let Trigger::Due(grace) = trigger { grace } else { 0 };
-        let due = job.due(now, grace, served(&runs, job, now), &zone)?;
+        let due = job.due(now, grace, runs::served(&runs, job, now), &zone)?;
         let before = job.clone();
         match due {
             Due::Later(_) | Due::Missed(_) if trigger != Trigger::Asked => return Ok(None),
@@ -569,16 +569,20 @@ impl Book {
             return Ok(place);
         }
         let named: Vec<usize> = (0..self.jobs.len()).filter(|at| self.jobs[*at].name() == id).collect();
-        if named.len() > 1 {
-            let ids: Vec<&str> = named.iter().map(|at| self.jobs[*at].id()).collect();
-            let (name, ids) = (one_line(id, 40), ids.join(", "));
-            return Err(Error::failed(format!("several jobs are called \"{name}\"")).hint(format!("their ids: {ids}")));
+        let (shown, ids) = (one_line(id, 40), |at: &usize| self.jobs[*at].id());
+        match named.as_slice() {
+            [one] => Ok(*one),
+            [] => {
+                let near = nearest(id, self.jobs.iter().map(Job::id)).map(|near| format!("did you mean {near}?"));
+                let hint = near.unwrap_or_else(|| "bantam cron list shows them".to_owned());
+                Err(Error::failed(format!("there is no job \"{shown}\"")).hint(hint))
+            }
+            several => {
+                let ids: Vec<&str> = several.iter().map(ids).collect();
+                Err(Error::failed(format!("several jobs are called \"{shown}\""))
+                    .hint(format!("by id: {}", ids.join(", "))))
+            }
         }
-        named.first().copied().ok_or_else(|| {
-            let near = nearest(id, self.jobs.iter().map(Job::id));
-            let near = near.map_or("bantam cron list shows them".to_owned(), |near| format!("did you mean {near}?"));
-            Error::failed(format!("there is no job \"{}\"", one_line(id, 40))).hint(near)
-        })
     }
 }
 
@@ -590,14 +594,4 @@ fn object(fields: Vec<(&str, Value)>) -> Map<String, Value> {
         object.insert(name.to_owned(), value);
     }
     object
-}
-
-/// When the last run of a job began, or was noticed to be missed. A clock that was set back makes the last one another than
-/// the latest: what goes by what elapses wants the one, and a time of day that is not to be run for twice the other.
-fn served(runs: &[Run], job: &Job, now: Millis) -> Option<Millis> {
-    let mut begun = runs.iter().filter(|run| run.job == job.id()).map(|run| run.at);
-    if job.schedule().is_ok_and(|schedule| schedule.elapses()) {
-        return begun.next_back();
-    }
-    begun.filter(|at| *at <= now.saturating_add(CLOCK_SET_BACK)).max()
 }

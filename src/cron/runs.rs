@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::job::{CLOCK_SET_BACK, Job};
 use super::schedule::Millis;
 use crate::disk::{self, Durability, Fields, Journal, Line};
 use crate::error::{Context, Result};
@@ -76,6 +77,16 @@ const MOST_LINES: usize = 1000;
 const KEPT_LINES: usize = 300;
 /// What of an error is kept, in bytes.
 const MOST_ERROR: usize = 500;
+
+/// When the last run of a job began, or was noticed to be missed. A clock that was set back makes the last one another than
+/// the latest: what goes by what elapses wants the one, and a time of day that is not to be run for twice the other.
+pub fn served(runs: &[Run], job: &Job, now: Millis) -> Option<Millis> {
+    let mut begun = runs.iter().filter(|run| run.job == job.id()).map(|run| run.at);
+    if job.schedule().is_ok_and(|schedule| schedule.elapses()) {
+        return begun.next_back();
+    }
+    begun.filter(|at| *at <= now.saturating_add(CLOCK_SET_BACK)).max()
+}
 
 /// What has been recorded, the oldest first. Changes nothing and needs no lock.
 ///

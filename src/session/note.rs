@@ -226,6 +226,7 @@ mod tests {
         for n in 0..4 {
             note(home, "telegram_1", &format!("large{n}"), "The job sent this", &"x".repeat(1 << 20)).unwrap();
         }
+        drop(session);
         let session = Files::new(home.clone()).load("telegram_1", &Cancel::new(None)).unwrap();
         let Message::User(last) = &session.messages[50] else { panic!() };
         assert_eq!((session.messages.len(), last.id.as_str()), (51, "note:large3"));
