@@ -313,7 +313,8 @@ fn told(response: &Response) -> String {
         None if output.is_empty() => "(The answer is empty.)".to_owned(),
         None => output.to_owned(),
         Some(error) => {
-            let why = error.hint.as_ref().map_or(error.message.clone(), |hint| format!("{}\n({hint})", error.message));
+            // Its hint is for who sits at the program's terminal.
+            let why = &error.message;
             if output.is_empty() { format!("⚠️ {why}") } else { format!("{output}\n\n⚠️ {why}") }
         }
     }

@@ -61,7 +61,8 @@ impl Failure {
     #[must_use]
     pub fn text(&self) -> String {
         match self {
-            Self::Unauthorized(m) | Self::Conflict(m) | Self::Refused(_, m) => m.clone(),
+            Self::Unauthorized(m) => format!("the token is refused ({m})"),
+            Self::Conflict(m) | Self::Refused(_, m) => m.clone(),
             Self::Unreachable(m) | Self::Passing(m) | Self::Broken(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests: the next one in {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat is {chat} by now"),

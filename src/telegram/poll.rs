@@ -128,7 +128,9 @@ impl Poller {
                     match self.take(&updates, &me, &mut strangers) {
                         Ok(()) => {
                             self.tell_of(&mut strangers);
-                            pauses = Pauses::default();
+                            if !std::mem::take(&mut pauses).said.is_empty() {
+                                (self.log)(Level::Info, "polling works again");
+                            }
                             limit = MOST_UPDATES;
                             offset.confirm(&updates, Instant::now());
                             (self.watch.tell)(Sign::Polled);

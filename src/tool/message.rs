@@ -32,12 +32,12 @@ const LATER: &str = "Telegram has not taken them yet. Send no more of them now";
 
 const SCHEMA: &str = concat!(
     r#"{"type":"object","properties":{"#,
-    r#""content":{"type":"string","description":"Markdown; may be empty when there is a file"},"#,
+    r#""content":{"type":"string","description":"Markdown; not needed with a file"},"#,
     r#""channel":{"type":"string","enum":["telegram"]},"#,
     r#""chat_id":{"type":"string","#,
     r#""description":"Another chat, by its number; default: where this turn or job answers, else the owner"},"#,
     r#""file":{"type":"string","description":"Path in the workspace, at most 50 MB; pictures are shown as such"}},"#,
-    r#""required":["content"]}"#
+    r#""required":[]}"#
 );
 
 pub struct SendMessage {
