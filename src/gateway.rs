@@ -22,6 +22,8 @@ use tasks::{Asked, Spawner, Tasks};
 const IDLE: Duration = Duration::from_secs(60);
 /// How long the rest of a message that comes in parts is waited for, after each part.
 const PARTS: Duration = Duration::from_secs(1);
+/// Messages that are answered together. What came while the program was away may be hundreds: more than one turn can do.
+const MOST_TOGETHER: usize = 16;
 
 /// Who does what comes in.
 pub trait Staff: Send + Sync {
@@ -507,7 +509,9 @@ impl Inbound {
     fn takes(&self, more: &Self) -> bool {
         let both = self.kind == Kind::Message && more.kind == Kind::Message;
         let together = both && self.origin == more.origin;
-        together && !self.ids.is_empty() && !more.ids.is_empty() && !self.is_alone && !more.is_alone
+        // What belongs together stays so.
+        let has_room = self.is_part || self.ids.len() + more.ids.len() <= MOST_TOGETHER;
+        together && has_room && !self.ids.is_empty() && !more.ids.is_empty() && !self.is_alone && !more.is_alone
     }
 
     fn add(&mut self, more: Self) {

@@ -45,7 +45,7 @@ pub use update::Said;
 /// A message whose turn was alone under way when the program died, this often, is set aside.
 const MOST_DEATHS: u32 = 3;
 /// How long the program has to be up before it tries such a message for the last time.
-const CALM: Duration = Duration::from_secs(5);
+const CALM: Duration = Duration::from_secs(2);
 
 /// What the files of one message may take to be fetched.
 const FETCHING: Duration = Duration::from_secs(300);
