@@ -23,7 +23,7 @@ const LIFE: (u64, u64) = (20, 400);
 const THOUGHT: Duration = Duration::from_millis(50);
 /// How long a particular moment is waited for.
 const MOMENT: Duration = Duration::from_secs(2);
-/// How long the last gateway may take to answer what is left.
+/// How long the last gateway may take to answer what is left; after a long attack, as long as that.
 const QUIET: Duration = Duration::from_secs(120);
 /// The calls that the model makes at once.
 const AT_ONCE: usize = 6;
