@@ -221,7 +221,8 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     let attacked = started.elapsed();
     let gateway = home.bantam().arg("gateway").spawn();
     gateway.wait_for_stderr("serving as");
-    while (is_anything_left(&api, &written) || is_anything_unsent(&home)) && started.elapsed() < attacked + QUIET {
+    let patience = attacked + QUIET.max(attacked);
+    while (is_anything_left(&api, &written) || is_anything_unsent(&home)) && started.elapsed() < patience {
         thread::park_timeout(Duration::from_millis(100));
     }
     let left = left(&api, &written);
@@ -230,7 +231,7 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
         println!("{}", fs::read_to_string(home.path("state/telegram-123456.jsonl")).unwrap());
     }
     gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
+    gateway.finish_within(patience + MOMENT * 5).exits(0);
 
     let (mut wrong, mut duplicates, mut again) = (Vec::new(), 0, 0);
     for (chat, id) in CHATS.iter().enumerate() {
