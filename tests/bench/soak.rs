@@ -23,6 +23,8 @@ mod bothttp;
 #[path = "../it/botmethods.rs"]
 #[allow(dead_code)]
 mod botmethods;
+#[path = "../it/chance.rs"]
+mod chance;
 #[path = "../it/entities.rs"]
 #[allow(dead_code)]
 mod entities;
@@ -42,6 +44,7 @@ mod stored;
 mod system;
 
 use botapi::{BotApi, Fault, TOKEN};
+use chance::Chance;
 use harness::{Home, merged};
 use model::{Model, Reply, Request, call};
 use process::{Sample, sample};
@@ -65,18 +68,6 @@ const SHORT_CHATS: [i64; 3] = [52, 53, 54];
 /// What memory may grow by, in KiB: in an hour, or at all, for in a short run the hour's share is less than a heap moves by.
 const MOST_SLOPE: f64 = 256.0;
 const MOST_GROWTH: f64 = 128.0;
-
-/// Chance: `xorshift64*`.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
-}
 
 /// How much went wrong on purpose, and how much of it after a message had been sent, so that it comes twice.
 #[derive(Default)]

@@ -18,12 +18,13 @@ use crate::model::{Model, Reply, Request};
 const OWNER: i64 = 42;
 const STRANGER: i64 = 666;
 
-fn config(model: &Model, api: &BotApi) -> Value {
+/// The bot of the owner and one more, between this model and this server.
+pub fn config(model: &Model, api: &BotApi) -> Value {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
     merged(model.config(), &json!({ "channels": { "telegram": bot }, "tools": { "exec": { "sandbox": "off" } } }))
 }
 
-fn start(home: &Home) -> Running<'_> {
+pub fn start(home: &Home) -> Running<'_> {
     home.bantam().arg("gateway").spawn()
 }
 
@@ -38,8 +39,9 @@ fn said(request: &Request) -> String {
     text.rsplit("]\n").next().unwrap_or_default().trim().to_owned()
 }
 
+/// Tells it to end, which it does soon and well.
 #[track_caller]
-fn ends(gateway: Running) {
+pub fn ends(gateway: Running) {
     gateway.signal(Signal::TERM);
     let started = Instant::now();
     gateway.finish().exits(0);
@@ -94,6 +96,26 @@ fn what_is_written_during_a_turn_is_the_next_turn() {
     ends(gateway);
     let second = model.request(1).last("user");
     assert!(second.contains("two\n\nthree, corrected"), "{second}");
+}
+
+#[test]
+fn no_more_than_sixteen_messages_are_one_turn() {
+    let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second."), Reply::text("Third.")]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "one");
+    model.wait_for_holds(1);
+    for n in 0..20 {
+        api.text(OWNER, &format!("item {n}."));
+    }
+    api.wait_for_confirmation();
+    model.release();
+    assert_eq!(api.wait_for_texts(OWNER, 3), ["First.", "Second.", "Third."]);
+    ends(gateway);
+    let asked = [1, 2].map(|n| model.request(n).last("user"));
+    assert_eq!(asked.each_ref().map(|text| text.matches("item ").count()), [16, 4], "{asked:?}");
+    assert!(asked[0].contains("item 15.") && asked[1].contains("item 16."), "{asked:?}");
 }
 
 #[test]

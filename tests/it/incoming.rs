@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::gateway::{ends, start};
 use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply};
 
@@ -18,16 +19,6 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR and so on";
 fn config(model: &Model, api: &BotApi) -> Value {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
-}
-
-fn start(home: &Home) -> Running<'_> {
-    home.bantam().arg("gateway").spawn()
-}
-
-#[track_caller]
-fn ends(gateway: Running) {
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
 }
 
 /// What stands in the message behind the file's name, up to the bracket: `, 9 bytes: inbox/2026-11-22/report.pdf`.

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::chance::Chance;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
 use crate::stored::{one_result_per_call, segments};
@@ -46,18 +47,6 @@ fn kills() -> usize {
 fn seed() -> u64 {
     let clock = || u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
     std::env::var("BANTAM_SEED").map_or_else(|_| clock(), |seed| seed.parse().expect("BANTAM_SEED is a number"))
-}
-
-/// Chance that can be had again: `xorshift64*`.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
-    }
 }
 
 /// The items in a text: `item-CHAT-NUMBER`, the chat by its place in [`CHATS`].

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::botschema;
+use crate::gateway::ends;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, Request, call};
 
@@ -36,12 +37,6 @@ fn start(home: &Home) -> Running<'_> {
     let gateway = home.bantam().arg("gateway").spawn();
     gateway.wait_for_stderr("serving as");
     gateway
-}
-
-#[track_caller]
-fn ends(gateway: Running) {
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
 }
 
 /// A model that makes these calls of `message`, one in each reply, and then tells what came of the last.

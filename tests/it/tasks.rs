@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::harness::{Home, Running, merged, seen, until};
+use crate::gateway::{ends, start};
+use crate::harness::{Home, merged, seen, until};
 use crate::model::{Call, Model, Reply, Request, USAGE, call};
 
 const OWNER: i64 = 42;
@@ -180,16 +181,6 @@ fn noted(home: &Home, count: usize) {
         let outbox = std::fs::read_to_string(home.path("state/outbox.jsonl")).unwrap_or_default();
         outbox.matches("\"over\"").count() >= count
     });
-}
-
-fn start(home: &Home) -> Running<'_> {
-    home.bantam().arg("gateway").spawn()
-}
-
-#[track_caller]
-fn ends(gateway: Running) {
-    gateway.signal(Signal::TERM);
-    gateway.finish().exits(0);
 }
 
 #[test]
