@@ -63,7 +63,8 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     let tell_all = |lines: &[String]| lines.iter().for_each(|line| log.write(Level::Warn, line));
     tell_all(&loaded.warnings);
     let telegram = deliver::resolved(&bot_of(&loaded)?, &home, env)?;
-    let allow_from = allowed(&telegram.allow_from, log);
+    look_at(&telegram.allow_from, log);
+    let allow_from = telegram.ids();
     // Whoever looks whether one runs holds it for a moment.
     let lock = Lock::acquire(&home.session_lock("gateway"), Duration::from_millis(300), &Cancel::new(None));
     let _lock = lock.map_err(|e| match e.kind {
@@ -146,31 +147,28 @@ pub fn bot_of(loaded: &Loaded) -> Result<config::Telegram> {
     if token_is_there && (telegram.enabled || !said) {
         return Ok(telegram);
     }
-    let what =
-        if token_is_there { "channels.telegram.enabled is false" } else { "there is no channels.telegram.token" };
-    Err(Error::config(format!("the gateway has nothing to serve: {what}"))
-        .hint("@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN"))
+    let (what, hint) = if token_is_there {
+        ("channels.telegram.enabled is false", "set it to true in config.json")
+    } else {
+        (
+            "there is no channels.telegram.token",
+            "@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN",
+        )
+    };
+    Err(Error::config(format!("the gateway has nothing to serve: {what}")).hint(hint))
 }
 
-/// The ids of those who may.
-fn allowed(written: &[String], log: Log) -> Vec<i64> {
-    let mut ids = Vec::new();
-    for written in written {
-        // Others write id|username.
-        match written.split('|').next().unwrap_or_default().trim().parse() {
-            Ok(id) => ids.push(id),
-            Err(_) => {
-                let written = one_line(written, 40);
-                let text = format!("channels.telegram.allow_from: \"{written}\" is no numeric id and lets nobody in");
-                log.write(Level::Warn, &text);
-            }
-        }
+/// Tells which of `allow_from` lets nobody in.
+fn look_at(allow_from: &[String], log: Log) {
+    for written in allow_from.iter().filter(|written| config::user_id(written).is_none()) {
+        let written = one_line(written, 40);
+        let text = format!("channels.telegram.allow_from: \"{written}\" is no numeric id and lets nobody in");
+        log.write(Level::Warn, &text);
     }
-    if ids.is_empty() {
+    if allow_from.iter().all(|written| config::user_id(written).is_none()) {
         let text = "channels.telegram.allow_from is empty: whoever writes gets no answer, and their id is told here";
         log.write(Level::Warn, text);
     }
-    ids
 }
 
 /// Ends the polling at a signal, and a little later the program, unless everything is over by then.

@@ -113,12 +113,17 @@ pub struct Telegram {
     pub group_trigger: String,
 }
 
+/// What an entry of `allow_from` means. Others write `id|username`.
+#[must_use]
+pub fn user_id(written: &str) -> Option<i64> {
+    written.split('|').next()?.trim().parse().ok()
+}
+
 impl Telegram {
     /// The ids of `allow_from`: those who may talk to the bot, the owner first.
     #[must_use]
     pub fn ids(&self) -> Vec<i64> {
-        // Others write id|username.
-        self.allow_from.iter().filter_map(|written| written.split('|').next()?.trim().parse().ok()).collect()
+        self.allow_from.iter().filter_map(|written| user_id(written)).collect()
     }
 }
 
