@@ -1,7 +1,7 @@
 //! Telegram, by long polling: what users write comes in and is kept until it has been answered; answers go out.
 //!
-//! Three threads: one polls ([`poll`]), one sends ([`send`]), and the workers of the gateway do the turns between. What a
-//! model writes becomes messages that Telegram takes in [`format`]: Markdown as text with styles (`rich`), line by line
+//! One thread polls ([`poll`]), one sends ([`send`]) and has another for a file that goes out, and the workers of the gateway
+//! do the turns between. What comes with messages is kept by `incoming`. What a model writes becomes messages that Telegram takes in [`format`]: Markdown as text with styles (`rich`), line by line
 //! (`blocks`, `table`) and within them (`inline`), and from there pieces of HTML.
 
 pub mod api;
