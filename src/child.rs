@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A command with an environment of `PATH` and a UTF-8 locale, and nothing on its standard streams.
-#[must_use]
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -29,7 +28,6 @@ pub fn command(program: &Path) -> Command {
 
 /// This program again, as `bantam ROLE`. By the link that the kernel keeps, so that it is the same binary even when the
 /// file has been replaced since.
-#[must_use]
 pub fn again(role: impl AsRef<OsStr>) -> Command {
     let mut command = command(Path::new("/proc/self/exe"));
     command.arg(role);
@@ -37,18 +35,15 @@ pub fn again(role: impl AsRef<OsStr>) -> Command {
 }
 
 /// This program again, with this process's environment and streams: not for what a model may reach.
-#[must_use]
 pub fn same(args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("bantam").args(args);
     command
 }
 
-/// Becomes this program again, from its beginning and with this process's environment and `more`: only where that fails it
-/// returns.
-#[must_use]
-pub fn become_again(args: &[&str], more: &[(&str, &str)]) -> std::io::Error {
-    same(args).envs(more.iter().copied()).exec()
+/// Becomes this program again, from its beginning and with this process's environment. Returns only when that fails.
+pub fn become_again(args: &[&str]) -> std::io::Error {
+    same(args).exec()
 }
 
 /// What has to stand between a command and the machine.

@@ -4,8 +4,12 @@ use std::process::ExitCode;
 
 use bantam::hands;
 
+/// musl's own allocator takes and gives back single pages: 100 system calls more in a plain turn, and 180 KB more memory.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 fn main() -> ExitCode {
-    bantam::sys::set_up();
     let mut args = std::env::args_os().skip(1);
     let first = args.next();
     if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(|role| role.to_str()) {

@@ -1,73 +1,14 @@
 //! The only unsafe code: what the kernel and the C library offer and no safe wrapper in our dependencies does.
 //!
-//! - glibc's allocator and name service are set up for a small static program;
 //! - signals are waited for on a thread of their own, with `sigwait`;
 //! - descriptors that the starter left open are closed with one call;
-//! - parts of the C library that a small static program never uses are left out (`slim`), or replaced by smaller ones (`ctype`, `strings`), and so is a large table of ring's (`p256`);
 //! - the system calls that a jail is made of: namespaces, mount attributes, Landlock, seccomp.
 #![allow(unsafe_code)]
-
-#[cfg(all(target_env = "gnu", any(bantam_dist, test)))]
-mod ctype;
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), any(bantam_dist, test)))]
-mod p256;
-#[cfg(bantam_dist)]
-mod slim;
-#[cfg(any(bantam_dist, test))]
-mod strings;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Sets up the C library. To be called first thing in `main`, before there are threads.
-///
-/// One malloc arena instead of one for each thread: what ten threads freed stays 228 KB instead of 1,288. And a static
-/// glibc must not load name service modules: with libnss-mdns or libnss-resolve in nsswitch.conf the first look-up of a
-/// host would end in SIGFPE.
-pub fn set_up() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: mallopt takes two integers and touches only the allocator's settings; no thread runs yet.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-    }
-    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
-    // SAFETY: both arguments are NUL-terminated strings that live for ever; no thread runs yet. It can fail only for
-    // want of memory or for an unknown database, and then the defaults stand.
-    unsafe {
-        unsafe extern "C" {
-            fn __nss_configure_lookup(database: *const libc::c_char, service: *const libc::c_char) -> libc::c_int;
-        }
-        __nss_configure_lookup(c"hosts".as_ptr(), c"files dns".as_ptr());
-    }
-}
-
-/// Gives back the memory that a long wait has no use for: what the allocator keeps of what was freed, and the pages of the
-/// program's own code. The kernel has these in its cache, and maps those that are needed again when they are.
-pub fn give_back_memory() {
-    #[cfg(target_env = "gnu")]
-    {
-        unsafe extern "C" {
-            static __executable_start: u8;
-            static etext: u8;
-        }
-        /// No kernel has larger ones.
-        const PAGE: usize = 64 << 10;
-        // The linker puts what never changes first: headers, constants, code. The last page may hold something else, too.
-        let start = &raw const __executable_start;
-        let end = (&raw const etext).addr() / PAGE * PAGE;
-        // SAFETY: malloc_trim takes the allocator's own locks. The pages belong to the program's file and nothing has
-        // written to them, so reading them again brings the same bytes.
-        unsafe {
-            libc::malloc_trim(0);
-            libc::madvise(start.cast_mut().cast(), end.saturating_sub(start.addr()), libc::MADV_DONTNEED);
-        }
-    }
-}
-
 /// Closes this process's memory and environment to other processes of the same user, and keeps it from leaving a core.
-///
-/// # Errors
-/// What the kernel says.
 pub fn close_to_others() -> io::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).map_err(Into::into)
 }
@@ -96,7 +37,6 @@ pub fn hold_signals() {
 }
 
 /// Blocks until one of the held signals comes, and tells its number.
-#[must_use]
 pub fn wait_for_signal() -> i32 {
     let set = ending_set();
     let mut signal = 0;
@@ -106,7 +46,6 @@ pub fn wait_for_signal() -> i32 {
 }
 
 /// Whether something keeps this machine's clock right, NTP as a rule. `false` where the kernel does not tell.
-#[must_use]
 pub fn clock_is_kept() -> bool {
     // SAFETY: all-zero bytes are a valid timex; with modes 0 the call changes nothing, and fills it in.
     let (state, clock) = unsafe {
@@ -117,9 +56,6 @@ pub fn clock_is_kept() -> bool {
 }
 
 /// Closes every descriptor above standard error that the starter left open.
-///
-/// # Errors
-/// The kernel is older than 5.9 and /proc is missing too.
 pub fn close_inherited() -> io::Result<()> {
     // SAFETY: close_range takes three integers. The caller owns no descriptor above 2 yet.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } == 0 {
@@ -137,18 +73,12 @@ pub fn close_inherited() -> io::Result<()> {
 }
 
 /// Takes this process into new namespaces.
-///
-/// # Errors
-/// The kernel or its policy forbids it.
 pub fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
     // SAFETY: the caller is single-threaded and shares no descriptor table, which is what unshare could pull apart.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
 /// Sets attributes of a mount and of all mounts below it. Linux 5.12.
-///
-/// # Errors
-/// What the kernel says.
 pub fn set_mount_attributes(mount: BorrowedFd, set: rustix::mount::MountAttrFlags, below: bool) -> io::Result<()> {
     /// `struct mount_attr` of `linux/mount.h`.
     #[repr(C)]
@@ -175,9 +105,6 @@ pub fn set_mount_attributes(mount: BorrowedFd, set: rustix::mount::MountAttrFlag
 }
 
 /// Brings the loopback interface of this network namespace up.
-///
-/// # Errors
-/// What the kernel says.
 pub fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -190,9 +117,6 @@ pub fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
 }
 
 /// The version of Landlock that this kernel offers; an error where there is none.
-///
-/// # Errors
-/// The kernel has no Landlock, or it is switched off.
 pub fn landlock_abi() -> io::Result<u32> {
     /// `LANDLOCK_CREATE_RULESET_VERSION` of `linux/landlock.h`.
     const VERSION: libc::c_uint = 1;
@@ -205,9 +129,6 @@ pub fn landlock_abi() -> io::Result<u32> {
 
 /// Makes a Landlock ruleset that handles these rights: on files, on TCP, and the scopes. What is handled and not allowed
 /// by a rule is forbidden. `size` is how much of the structure the kernel knows, in bytes.
-///
-/// # Errors
-/// What the kernel says.
 pub fn landlock_ruleset(files: u64, net: u64, scopes: u64, size: usize) -> io::Result<OwnedFd> {
     let attr: [u64; 3] = [files, net, scopes];
     // SAFETY: the structure is three u64 (`struct landlock_ruleset_attr`), and `size` is at most theirs.
@@ -220,9 +141,6 @@ pub fn landlock_ruleset(files: u64, net: u64, scopes: u64, size: usize) -> io::R
 }
 
 /// Allows rights below a file or directory.
-///
-/// # Errors
-/// What the kernel says.
 pub fn landlock_allow(ruleset: BorrowedFd, below: BorrowedFd, rights: u64) -> io::Result<()> {
     /// `struct landlock_path_beneath_attr`, which is packed.
     #[repr(C, packed)]
@@ -240,18 +158,12 @@ pub fn landlock_allow(ruleset: BorrowedFd, below: BorrowedFd, rights: u64) -> io
 }
 
 /// Puts this thread and what it starts under a ruleset, for good.
-///
-/// # Errors
-/// What the kernel says.
 pub fn landlock_enforce(ruleset: BorrowedFd) -> io::Result<()> {
     // SAFETY: takes two integers.
     check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) }).map(drop)
 }
 
 /// Puts this thread and what it starts under a filter of system calls, for good.
-///
-/// # Errors
-/// What the kernel says.
 pub fn filter_system_calls(program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let filter = libc::sock_fprog { len, filter: program.as_mut_ptr() };
@@ -265,9 +177,6 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
 
 /// Kills every other process of the namespace that this is process 1 of. Refused to any other process: it would reach the
 /// whole system.
-///
-/// # Errors
-/// This is not process 1, or what the kernel says.
 pub fn kill_everybody_else_inside() -> io::Result<()> {
     if !rustix::process::getpid().is_init() {
         return Err(io::Error::other("not process 1 of a namespace"));

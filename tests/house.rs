@@ -89,10 +89,7 @@ const OWNED: &[Owned] = &[
     Owned {
         what: "lifts the ban on unsafe code",
         signs: &["unsafe ", "unsafe{", "unsafe_code"],
-        owners: &[
-            ("sys.rs", "says for each use why no safe way exists"),
-            ("sys/", "is called by the C library, which knows nothing else"),
-        ],
+        owners: &[("sys.rs", "says for each use why no safe way exists")],
         instead: "find the safe way in `rustix` or `std`, or add one small function to `sys.rs` with its reason",
     },
 ];

@@ -38,17 +38,9 @@ pub const COMMAND: Command = Command {
 /// The least between two looks at what other programs of this home have changed, however often they tell of it.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
-/// glibc reads it when a program begins, and here it has no function for what this says: each thread keeps up to 240 KB of
-/// what it freed, which nobody else can use and nothing gives back. What passes from thread to thread fills that in hours.
-const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0");
-
 fn run(_: &Given, env: &Env) -> Result<u8> {
     if init::is_called_for() {
         return init::run(&["gateway"]);
-    }
-    if cfg!(target_env = "gnu") && !env.contains_key(TUNABLES.0) {
-        // Where it cannot be, there is only more memory in use.
-        let _why = child::become_again(&["gateway"], &[TUNABLES]);
     }
     // The kernel has called it by the link that it was started from.
     rustix::thread::set_name(c"bantam").doing("giving the process its name")?;
@@ -133,7 +125,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
     served?;
     // Whoever was told to end does not begin anew.
     if end.anew.load(Ordering::SeqCst) && !end.told.load(Ordering::SeqCst) {
-        return Err(child::become_again(&["gateway"], &[])).doing("starting anew");
+        return Err(child::become_again(&["gateway"])).doing("starting anew");
     }
     Ok(0)
 }

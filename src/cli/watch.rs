@@ -22,7 +22,7 @@ use crate::log::{Level, Log};
 use crate::paths::Home;
 use crate::telegram::{Sign, Watch};
 use crate::text::one_line;
-use crate::{app, child, sys};
+use crate::{app, child};
 
 /// How the program is to end.
 #[derive(Default)]
@@ -157,8 +157,6 @@ impl Watcher {
             }
             Sign::Polled => {
                 noted(self.log, self.status.polls(None, now));
-                // Whatever was done, by now it is likely over, and what comes next may be far away.
-                sys::give_back_memory();
             }
             Sign::Failing(why) => noted(self.log, self.status.polls(Some(&one_line(why, 300)), now)),
             Sign::Waiting => {}
@@ -190,7 +188,7 @@ impl Watcher {
             end.begin(&cancel, || {
                 // Whoever was told to end does not begin anew.
                 if !end.told.load(Ordering::SeqCst) {
-                    let why = child::become_again(&["gateway"], &[]);
+                    let why = child::become_again(&["gateway"]);
                     log.write(Level::Error, &format!("starting anew: {why}"));
                     std::process::exit(1);
                 }

@@ -36,6 +36,8 @@ mod harness;
 mod model;
 #[allow(dead_code)]
 mod process;
+#[path = "../it/program.rs"]
+mod program;
 #[path = "../it/stored.rs"]
 #[allow(dead_code)]
 mod stored;

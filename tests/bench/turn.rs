@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, io, mem, thread};
 
+#[path = "../it/program.rs"]
+mod program;
 #[path = "../it/stops.rs"]
 #[allow(dead_code)] // it looks at more than is counted here
 mod stops;

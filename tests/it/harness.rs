@@ -20,6 +20,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
+use crate::program::program;
 use crate::stored::Session;
 use crate::system::{Withheld, withhold};
 
@@ -412,7 +413,7 @@ impl<'h> Bantam<'h> {
     }
 
     fn command(&self) -> Command {
-        let program = env!("CARGO_BIN_EXE_bantam");
+        let program = program();
         let closing = match (&self.stdin, &self.stdout) {
             (Stdin::Closed, _) => "<&-",
             (_, Stdout::Closed) => ">&-",

@@ -13,6 +13,7 @@ mod lacking;
 mod marker;
 mod model;
 mod network;
+mod program;
 mod stops;
 mod stored;
 mod syncs;

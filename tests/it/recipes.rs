@@ -59,7 +59,7 @@ impl Board {
         let board = Self { model, home };
         fs::create_dir_all(board.user(".local/bin")).unwrap();
         symlink(board.home.path(""), board.user(".bantam")).unwrap();
-        symlink(env!("CARGO_BIN_EXE_bantam"), board.user(".local/bin/bantam")).unwrap();
+        symlink(crate::program::program(), board.user(".local/bin/bantam")).unwrap();
         board
     }
 

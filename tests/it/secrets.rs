@@ -78,7 +78,7 @@ fn other_processes_of_the_same_user_cannot_look_into_the_one_with_the_keys() {
     let model = Model::scripted([Reply::text("Later.").held()]);
     let home = Home::with(&model.config());
     let root = home.path("");
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bantam"));
+    let mut command = std::process::Command::new(crate::program::program());
     command.env_clear().env("BANTAM_HOME", &root).args(["agent", "-n", "-m", "hi"]).stdout(std::process::Stdio::null());
     if rustix::process::geteuid().is_root() {
         // Root owns everything: only for an ordinary user does the owner tell something.

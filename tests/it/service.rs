@@ -78,7 +78,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         }
         assert!(["Unit", "Service", "Install"].contains(&section), "{line}");
     }
-    assert_eq!(words(&one("ExecStart")), [env!("CARGO_BIN_EXE_bantam"), "gateway"]);
+    assert_eq!(words(&one("ExecStart")), [crate::program::program(), "gateway"]);
     let root = home.path("").display().to_string().trim_end_matches('/').to_owned();
     assert_eq!(words(&one("Environment")), [format!("BANTAM_HOME={root}")]);
     let writable: Vec<String> = values(&unit, "ReadWritePaths").iter().flat_map(|value| words(value)).collect();

@@ -41,7 +41,7 @@ impl Stop {
         let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
         let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
         let runs = fs::read_link(format!("/proc/{}/exe", self.thread)).ok()?;
-        (runs == Path::new(env!("CARGO_BIN_EXE_bantam"))).then_some(process)
+        (runs == Path::new(crate::program::program())).then_some(process)
     }
 
     /// What the descriptor in this argument is open on: a path, `socket:[N]`, `pipe:[N]`.

@@ -259,7 +259,7 @@ fn told(request: &Request, attack: &Attack) -> Option<String> {
 
 pub fn start(arena: &Arena, scene: &Scene, ground: Ground) -> Child {
     let left_open = left_open(scene);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bantam"));
+    let mut command = Command::new(crate::program::program());
     command.args(["agent", "-n", "-m", "fight"]);
     command.env_clear().env("PATH", PATH).env("BANTAM_HOME", scene.home()).envs(agents_environment(scene));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

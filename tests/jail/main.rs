@@ -13,6 +13,8 @@ mod harness;
 #[allow(dead_code)]
 #[path = "../it/model.rs"]
 mod model;
+#[path = "../it/program.rs"]
+mod program;
 #[allow(dead_code)]
 #[path = "../it/stored.rs"]
 mod stored;

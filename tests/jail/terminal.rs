@@ -78,7 +78,7 @@ fn a_command_cannot_type_into_the_agents_terminal() {
                 let bare = shown(arena, &scene, &TYPE.command(scene.marker(&TYPE)), Birth::of(ground.owner));
                 assert!(bare.contains("injected"), "inconclusive: bare, nothing was typed either: {bare}");
                 std::fs::remove_file(scene.workspace().join("ran-TYPE")).unwrap();
-                let line = format!("{} agent -n -m x", env!("CARGO_BIN_EXE_bantam"));
+                let line = format!("{} agent -n -m x", crate::program::program());
                 let birth = Birth { rules: ground.rules, ..Birth::of(ground.uid) };
                 let jailed = shown(arena, &scene, &line, birth);
                 assert!(scene.has_begun(&TYPE), "inconclusive: it never ran: {jailed}");

@@ -25,18 +25,12 @@ pub struct Beside {
 }
 
 /// Puts this process and what it starts under the filter.
-///
-/// # Errors
-/// The kernel has no seccomp, or something forbids it.
 pub fn enter(beside: Beside) -> io::Result<()> {
     sys::filter_system_calls(&mut program(&rules(beside)))
 }
 
 /// Forbids, on top of the filter, what the hands have needed so far and a command does not get: `openat2`, whose mode of a
 /// new file the filter cannot see. Callers fall back to `openat`.
-///
-/// # Errors
-/// Something forbids it.
 pub fn seal() -> io::Result<()> {
     let rule = Rule { call: libc::SYS_openat2, when: When::Always, errno: libc::ENOSYS };
     sys::filter_system_calls(&mut program(&[rule]))
@@ -143,7 +137,7 @@ const ALWAYS_HERE: &[c_long] = &[
     libc::SYS_migrate_pages,
 ];
 #[cfg(target_arch = "aarch64")]
-const ALWAYS_HERE: &[c_long] = &[libc::SYS_kexec_file_load, libc::SYS_migrate_pages];
+const ALWAYS_HERE: &[c_long] = &[294, libc::SYS_migrate_pages]; // 294 is kexec_file_load, which libc lacks for musl
 // Numbers of `arch/arm/tools/syscall.tbl` that libc has no names for: migrate_pages, kexec_file_load, and the clocks of
 // 64-bit time.
 #[cfg(target_arch = "arm")]
