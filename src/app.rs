@@ -69,9 +69,6 @@ pub struct Ready {
 }
 
 /// Makes the workspace from the template when it is missing.
-///
-/// # Errors
-/// It cannot be made.
 pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
     let workspace = workspace(home, config, env)?;
     if workspace.is_dir() {
@@ -81,9 +78,6 @@ pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
 }
 
 /// Puts the agent together. Writes nothing.
-///
-/// # Errors
-/// No model can be chosen.
 pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
@@ -145,9 +139,6 @@ fn history(config: &Config, window: u64) -> History {
 }
 
 /// The hands that every tool call goes through.
-///
-/// # Errors
-/// A path of the configuration cannot be used.
 pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     let workspace = workspace(home, config, env)?;
     let exec = &config.tools.exec;
@@ -172,21 +163,18 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
 }
 
 /// The variables of the user's that every command gets.
-#[must_use]
 pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     let names = config.tools.exec.pass_env.iter();
     names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
 }
 
 /// The skills of a home.
-#[must_use]
 pub fn skills(home: &Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())
 }
 
 /// Every tool that the configuration allows, with one for `jobs` where there are such. Needs no model and no key, and makes
 /// no files.
-#[must_use]
 pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env, jobs: Option<Jobs>) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
     tools.push(Box::new(Think::new()));
@@ -211,7 +199,6 @@ pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env, jobs: 
 }
 
 /// By which days begin and end: those of notes, and those of usage and its budget.
-#[must_use]
 pub fn local_time(env: &Env) -> LocalTime {
     // Read when it is first asked for. A zone that cannot be used is reported where times are shown.
     let (env, zone) = (env.clone(), OnceLock::new());
@@ -223,9 +210,6 @@ pub fn local_time(env: &Env) -> LocalTime {
 }
 
 /// Where the agent works, absolute.
-///
-/// # Errors
-/// The configuration names a relative path, and the current directory cannot be told.
 pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {
@@ -237,9 +221,6 @@ pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
 }
 
 /// The trees that a setting opens to the tools.
-///
-/// # Errors
-/// One of them holds the home or is in it, or the current directory cannot be told.
 pub fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
     let mut trees = Vec::new();
     for path in written.iter().filter(|path| !path.is_empty()) {

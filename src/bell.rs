@@ -33,9 +33,6 @@ fn at<T>(home: &Home, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T
 
 /// Hangs up the bell of a home, to be listened to. Only the gateway does, under its lock: one that was killed has left its
 /// own, and that is replaced.
-///
-/// # Errors
-/// What the file system says: some have no sockets.
 pub fn hang(home: &Home) -> Result<Bell> {
     let path = home.state().join(NAME);
     disk::make_dir(&home.state())?;
@@ -46,9 +43,6 @@ pub fn hang(home: &Home) -> Result<Bell> {
 
 impl Bell {
     /// Waits until it has been rung since the last time, however often.
-    ///
-    /// # Errors
-    /// What the system says.
     pub fn wait(&self) -> io::Result<()> {
         let take = || self.0.recv(&mut [0; 1]);
         take()?;

@@ -45,8 +45,6 @@ pub struct Shut {
 }
 
 impl Shut {
-    /// # Errors
-    /// `EACCES` when what was opened lies in the tree, or where it lies cannot be told.
     fn check(&self, fd: &OwnedFd) -> Result<(), Errno> {
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let real = readlinkat(CWD, link, Vec::new()).map_err(|_| Errno::ACCESS)?;
@@ -65,8 +63,6 @@ pub enum Links {
 }
 
 impl Dir {
-    /// # Errors
-    /// It is not there or is not a directory.
     pub fn open(path: &Path) -> Result<Self> {
         let fd = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .doing(format_args!("opening {}", path.display()))?;
@@ -74,24 +70,17 @@ impl Dir {
     }
 
     /// This directory, with another reach.
-    #[must_use]
     pub fn reaching(self, reach: Reach) -> Self {
         Self { reach, ..self }
     }
 
     /// The directory at `path`, open for reading and as far-reaching as this one.
-    ///
-    /// # Errors
-    /// As [`Dir::open_at`].
     pub fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
         let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), links)?;
         Ok(Self { fd, reach: self.reach.clone() })
     }
 
     /// Opens `path` below this directory. `""` and `.` are the directory itself.
-    ///
-    /// # Errors
-    /// `EXDEV` when the path leads out, otherwise what the kernel says.
     pub fn open_at(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let shut = match &self.reach {
@@ -158,9 +147,6 @@ impl Dir {
 
     /// Where something at `path` is, or would be made: the directory that holds it, open for reading, and its name
     /// there. A link in the last place is followed, so that the name is its target's.
-    ///
-    /// # Errors
-    /// As [`Dir::open_at`] for the directory; `EISDIR` when the path ends in a directory by its form.
     pub fn place(&self, path: &Path) -> Result<(Self, OsString), Errno> {
         let mut path = path.to_owned();
         for _ in 0..=MOST_LINKS {
@@ -177,9 +163,6 @@ impl Dir {
 
     /// Opens a regular file for reading. Never hangs: a pipe or a device is refused. `called` is its
     /// path as the reader knows it.
-    ///
-    /// # Errors
-    /// In words fit for the model: what is wrong with the path.
     pub fn read(&self, path: &Path, called: &Path, links: Links) -> Result<fs_err::File> {
         // Non-blocking, or opening a pipe that nobody writes would wait for ever.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -221,8 +204,6 @@ fn regular(fd: impl AsFd, path: &Path) -> Result<Stat> {
     Ok(stat)
 }
 
-/// # Errors
-/// In words fit for the model: it is a directory, a link, a pipe or a device.
 pub fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
@@ -232,7 +213,6 @@ pub fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
 }
 
 /// An error of [`Dir::open_at`] in words.
-#[must_use]
 pub fn explain(e: Errno, path: &Path) -> Error {
     let path = path.display();
     Error::failed(match e {
@@ -253,9 +233,6 @@ pub fn explain(e: Errno, path: &Path) -> Error {
 pub const MAX_TRUSTED: usize = 64 << 10;
 
 /// The first [`MAX_TRUSTED`] bytes of a file that a model can write, with a notice where it is cut there.
-///
-/// # Errors
-/// As [`Dir::read`], and for a file with more than one name. `Ok(None)` when there is no such file.
 pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
     let Some((file, len)) = open_trusted(dir, path)? else { return Ok(None) };
     let mut text = start_of(file, MAX_TRUSTED)?;
@@ -266,9 +243,6 @@ pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
 }
 
 /// The last `most` bytes of such a file, and whether that is all of it.
-///
-/// # Errors
-/// As [`read_trusted`].
 pub fn read_trusted_end(dir: &Path, path: &str, most: usize) -> Result<Option<(String, bool)>> {
     let Some((mut file, len)) = open_trusted(dir, path)? else { return Ok(None) };
     let most = most.min(MAX_TRUSTED);

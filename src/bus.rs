@@ -36,7 +36,6 @@ pub struct Inbound {
 
 impl Inbound {
     /// A message that nobody keeps.
-    #[must_use]
     pub fn message(origin: Origin, session: String, text: String) -> Self {
         Self {
             origin,
@@ -151,7 +150,6 @@ pub enum TurnStop {
 
 impl TurnStop {
     /// The word for it in `--json`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",

@@ -36,13 +36,11 @@ struct State {
 impl Cancel {
     /// With `timeout`, [`Cancel::why`] says [`Why::Deadline`] once it has passed. Nobody is woken then: whoever waits
     /// bounds the wait by [`Cancel::remaining`].
-    #[must_use]
     pub fn new(timeout: Option<Duration>) -> Self {
         Self { shared: Arc::default(), deadline: timeout.and_then(|t| Instant::now().checked_add(t)) }
     }
 
     /// The same flag with a deadline of its own, if that is earlier.
-    #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         let own = Instant::now().checked_add(timeout);
         Self { shared: self.shared.clone(), deadline: [self.deadline, own].into_iter().flatten().min() }
@@ -62,7 +60,6 @@ impl Cancel {
     }
 
     /// Whether to go on, and if not, why.
-    #[must_use]
     pub fn why(&self) -> Option<Why> {
         if self.lock().stopped {
             return Some(Why::Stopped);
@@ -71,15 +68,11 @@ impl Cancel {
     }
 
     /// What is left until the deadline, at most `cap`.
-    #[must_use]
     pub fn remaining(&self, cap: Duration) -> Duration {
         self.deadline.map_or(cap, |d| d.saturating_duration_since(Instant::now()).min(cap))
     }
 
     /// Sleeps for `time` or until there is a reason not to go on.
-    ///
-    /// # Errors
-    /// The reason, if there is one.
     pub fn sleep(&self, time: Duration) -> Result<(), Why> {
         let until = Instant::now() + self.remaining(time);
         let mut state = self.lock();
@@ -95,7 +88,6 @@ impl Cancel {
     }
 
     /// Runs `hook` when it is stopped, or at once if it already is. Dropping the guard takes the hook back.
-    #[must_use]
     pub fn on_stop(&self, hook: impl FnOnce() + Send + 'static) -> Hook {
         let mut state = self.lock();
         let id = state.next;

@@ -22,9 +22,6 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 
 /// Makes `dir` and what is missing above it, readable by the owner alone.
-///
-/// # Errors
-/// What the file system says.
 pub fn make_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir) {
@@ -35,9 +32,6 @@ pub fn make_dir(dir: &Path) -> Result<()> {
 
 /// The same, on disk before this returns. Above a new directory others may be new, too: one call is for the names of all
 /// of them, once in the life of a home.
-///
-/// # Errors
-/// What the file system says.
 fn make_lasting_dir(dir: &Path) -> Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -48,9 +42,6 @@ fn make_lasting_dir(dir: &Path) -> Result<()> {
 
 /// Writes a file that is not there yet, readable by the owner alone, with the directories above it. `false`, and
 /// nothing changed, when there is something at that path.
-///
-/// # Errors
-/// What the file system says.
 pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     if let Some(parent) = path.parent() {
         make_dir(parent)?;
@@ -65,9 +56,6 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
 
 /// Puts a file in the place of the one at `path`, readable by the owner alone: whoever reads sees the old one or the new
 /// one, whole. A power cut may lose both, so this is for what can be found out again; the caller holds a lock.
-///
-/// # Errors
-/// What the file system says; the old one stays then.
 pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
     if let Some(parent) = path.parent() {
         make_dir(parent)?;
@@ -85,9 +73,6 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
 /// Adds a line to a file that other processes may add to at the same moment, with one write. The file and the directories
 /// above it are made where they are missing. Where the last write was cut short, its rest becomes a line. The name of a new
 /// directory is not synced.
-///
-/// # Errors
-/// What the file system says, and where only a part could be written.
 pub fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
@@ -116,9 +101,6 @@ pub fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()
 }
 
 /// The bytes that are free in the file system of `path`, for whoever is no administrator.
-///
-/// # Errors
-/// What the file system says.
 pub fn free(path: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
@@ -134,24 +116,16 @@ pub struct NewFile {
 
 impl NewFile {
     /// Makes it, with the directories above it.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn begin(path: &Path) -> Result<Self> {
         let lock = Lock::acquire(path, Duration::ZERO, &Cancel::new(None))?;
         Ok(Self { path: path.to_owned(), lock, kept: false })
     }
 
-    /// # Errors
-    /// What the file system says: that it is full, say.
     pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.lock.file.write_all(bytes)?)
     }
 
     /// Has it stay. On disk before this returns.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn keep(&mut self) -> Result<()> {
         self.lock.file.sync_all()?;
         sync_dir(self.path.parent().unwrap_or(Path::new(".")))?;
@@ -178,9 +152,6 @@ pub struct Replacement {
 
 impl Replacement {
     /// Writes `content` beside `path`, readable by the owner alone, with the directories above it.
-    ///
-    /// # Errors
-    /// What the file system says: that it is full, say.
     pub fn prepare(path: &Path, content: &[u8]) -> Result<Self> {
         make_lasting_dir(path.parent().unwrap_or(Path::new(".")))?;
         let mut new = path.as_os_str().to_owned();
@@ -195,9 +166,6 @@ impl Replacement {
     }
 
     /// Puts it there, on disk before this returns.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn commit(self) -> Result<()> {
         fs_err::rename(&self.new, &self.path)?;
         sync_dir(self.path.parent().unwrap_or(Path::new(".")))
@@ -213,9 +181,6 @@ impl Drop for Replacement {
 
 /// Gives what is at `from` the name `to` in the same directory, on disk before this returns: whoever looks sees all of it
 /// there, or nothing. `false`, and nothing changed, when there is something at `to`.
-///
-/// # Errors
-/// What the file system says.
 pub fn put(from: &Path, to: &Path) -> Result<bool> {
     if to.symlink_metadata().is_ok() {
         return Ok(false);
@@ -225,9 +190,6 @@ pub fn put(from: &Path, to: &Path) -> Result<bool> {
 }
 
 /// Removes a file, or a directory with all that is in it. What is not there is removed already.
-///
-/// # Errors
-/// What the file system says.
 pub fn remove(path: &Path) -> Result<()> {
     let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
     match if is_dir { fs_err::remove_dir_all(path) } else { fs_err::remove_file(path) } {
@@ -237,9 +199,6 @@ pub fn remove(path: &Path) -> Result<()> {
 }
 
 /// Removes files; one that is not there is fine. On disk before this returns.
-///
-/// # Errors
-/// What the file system says; those before the one at fault are gone.
 pub fn remove_files(files: &[PathBuf]) -> Result<()> {
     for file in files {
         match fs_err::remove_file(file) {
@@ -265,9 +224,6 @@ pub struct Lock {
 
 impl Lock {
     /// Waits up to `wait` for the lock at `path`.
-    ///
-    /// # Errors
-    /// [`Kind::Busy`] when it is still held then, [`Kind::Interrupted`] when cancelled, or what the file system says.
     pub fn acquire(path: &Path, wait: Duration, cancel: &Cancel) -> Result<Self> {
         if let Some(parent) = path.parent() {
             make_lasting_dir(parent)?;

@@ -29,7 +29,6 @@ pub enum Kind {
 
 impl Kind {
     /// The exit code of a program that ends with this kind of error.
-    #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Failed => 1,
@@ -44,7 +43,6 @@ impl Kind {
     }
 
     /// The word for it in `--json`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -87,14 +85,12 @@ impl Error {
         Self::new(Kind::Config, message)
     }
 
-    #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// Puts what was being done in front of what went wrong.
-    #[must_use]
     pub fn doing(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self

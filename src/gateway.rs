@@ -28,15 +28,9 @@ const MOST_TOGETHER: usize = 16;
 /// Who does what comes in.
 pub trait Staff: Send + Sync {
     /// The agent for a conversation.
-    ///
-    /// # Errors
-    /// It cannot be made.
     fn agent(&self, session: &str) -> Result<Arc<Agent>>;
 
     /// Does what is no turn, and says what to answer.
-    ///
-    /// # Errors
-    /// What went wrong, for the user.
     fn handle(&self, _kind: &Kind, _session: &str, _busy: Busy) -> Result<String> {
         Err(Error::failed("there is no such thing here"))
     }
@@ -76,7 +70,6 @@ pub struct Once {
 
 impl Once {
     /// The question's time begins now.
-    #[must_use]
     pub fn new(agent: Arc<Agent>) -> Self {
         let limits = agent.limits();
         let until = Instant::now() + limits.timeout;
@@ -102,9 +95,6 @@ impl Staff for One {
 
 /// Serves a channel until nothing more can come in from it, and every turn and every background task has ended. At most
 /// `at_once` turns are under way.
-///
-/// # Errors
-/// A thread could not be started.
 pub fn serve(staff: Arc<dyn Staff>, at_once: usize, tasks: Tasks, from: impl Channel) -> Result<()> {
     let (tx, inbound) = channel();
     let outbound = from.start(tx)?;
@@ -221,7 +211,6 @@ impl Floor {
     }
 
     /// Whether no turn and no background task is under way, and none waits.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         // A task that ends hands its report over first, and a turn that begins one ends after that.
         let are_queues_idle = || self.workers().by_session.values().all(|worker| worker.queue.is_idle());

@@ -124,13 +124,11 @@ impl Guard {
     /// With `allow_private`, this machine and the networks it is in are open too: loopback, 10/8, 172.16/12, 192.168/16,
     /// 100.64/10, 198.18/15, `fc00::/7` and `fec0::/10`. Link-local addresses and the metadata services of clouds stay shut
     /// even then: nobody who wants a page from a box at home means the credentials of the machine.
-    #[must_use]
     pub fn new(allow_private: bool) -> Self {
         Self { allow_private, lookup: Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())) }
     }
 
     /// Asks `lookup` instead of the system.
-    #[must_use]
     pub fn with_lookup(
         mut self,
         lookup: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
@@ -140,9 +138,6 @@ impl Guard {
     }
 
     /// Judges one address.
-    ///
-    /// # Errors
-    /// [`Fault::Refused`].
     pub fn check(&self, address: IpAddr) -> Result<(), Fault> {
         self.judge(address).map_err(Fault::Refused)
     }
@@ -164,10 +159,6 @@ impl Guard {
     ///
     /// `host` is a name, an address of version 4 in any of the ways of writing one (`127.1`, `0x7f000001`,
     /// `017700000001`), or one of version 6, with or without brackets.
-    ///
-    /// # Errors
-    /// [`Fault::Refused`] when `host` cannot be a host or one of its addresses may not be connected to;
-    /// [`Fault::Unreachable`] when it has none.
     pub fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
         let refused = |e: &str| Fault::Refused(Error::failed(format!("{host:?} {e}")));
         if port == 0 {
@@ -192,9 +183,6 @@ impl Guard {
     }
 
     /// Connects to the first address of `host` that answers. `timeout` is for all of them together, without the look-up.
-    ///
-    /// # Errors
-    /// As for [`Guard::resolve`], and [`Fault::Unreachable`] when none of the addresses answers.
     pub fn connect(&self, host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Fault> {
         connect(&self.resolve(host, port)?, timeout)
     }
@@ -202,9 +190,6 @@ impl Guard {
 
 /// Connects to the first of `addresses`, as [`Guard::resolve`] gave them, that answers within its share of `timeout`: one
 /// that swallows everything must not take the time of the next.
-///
-/// # Errors
-/// [`Fault::Unreachable`], with what went wrong at the last address.
 pub fn connect(addresses: &[SocketAddr], timeout: Duration) -> Result<TcpStream, Fault> {
     let until = Instant::now() + timeout;
     let mut last = unreachable("there is no address to connect to".to_owned());

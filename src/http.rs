@@ -84,7 +84,6 @@ pub struct Head {
 }
 
 impl Head {
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
@@ -111,15 +110,11 @@ pub enum Fault {
 }
 
 impl Client {
-    #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, idle: Arc::default() }
     }
 
     /// Begins a request. What comes of it is read with [`Exchange::next`].
-    ///
-    /// # Errors
-    /// The proxy or the certificates of the settings cannot be used.
     pub fn send(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let agent = match kept {
@@ -155,9 +150,6 @@ pub struct Exchange {
 impl Exchange {
     /// Waits up to `within`, and no longer than the turn has left, for what arrives next. While the body of the request goes
     /// out the wait has not begun.
-    ///
-    /// # Errors
-    /// After any fault the exchange is over.
     pub fn next(&mut self, within: Duration) -> Result<Part, Fault> {
         let part = loop {
             break match self.rx.recv_timeout(self.cancel.remaining(within)) {

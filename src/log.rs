@@ -44,20 +44,17 @@ pub struct Log {
 
 impl Log {
     /// With the name of the level from which on lines are written.
-    #[must_use]
     pub fn new(level: &str, json: bool) -> Self {
         let least = NAMES.iter().find(|(name, _)| *name == level).map_or(Level::Info, |(_, level)| *level);
         Self { least, json, about: "" }
     }
 
     /// The same for lines about this.
-    #[must_use]
     pub fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 
     /// To be handed to those who tell.
-    #[must_use]
     pub fn sink(self, about: &'static str) -> Sink {
         Arc::new(move |level, text| self.about(about).write(level, text))
     }

@@ -99,7 +99,6 @@ pub struct Usage {
 }
 
 impl Usage {
-    #[must_use]
     pub fn total(self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
@@ -110,7 +109,6 @@ impl Usage {
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
     }
 
-    #[must_use]
     pub fn to_json(self) -> Value {
         json!({
             "prompt_tokens": self.prompt_tokens,
@@ -121,7 +119,6 @@ impl Usage {
     }
 
     /// Reads what [`Usage::to_json`] wrote; what is not there is 0.
-    #[must_use]
     pub fn from_json(v: &Value) -> Self {
         let n = |key: &str| v.get(key).and_then(Value::as_u64).unwrap_or(0);
         Self {
@@ -143,7 +140,6 @@ pub struct Price {
 
 impl Price {
     /// What so many tokens cost; `None` when no price is known.
-    #[must_use]
     pub fn of(self, usage: Usage) -> Option<f64> {
         if self == Self::default() {
             return None;
@@ -160,7 +156,6 @@ impl Price {
 }
 
 /// A cost without what binary fractions add to it.
-#[must_use]
 pub fn rounded(cost: f64) -> f64 {
     (cost * 1e9).round() / 1e9
 }
@@ -211,7 +206,6 @@ impl Message {
     }
 
     /// The fields of the message as they stand in a session line; what is empty is left out.
-    #[must_use]
     pub fn to_json(&self) -> Map<String, Value> {
         let mut line = Map::new();
         let mut put = |key: &str, value: Value| {
@@ -270,7 +264,6 @@ impl Message {
     }
 
     /// Reads what [`Message::to_json`] wrote. `None` for a line that is not a message.
-    #[must_use]
     pub fn from_json(line: &Value) -> Option<Self> {
         let content = string(line, "content");
         Some(match line.get("role")?.as_str()? {

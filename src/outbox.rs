@@ -71,7 +71,6 @@ const REMEMBERED: usize = 500;
 const LONGEST_WHY: usize = 200;
 
 impl Outbox {
-    #[must_use]
     pub fn new(home: Home) -> Self {
         Self { home }
     }
@@ -81,7 +80,6 @@ impl Outbox {
     }
 
     /// Where a file that goes out is, by its name in here.
-    #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.files().join(name)
     }
@@ -91,18 +89,12 @@ impl Outbox {
     }
 
     /// A file to be filled and posted, and its name in here. It is to be kept before, and held until it is posted.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn new_file(&self) -> Result<(NewFile, String)> {
         let name = fresh_id();
         Ok((NewFile::begin(&self.file(&name))?, name))
     }
 
     /// Keeps `item` to be said. On disk when this returns, with its id.
-    ///
-    /// # Errors
-    /// It says no place that anything can be delivered to, or what the file system says.
     pub fn post(&self, item: &Item) -> Result<String> {
         telegram_chat(&item.to)?;
         let new = Pending { id: fresh_id(), item: item.clone(), pieces: 0, moves: 0 };
@@ -111,33 +103,21 @@ impl Outbox {
     }
 
     /// Notes how many of its pieces have been said.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn said(&self, id: &str, pieces: usize) -> Result<()> {
         self.append(&json!({"said": id, "pieces": pieces}), Durability::Later)
     }
 
     /// Notes that it has been said to its end.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn over(&self, id: &str) -> Result<()> {
         self.append(&json!({"over": id}), Durability::Later)
     }
 
     /// Notes that it will never be taken, and why.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn give_up(&self, id: &str, why: &str) -> Result<()> {
         self.append(&json!({"over": id, "why": one_line(why, LONGEST_WHY)}), Durability::Later)
     }
 
     /// Posts what is left of it anew for another place.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
         let id = fresh_id();
         let mut line = posted(&Pending {
@@ -153,17 +133,11 @@ impl Outbox {
     }
 
     /// What is still to be said, the oldest first.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn pending(&self) -> Result<Vec<Pending>> {
         Ok(left(&self.lines()?))
     }
 
     /// What became of something that was posted. What is not known any more counts as said.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn fate(&self, id: &str) -> Result<Fate> {
         let (lines, mut id) = (self.lines()?, id);
         for Line { fields, .. } in &lines {
@@ -181,26 +155,17 @@ impl Outbox {
     }
 
     /// The messages that have been answered by something that is or was in here.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn answered(&self) -> Result<Vec<String>> {
         Ok(answered(&self.lines()?))
     }
 
     /// The right to say what is in here, for whoever holds it: two would say things twice. The gateway does as long as it
     /// runs.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Busy`] when somebody else has it, or what the file system says.
     pub fn sender(&self, wait: Duration, cancel: &Cancel) -> Result<Lock> {
         Lock::acquire(&self.home.session_lock("sender"), wait, cancel)
     }
 
     /// Removes files that nothing in here names: a crash has left them.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn sweep(&self) -> Result<()> {
         let _lock = self.lock()?;
         self.clear_away(&self.lines()?)

@@ -12,88 +12,73 @@ pub struct Home {
 }
 
 impl Home {
-    #[must_use]
     pub fn new(root: PathBuf) -> Self {
         Self { root }
     }
 
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    #[must_use]
     pub fn config(&self) -> PathBuf {
         self.root.join("config.json")
     }
 
     /// What bantam obeys; no tool can write it.
-    #[must_use]
     pub fn agent(&self) -> PathBuf {
         self.root.join("agent")
     }
 
     /// Where the agent works, unless the configuration names another place.
-    #[must_use]
     pub fn workspace(&self) -> PathBuf {
         self.root.join("workspace")
     }
 
-    #[must_use]
     pub fn sessions(&self) -> PathBuf {
         self.root.join("sessions")
     }
 
     /// What was spent, a file a month.
-    #[must_use]
     pub fn usage(&self) -> PathBuf {
         self.root.join("usage")
     }
 
     /// The live file of the conversation `name`.
-    #[must_use]
     pub fn session(&self, name: &str) -> PathBuf {
         self.sessions().join(format!("{name}.jsonl"))
     }
 
     /// What is still to be noted in the conversation `name`.
-    #[must_use]
     pub fn session_notes(&self, name: &str) -> PathBuf {
         self.sessions().join(format!("{name}.jsonl.notes"))
     }
 
     /// What bantam keeps for itself between runs.
-    #[must_use]
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
     }
 
     /// The lock that a turn of the conversation `name` holds.
-    #[must_use]
     pub fn session_lock(&self, name: &str) -> PathBuf {
         self.state().join("locks").join(format!("{name}.lock"))
     }
 
     /// The scheduled jobs.
-    #[must_use]
     pub fn cron_jobs(&self) -> PathBuf {
         self.root.join("cron").join("jobs.json")
     }
 
     /// What became of them.
-    #[must_use]
     pub fn cron_runs(&self) -> PathBuf {
         self.root.join("cron").join("runs.jsonl")
     }
 
     /// The lock for both. No conversation has a name like this.
-    #[must_use]
     pub fn cron_lock(&self) -> PathBuf {
         self.session_lock("cron")
     }
 
     /// The lock that a run of a job holds, by the name of the job's conversation.
-    #[must_use]
     pub fn run_lock(&self, name: &str) -> PathBuf {
         self.session_lock(&format!("{name}.run"))
     }
@@ -104,9 +89,6 @@ const LONGEST_NAME: usize = 200;
 
 /// The name of a conversation on disk: `CHANNEL_CHAT`. Whatever could mean something in a path, and the dot that
 /// separates a segment's number, is written as `%XX`.
-///
-/// # Errors
-/// The chat is empty or too long for a file name.
 pub fn session_name(channel: &str, chat: &str) -> Result<String> {
     let mut name = format!("{channel}_");
     for c in chat.chars() {
@@ -134,9 +116,6 @@ pub const TELEGRAM: &str = "telegram";
 
 /// The chat of a place to deliver to, as people write it: `telegram:CHAT`, where CHAT is the number of a user or a group,
 /// with the number of a topic behind it where a group has such: `CHAT_TOPIC`. Each number as it is printed.
-///
-/// # Errors
-/// It is something else.
 pub fn telegram_chat(to: &str) -> Result<&str> {
     let is_chat = |chat: &&str| {
         let (number, topic) = chat.split_once('_').map_or((*chat, None), |(number, topic)| (number, Some(topic)));

@@ -14,12 +14,10 @@ impl Secret {
     }
 
     /// The secret itself. Every caller puts it straight into a request's header.
-    #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -63,7 +61,6 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    #[must_use]
     pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let redactor = Self::default();
         secrets.into_iter().for_each(|secret| redactor.learn(secret));
@@ -80,7 +77,6 @@ impl Redactor {
     }
 
     /// `text` without configured secrets, keys of well-known shapes, and Telegram bot tokens.
-    #[must_use]
     pub fn strike(&self, text: String) -> String {
         let mut text = text;
         for secret in self.known.read().unwrap_or_else(PoisonError::into_inner).iter() {

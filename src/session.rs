@@ -43,7 +43,6 @@ pub enum TurnEnd {
 }
 
 impl TurnEnd {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -101,13 +100,11 @@ struct Held {
 
 impl Session {
     /// The number of the next line of the segment: what [`Entry::Undo`] takes to undo what follows.
-    #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
     /// The number of the next line of the conversation: no other line of it, in any segment, has the same.
-    #[must_use]
     pub fn place(&self) -> u64 {
         self.base + self.next
     }
@@ -206,7 +203,6 @@ pub struct Files {
 }
 
 impl Files {
-    #[must_use]
     pub fn new(home: Home) -> Self {
         Self { home }
     }

@@ -50,13 +50,11 @@ pub struct Skill {
 
 impl Skill {
     /// Whether models may use it.
-    #[must_use]
     pub fn is_offered(&self) -> bool {
         !self.hidden && self.missing.is_empty()
     }
 
     /// The whole of it, for a model.
-    #[must_use]
     pub fn sheet(&self) -> String {
         let place = self.dir.as_ref().map_or(String::new(), |dir| {
             format!(" Its files are in {}: they can be read and run there, and not changed.", dir.display())
@@ -76,7 +74,6 @@ pub struct Found {
 
 impl Found {
     /// The skill called `name`.
-    #[must_use]
     pub fn named(&self, name: &str) -> Option<&Skill> {
         self.skills.iter().find(|skill| skill.name == name.trim())
     }
@@ -84,19 +81,16 @@ impl Found {
 
 impl Skills {
     /// `variables`: the names of those that commands get.
-    #[must_use]
     pub fn new(agent_dir: PathBuf, variables: Vec<String>) -> Self {
         Self { agent_dir, variables }
     }
 
     /// The folder that holds them.
-    #[must_use]
     pub fn dir(&self) -> PathBuf {
         self.agent_dir.join("skills")
     }
 
     /// All there are, read anew. What is broken is left out and reported.
-    #[must_use]
     pub fn all(&self) -> Found {
         let mut found = Found::default();
         if self.agent_dir.exists() {
@@ -130,7 +124,6 @@ impl Skills {
 
     /// A message that calls for a skill by `/NAME`, with that skill's text before what the user says; `None` for any other
     /// message.
-    #[must_use]
     pub fn called(&self, message: &str) -> Option<String> {
         let said = message.trim().strip_prefix('/')?;
         let (name, rest) = said.split_once(char::is_whitespace).unwrap_or((said, ""));

@@ -23,9 +23,6 @@ pub struct TooLong;
 impl Decoder {
     /// Takes the next bytes and calls `event` with the data of each event that they complete. Bytes that are not UTF-8
     /// are replaced.
-    ///
-    /// # Errors
-    /// [`TooLong`]; the decoder is then of no further use.
     pub fn push(&mut self, bytes: &[u8], event: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
         for &b in bytes {
             // CR, LF and CRLF all end a line.

@@ -8,7 +8,6 @@ use crate::error::Result;
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
 
 /// The text of one of them, by its path in `workspace-template/`.
-#[must_use]
 pub fn text(path: &str) -> Option<String> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
 }
@@ -19,16 +18,12 @@ pub fn below(dir: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The names of those in `dir`, a path in `workspace-template/`.
-#[must_use]
 pub fn names(dir: &str) -> Vec<&'static str> {
     below(dir).map(|(name, _)| name).filter(|name| !name.contains('/')).collect()
 }
 
 /// Writes those below `part` (`agent` or `workspace`) into `dir`; what is there already stays. Returns for each its path
 /// below `dir`, and whether it was made.
-///
-/// # Errors
-/// What the file system says.
 pub fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, Copied)>> {
     disk::make_dir(dir)?;
     let mut written = Vec::new();

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::zone::Civil;
 
 /// The longest prefix of `text` of at most `max` bytes that ends on a character boundary.
-#[must_use]
 pub fn clip(text: &str, max: usize) -> &str {
     let mut end = max.min(text.len());
     while !text.is_char_boundary(end) {
@@ -17,7 +16,6 @@ pub fn clip(text: &str, max: usize) -> &str {
 
 /// One line of at most `max` characters for a person: line breaks and runs of space become one space, control
 /// characters go with those that turn the direction of text around, and what is cut is marked.
-#[must_use]
 pub fn one_line(text: &str, max: usize) -> String {
     let (mut out, mut length) = (String::new(), 0);
     let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -38,14 +36,12 @@ pub fn one_line(text: &str, max: usize) -> String {
 }
 
 /// A Markdown fence that nothing in `text` can close.
-#[must_use]
 pub fn fence(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(2) + 1)
 }
 
 /// Bytes as people write them.
-#[must_use]
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} bytes"),
@@ -55,7 +51,6 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// `text` without what could steer a terminal: escape sequences lose their control characters, tabs and line feeds stay.
-#[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
 }
@@ -92,7 +87,6 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// RFC 3339 in UTC with milliseconds: `2026-11-21T22:44:35.120Z`. A time before 1970 is written as 1970.
-#[must_use]
 pub fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let t = Civil::of(since.as_secs().try_into().unwrap_or_default());
@@ -112,13 +106,11 @@ pub fn rfc3339(time: SystemTime) -> String {
 pub type LocalTime = Arc<dyn Fn(SystemTime) -> String + Send + Sync>;
 
 /// The time of Greenwich, as [`LocalTime`] tells it.
-#[must_use]
 pub fn utc(time: SystemTime) -> String {
     rfc3339(time)[..19].replace('T', " ")
 }
 
 /// The lines at the start of `text` that fit into `most` bytes; of a first line that is longer, what fits.
-#[must_use]
 pub fn first_lines(text: &str, most: usize) -> &str {
     let start = clip(text, most);
     if start.len() == text.len() {
@@ -128,7 +120,6 @@ pub fn first_lines(text: &str, most: usize) -> &str {
 }
 
 /// Whole milliseconds of `time`.
-#[must_use]
 pub fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

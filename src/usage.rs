@@ -38,15 +38,9 @@ pub struct Call<'a> {
 /// Who allows calls of models and writes them down.
 pub trait Ledger: Send + Sync {
     /// Whether a model may be asked now.
-    ///
-    /// # Errors
-    /// [`Kind::Limit`] when the budget is used up; or it cannot be told.
     fn check(&self, now: SystemTime) -> Result<()>;
 
     /// Writes a call down.
-    ///
-    /// # Errors
-    /// It could not be, which is said once and not for every call.
     fn record(&self, call: &Call, now: SystemTime) -> Result<()>;
 }
 
@@ -84,7 +78,6 @@ impl Seen {
 }
 
 impl Files {
-    #[must_use]
     pub fn new(dir: PathBuf, budget: Budget, local_time: LocalTime) -> Self {
         Self { dir, budget, local_time, seen: Mutex::default() }
     }
@@ -273,9 +266,6 @@ impl Report {
 }
 
 /// All that was written down below `dir` on and since the day `since`.
-///
-/// # Errors
-/// A file is there and cannot be read.
 pub fn report(dir: &Path, since: &str) -> Result<Report> {
     let mut report = Report::default();
     let mut names = Vec::new();

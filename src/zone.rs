@@ -47,16 +47,12 @@ const MOST_BYTES: usize = 64 << 10;
 const FARTHEST: i32 = 26 * 3600;
 
 impl Zone {
-    #[must_use]
     pub fn utc() -> Self {
         Self { name: "UTC".to_owned(), first: 0, changes: Vec::new(), rule: None }
     }
 
     /// The zone of this machine: the variable `TZ` (a name, a rule, or the path of a file), else `/etc/localtime`, else
     /// `/etc/TZ`, where small systems keep a rule, else UTC.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Config`]: `TZ` names no zone, or one of these files is broken.
     pub fn local(env: &BTreeMap<String, String>) -> Result<Self> {
         if let Some(set) = env.get("TZ") {
             let set = set.strip_prefix(':').unwrap_or(set);
@@ -81,9 +77,6 @@ impl Zone {
     /// The zone of a name from the IANA database (`Europe/Berlin`), or of a rule as POSIX writes it
     /// (`CET-1CEST,M3.5.0,M10.5.0/3`). A name never leads out of the directories of the database; the variable `TZDIR`
     /// names another one.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Config`]: there is no such zone here, or its file is broken.
     pub fn named(name: &str, env: &BTreeMap<String, String>) -> Result<Self> {
         if matches!(name, "UTC" | "GMT" | "Z" | "Etc/UTC") {
             return Ok(Self { name: name.to_owned(), ..Self::utc() });
@@ -110,13 +103,11 @@ impl Zone {
     }
 
     /// `Europe/Berlin`, a rule, or the path of the file it came from.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Seconds to add to UTC at this instant.
-    #[must_use]
     pub fn offset_at(&self, unix: i64) -> i32 {
         let passed = self.changes.partition_point(|(at, _)| *at <= unix);
         match &self.rule {
@@ -126,13 +117,11 @@ impl Zone {
     }
 
     /// What clocks and calendars show at this instant.
-    #[must_use]
     pub fn civil(&self, unix: i64) -> Civil {
         Civil::of(unix + i64::from(self.offset_at(unix)))
     }
 
     /// The next instant from which another offset may hold.
-    #[must_use]
     pub fn change_after(&self, unix: i64) -> Option<i64> {
         let passed = self.changes.partition_point(|(at, _)| *at <= unix);
         let listed = self.changes.get(passed).map(|(at, _)| *at);
@@ -140,7 +129,6 @@ impl Zone {
     }
 
     /// The instants at which clocks show `wall`.
-    #[must_use]
     pub fn instants(&self, wall: i64) -> Wall {
         let (mut from, last) = (wall - i64::from(FARTHEST), wall + i64::from(FARTHEST));
         let mut found: Option<i64> = None;
@@ -166,14 +154,12 @@ impl Zone {
     }
 
     /// For people: `2026-11-22 03:15:00`, as clocks show it.
-    #[must_use]
     pub fn stamp(&self, unix: i64) -> String {
         let t = self.civil(unix);
         format!("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", t.year, t.month, t.day, t.hour, t.minute, t.second)
     }
 
     /// RFC 3339 with the offset: `2026-11-22T03:15:00+01:00`.
-    #[must_use]
     pub fn rfc3339(&self, unix: i64) -> String {
         let minutes = self.offset_at(unix) / 60;
         let sign = if minutes < 0 { '-' } else { '+' };

@@ -47,13 +47,11 @@ impl Breaker {
     }
 
     /// The model has been told, and goes on all the same.
-    #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.strikes >= MOST_STRIKES
     }
 
     /// Counts a call that is about to be made. The reason not to make it, if there is one.
-    #[must_use]
     pub fn refuses(&mut self, call: &Ready) -> Option<String> {
         let name = call.name();
         if call.fits() {

@@ -58,7 +58,6 @@ impl<'a> Calls<'a> {
     }
 
     /// It makes no sense to offer tools any longer.
-    #[must_use]
     pub fn are_stuck(&self) -> bool {
         self.breaker.is_stuck()
     }
@@ -66,9 +65,6 @@ impl<'a> Calls<'a> {
     /// Runs the calls of a reply that is the last message of the session. Their results go into the session in the order
     /// of the calls, each as soon as those before it are there; all are on disk when this returns. `last_word` goes below
     /// the last of them.
-    ///
-    /// # Errors
-    /// The session could not be saved.
     pub fn run(
         &mut self,
         calls: &[ToolCall],
@@ -108,9 +104,6 @@ impl<'a> Calls<'a> {
     }
 
     /// Runs calls side by side, and gives `keep` their results in order.
-    ///
-    /// # Errors
-    /// What `keep` says; no further call is begun then.
     fn together(&self, calls: &[Admitted], mut keep: impl FnMut(ToolResult, CallReport) -> Result<()>) -> Result<()> {
         let mut left = calls.iter();
         thread::scope(|scope| {

@@ -248,9 +248,6 @@ fn scaled(room: u64, all: u64, told: u64) -> u64 {
 
 impl Agent {
     /// Begins anew a conversation that was idle for too long, before its next message comes in.
-    ///
-    /// # Errors
-    /// The new segment cannot be written.
     pub(super) fn outlive(&self, session: &mut Session, now: SystemTime, events: Events) -> Result<()> {
         let Some(since) = self.history.ttl.and_then(|ttl| now.checked_sub(ttl)) else { return Ok(()) };
         // Times of this form are in order as texts.

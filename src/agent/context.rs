@@ -62,25 +62,21 @@ pub struct Built {
 
 impl Prompt {
     /// The prompt of a home: its agent files, and its workspace's.
-    #[must_use]
     pub fn from_files(agent_dir: PathBuf, workspace: PathBuf, local_time: LocalTime) -> Self {
         Self { agent_dir: Some(agent_dir), workspace: Some(workspace), local_time, ..Self::default() }
     }
 
     /// Says whether tools reach beyond the workspace.
-    #[must_use]
     pub fn unrestricted(self, unrestricted: bool) -> Self {
         Self { unrestricted, ..self }
     }
 
     /// Tells the model of these skills, where it has the tool to read them.
-    #[must_use]
     pub fn skills(self, skills: Skills) -> Self {
         Self { skills: Some(skills), ..self }
     }
 
     /// What the user says, with the skill that it calls for by name.
-    #[must_use]
     pub fn spelled_out(&self, input: &str) -> String {
         self.skills.as_ref().and_then(|skills| skills.called(input)).unwrap_or_else(|| input.to_owned())
     }
@@ -91,7 +87,6 @@ impl Prompt {
     }
 
     /// The prompt of one turn. A file that is missing is left out, one that is broken is reported; neither stops it.
-    #[must_use]
     pub fn build(&self, tools: &Registry, origin: &Origin) -> Built {
         let mut built = Built { text: String::new(), mark: 0, len: 0, notices: Vec::new() };
         if let Some(dir) = &self.agent_dir {
@@ -144,7 +139,6 @@ impl Prompt {
 
     /// What goes with the newest message of the user and with no older one: the end of today's and yesterday's notes. And
     /// what was wrong with them.
-    #[must_use]
     pub fn notes(&self, now: SystemTime) -> (String, Vec<String>) {
         let (mut notes, mut notices) = (String::new(), Vec::new());
         let Some(workspace) = &self.workspace else { return (notes, notices) };

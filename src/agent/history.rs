@@ -24,7 +24,6 @@ const TOLD_OF_ARGUMENTS: usize = 300;
 const TOLD_OF_A_RESULT: usize = 1000;
 
 /// The weight of messages.
-#[must_use]
 pub fn weight(messages: &[Message]) -> u64 {
     messages.iter().map(weight_of).sum()
 }
@@ -44,7 +43,6 @@ fn weight_of(message: &Message) -> u64 {
 }
 
 /// The weight of the tools that a model is offered.
-#[must_use]
 pub fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
     let bytes = offers.iter().map(|o| o.name.len() + o.description.len() + o.schema.len());
     bytes.sum::<usize>() as u64 / TOKEN
@@ -63,7 +61,6 @@ fn length(value: &Value) -> usize {
 
 /// What a request with these messages comes to; `base` is the weight of the system prompt and the tools. What a host
 /// counted for its last reply is believed, as far as it can be true.
-#[must_use]
 pub fn estimate(base: u64, messages: &[Message]) -> u64 {
     let all = base + weight(messages);
     let told = messages.iter().enumerate().rev().find_map(|(at, message)| match message {
@@ -78,7 +75,6 @@ pub fn estimate(base: u64, messages: &[Message]) -> u64 {
 
 /// Where the last `turns` turns begin: at a user's message, so that no call is parted from its result. `None` when there
 /// are no more than so many, or nothing stands before them.
-#[must_use]
 pub fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
     let begins = |(_, message): &(usize, &Message)| matches!(message, Message::User(_));
     let start = messages.iter().enumerate().rev().filter(begins).nth(turns.checked_sub(1)?);
@@ -87,14 +83,12 @@ pub fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
 
 /// Where to cut so that what is kept leaves half of `room` free: before the last two whole turns and the one under way if
 /// that can be, else before the last of them, else before the one under way. 0: there is nothing to cut off.
-#[must_use]
 pub fn cut(messages: &[Message], room: u64) -> usize {
     let fits = |turns, room| last_turns(messages, turns).filter(|at| weight(&messages[*at..]) <= room);
     fits(3, room / 2).or_else(|| fits(2, room / 4 * 3)).or_else(|| last_turns(messages, 1)).unwrap_or(0)
 }
 
 /// Where the newest messages begin, of which there are at most `most` and the first is a user's.
-#[must_use]
 pub fn newest(messages: &[Message], most: usize) -> usize {
     let from = messages.len().saturating_sub(most);
     let user = messages[from..].iter().position(|message| matches!(message, Message::User(_)));
@@ -141,7 +135,6 @@ pub fn forget_usage(messages: &mut [Message]) {
 }
 
 /// The messages as a text for whoever is to summarise them.
-#[must_use]
 pub fn transcript(messages: &[Message]) -> String {
     let mut told = String::new();
     for message in messages {
@@ -175,7 +168,6 @@ fn shortened(text: &str, most: usize) -> String {
 
 /// The beginning of `text`, of at most `most` bytes, cut between two messages if that wastes less than half of it. Never
 /// empty, unless the text is.
-#[must_use]
 pub fn piece(text: &str, most: usize) -> &str {
     if text.len() <= most {
         return text;

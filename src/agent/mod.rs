@@ -157,7 +157,6 @@ impl Request {
 }
 
 impl Agent {
-    #[must_use]
     pub fn builder() -> Builder {
         Builder {
             lineup: Lineup::default(),
@@ -175,13 +174,11 @@ impl Agent {
     }
 
     /// `vendor/model` of the first choice, as it is shown.
-    #[must_use]
     pub fn model(&self) -> &str {
         self.lineup.first().map_or("", Provider::model)
     }
 
     /// What one turn may use.
-    #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -242,96 +239,82 @@ pub struct Builder {
 
 impl Builder {
     /// Who answers; there is no default. A further one is asked when those before it fail.
-    #[must_use]
     pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
         self.lineup.push(vec![Box::new(provider)]);
         self
     }
 
     /// All who may answer, when who they are was decided at run time.
-    #[must_use]
     pub fn lineup(mut self, lineup: Lineup) -> Self {
         self.lineup = lineup;
         self
     }
 
-    #[must_use]
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.push(Box::new(tool));
         self
     }
 
     /// Offers the tools of these names and no others; of an empty list, none.
-    #[must_use]
     pub fn only(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.only = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
     /// Several, when which they are was decided at run time.
-    #[must_use]
     pub fn tools(mut self, tools: Vec<Box<dyn Tool>>) -> Self {
         self.tools.extend(tools);
         self
     }
 
     /// Where conversations are kept. Default: in memory.
-    #[must_use]
     pub fn store(mut self, store: impl Store + 'static) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
     /// The files that the prompt is made from. Default: none.
-    #[must_use]
     pub fn prompt(mut self, prompt: Prompt) -> Self {
         self.prompt = prompt;
         self
     }
 
     /// One more part of the prompt, asked for at each turn. An empty text is left out.
-    #[must_use]
     pub fn context(mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
         self.prompt.add(title, text);
         self
     }
 
-    #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
     /// How much of a conversation is sent, and when it is shortened.
-    #[must_use]
     pub fn history(mut self, history: History) -> Self {
         self.history = history;
         self
     }
 
     /// Whether answers are asked for piece by piece.
-    #[must_use]
     pub fn stream(mut self, stream: bool) -> Self {
         self.stream = stream;
         self
     }
 
     /// Strikes secrets from what tools say.
-    #[must_use]
     pub fn redactor(mut self, redactor: Redactor) -> Self {
         self.redactor = redactor;
         self
     }
 
     /// Chooses what of the history is sent.
-    #[must_use]
     pub fn history_filter(mut self, filter: impl Fn(Vec<Message>) -> Vec<Message> + Send + Sync + 'static) -> Self {
         self.filter = Some(Box::new(filter));
         self
     }
 
     /// Who allows each call of a model and writes it down. Default: nobody.
-    #[must_use]
     pub fn ledger(mut self, ledger: impl Ledger + 'static) -> Self {
         self.ledger = Some(Box::new(ledger));
         self

@@ -30,7 +30,6 @@ pub struct Tokens {
 
 impl Tokens {
     /// `most` is how many there are; `None` for no limit.
-    #[must_use]
     pub fn new(most: Option<u64>) -> Self {
         Self { most, spent: AtomicU64::new(0) }
     }
@@ -39,8 +38,6 @@ impl Tokens {
         self.spent.fetch_add(tokens, Ordering::Relaxed);
     }
 
-    /// # Errors
-    /// [`Kind::Limit`] when none is left.
     pub fn check(&self) -> Result<()> {
         let spent = self.spent.load(Ordering::Relaxed);
         let Some(most) = self.most.filter(|most| spent >= *most) else { return Ok(()) };
@@ -52,9 +49,6 @@ impl Tokens {
 /// Who takes tasks that go on while the conversation does.
 pub trait Background: Send + Sync {
     /// Takes a task, to be done with [`Agent::perform`]. Its report comes back as a message. Returns at once.
-    ///
-    /// # Errors
-    /// In words for the model: it cannot be taken.
     fn begin(&self, label: &str, task: Task, tokens: Arc<Tokens>) -> Result<()>;
 }
 
@@ -87,9 +81,6 @@ impl Helpers {
 
 impl Agent {
     /// Has a subagent do a task, and waits for it.
-    ///
-    /// # Errors
-    /// In words for the model: there may be no more of them, this is one itself, or it came to nothing.
     pub fn run_task(&self, task: &Task, helpers: &Helpers, cancel: &Cancel, events: Events) -> Result<ToolOutput> {
         let number = self.count(helpers)?;
         let chat = format!("{CHANNEL}_{number}");
@@ -106,9 +97,6 @@ impl Agent {
     }
 
     /// Hands a task to the background of the turn.
-    ///
-    /// # Errors
-    /// In words for the model: there is none, or it takes no more.
     pub fn start_task(&self, label: &str, task: Task, helpers: &Helpers, request: &Request) -> Result<()> {
         let Some(background) = &request.background else {
             return Err(Error::failed("there is no background here: use subagent, which waits"));
@@ -132,7 +120,6 @@ impl Agent {
     }
 
     /// Does a task as a subagent, on this thread. `chat` is what its calls of the model are written down as.
-    #[must_use]
     pub fn perform(&self, task: &Task, chat: &str, tokens: Arc<Tokens>, cancel: &Cancel, events: Events) -> Performed {
         let request = Request {
             session: chat.to_owned(),

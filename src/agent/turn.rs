@@ -111,7 +111,6 @@ impl Last {
 
 impl Agent {
     /// Runs one turn to its end, good or bad. What the response says is stored when this returns.
-    #[must_use]
     pub fn run(&self, request: &Request, events: Events) -> Response {
         let started = Instant::now();
         let cancel = request.cancel.with_timeout(self.limits.timeout);
@@ -140,8 +139,6 @@ impl Agent {
         response
     }
 
-    /// # Errors
-    /// The session could not be loaded or saved. Faults of the model are in the response.
     fn turn(&self, request: &Request, cancel: &Cancel, events: Events, response: &mut Response) -> Result<()> {
         let mut session = self.store.load(&request.session, cancel)?;
         for damage in std::mem::take(&mut session.damage) {
@@ -188,8 +185,6 @@ impl Agent {
         Ok(())
     }
 
-    /// # Errors
-    /// The session could not be saved.
     fn steps(
         &self,
         request: &Request,

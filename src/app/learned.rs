@@ -40,7 +40,6 @@ pub struct Row {
 }
 
 /// All that is known, the oldest first.
-#[must_use]
 pub fn read(home: &Home, now: SystemTime) -> Vec<Row> {
     let Ok(Some(text)) = beneath::read_trusted(&home.state(), FILE) else { return Vec::new() };
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -61,7 +60,6 @@ fn row(value: &Value) -> Option<Row> {
 }
 
 /// What `rows` know of a model's host; what it learns is kept.
-#[must_use]
 pub fn of(model: &Model, rows: &[Row], home: &Home) -> Learned {
     let host = clip(authority(&model.base), LONGEST).to_owned();
     let id = clip(&model.id, LONGEST).to_owned();
@@ -91,7 +89,6 @@ fn write(home: &Home, host: &str, model: &str, quirks: &[Quirk], now: SystemTime
 }
 
 /// Where it is kept; whoever removes it has everything found out anew.
-#[must_use]
 pub fn path(home: &Home) -> PathBuf {
     home.state().join(FILE)
 }

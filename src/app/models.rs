@@ -23,9 +23,6 @@ use crate::secret::Redactor;
 
 /// All who may answer, the first choice first, and what that one can read at once, in tokens: 0 where it does not matter,
 /// as for the demo. `notices` gets what the user should know about the choice.
-///
-/// # Errors
-/// No model can be chosen. A stand-in that cannot be used is only told.
 pub fn lineup(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(Lineup, u64)> {
     let mut lineup = Lineup::default();
     let Some(first) = first(parts, notices)? else {

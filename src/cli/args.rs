@@ -54,8 +54,6 @@ impl Given {
         self.flags.get(flag).into_iter().flatten().map(String::as_str)
     }
 
-    /// # Errors
-    /// It is not a whole number of at least 1.
     pub fn number(&self, flag: &str) -> Result<Option<u64>> {
         let Some(text) = self.value(flag) else { return Ok(None) };
         match text.parse() {
@@ -72,8 +70,6 @@ pub enum Parsed {
     Run(Given),
 }
 
-/// # Errors
-/// An unknown flag, with the nearest known one; a flag without its value, or with one it does not take.
 pub fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<Parsed> {
     use lexopt::Arg;
     let hint = || format!("bantam help {}", command.name);

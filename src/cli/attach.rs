@@ -23,8 +23,6 @@ const MOST_TEXT: usize = 1 << 20;
 /// The most of an image. Servers refuse larger ones, and every later turn sends it again.
 const MOST_IMAGE: usize = 4 << 20;
 
-/// # Errors
-/// The file is not there, is too large, or is of no kind that can be attached.
 pub fn read(path: &str) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));

@@ -43,9 +43,6 @@ impl Crew {
     }
 
     /// The agent that answers with this model, or with the one of the configuration; and what there is to say about it.
-    ///
-    /// # Errors
-    /// It cannot be made.
     pub fn make(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
         let key = model.map(str::to_owned);

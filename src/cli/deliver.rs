@@ -27,9 +27,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_millis(250);
 
 /// The bot with its token, which may stand in a variable or a file, or be what a command prints.
-///
-/// # Errors
-/// As [`keys::resolve`].
 pub fn resolved(telegram: &config::Telegram, home: &Home, env: &Env) -> Result<config::Telegram> {
     let mut telegram = telegram.clone();
     if !telegram.token.is_empty() {
@@ -39,9 +36,6 @@ pub fn resolved(telegram: &config::Telegram, home: &Home, env: &Env) -> Result<c
 }
 
 /// The Bot API as it is configured, with a token that is [`resolved`].
-///
-/// # Errors
-/// There is no token, or the address of the server is none.
 pub fn bot(telegram: &config::Telegram, env: &Env) -> Result<Api> {
     if telegram.token.is_empty() {
         return Err(Error::config("there is no channels.telegram.token")
@@ -64,8 +58,6 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// # Errors
-    /// No bot is configured.
     pub fn new(home: &Home, config: &Config, env: &Env) -> Result<Self> {
         let api = Arc::new(bot(&resolved(&config.channels.telegram, home, env)?, env)?);
         Ok(Self { home: home.clone(), outbox: Outbox::new(home.clone()), api })
@@ -73,9 +65,6 @@ impl Delivery {
 
     /// Delivers the answer of a turn to a chat, and notes it in the chat's conversation with `title`. Half an answer, or
     /// none, is not delivered.
-    ///
-    /// # Errors
-    /// It was refused, or not taken in time; then it stays in the outbox.
     fn answer(&self, chat: &str, response: &Response, title: &str) -> Result<()> {
         let text = response.output.trim();
         if response.partial || text.is_empty() {
@@ -142,7 +131,6 @@ impl Delivery {
 
     /// What to do at the end of a turn: its answer goes to the chat, if one is given, with a title for the note of it. What
     /// the turn has posted goes in any case.
-    #[must_use]
     pub fn after(self, to: Option<(String, String)>) -> Then {
         Box::new(move |response| {
             to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title))?;

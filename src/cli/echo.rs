@@ -18,9 +18,6 @@ pub struct Hidden {
 impl Hidden {
     /// Takes the echo away, and has a signal give it back before it ends the program. No thread may have been started yet:
     /// the signal would end it there and then.
-    ///
-    /// # Errors
-    /// Standard input is no terminal.
     pub fn begin() -> Result<Self> {
         let stdin = io::stdin();
         let before = tcgetattr(&stdin).doing("asking the terminal how it is set")?;

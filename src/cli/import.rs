@@ -49,8 +49,6 @@ pub struct Source {
 }
 
 impl Source {
-    /// # Errors
-    /// It is not there, is not such a home, or overlaps with ours.
     pub fn open(dir: &str, home: &Home) -> Result<Self> {
         let doing = || format!("importing {}", one_line(dir, 200));
         let usage = |e: Error| Error::usage(e.message).hint("name a directory: --import ~/.picoclaw");
@@ -96,9 +94,6 @@ fn real(path: &Path) -> PathBuf {
 }
 
 /// Takes over what there is, and says so, a line for each thing.
-///
-/// # Errors
-/// What was to be written could not be; what was told is done.
 pub fn run(source: &Source, home: &Home) -> Result<()> {
     let mut import = Import { source, home, files: 0, bytes: 0, left: 0, full: false };
     import.all()?;

@@ -68,7 +68,6 @@ const COMMANDS: &[&Command] = &[
 ];
 
 /// Runs the program.
-#[must_use]
 pub fn main(args: impl Iterator<Item = OsString>, env: &Env) -> ExitCode {
     ExitCode::from(match run(args, env) {
         Ok(code) => code,
@@ -165,9 +164,6 @@ fn tell(line: &str) {
 }
 
 /// Asks on the terminal.
-///
-/// # Errors
-/// The input ends: nobody is going to answer.
 fn ask(question: &str) -> Result<String> {
     // Whoever else has something to say meanwhile does not wait for the answer.
     drop(io::stderr().write_all(question.as_bytes()));

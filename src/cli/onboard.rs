@@ -86,9 +86,6 @@ fn tell_of(copied: Copied, path: &str) -> Result<()> {
 }
 
 /// Looks at what stands there now, and says what to type next.
-///
-/// # Errors
-/// The configuration cannot be used: all else is done, and the next command would fail.
 fn conclude(home: &Home, source: Option<&import::Source>, env: &Env) -> Result<u8> {
     let file = config::read(home)?;
     let name = home.config().display().to_string();
@@ -156,8 +153,6 @@ impl Chosen {
         Self { vendor, model: vendor.default_model.to_owned(), api_base: String::new(), key }
     }
 
-    /// # Errors
-    /// Nobody answers.
     fn by_asking(env: &Env) -> Result<Self> {
         let vendor = ask_vendor(env)?;
         let mut chosen = Self::of(vendor, Key::None);

@@ -35,9 +35,6 @@ const MOST_INPUT: u64 = 8 << 20;
 impl Question {
     /// Reads it: from the flag, the words, or standard input; what a pipe brings besides goes below it. `None` when
     /// nobody asks anything and there is a terminal to ask at.
-    ///
-    /// # Errors
-    /// It is given twice, or is not text.
     pub fn read(given: &Given, verbosity: Verbosity) -> Result<Option<Self>> {
         let words = given.words.join(" ");
         let asked = match (given.value("message"), words.is_empty()) {
@@ -65,9 +62,6 @@ impl Question {
     }
 
     /// The whole message.
-    ///
-    /// # Errors
-    /// There is none, or a template or a file cannot be used.
     pub fn message(self, given: &Given, home: &Home) -> Result<Message> {
         let mut text = match given.value("template") {
             Some(name) => {

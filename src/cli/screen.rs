@@ -98,9 +98,6 @@ impl Screen {
     }
 
     /// Writes to standard output. An answer that comes is a sign of life: the spinner ends.
-    ///
-    /// # Errors
-    /// It could not be written; that nobody reads it any more is none.
     pub fn answer(&self, text: &str) -> Result<()> {
         let mut state = self.lock();
         if text.is_empty() {

@@ -39,9 +39,6 @@ pub enum Verbosity {
 }
 
 /// Asks one question, shows what happens, and tells how it ended.
-///
-/// # Errors
-/// There was no turn.
 pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
     let (result, finished) = channel();
     let terminal = Terminal { inbound, view, signals, result };
@@ -137,9 +134,6 @@ struct Wanted {
 impl Signals {
     /// Holds the signals back from every thread started after this, and starts one that waits for them. `at_prompt` is
     /// called at the first Ctrl-C while no turn is under way; without it that ends the program.
-    ///
-    /// # Errors
-    /// There is no thread to be had.
     pub fn watch(screen: Screen, at_prompt: Option<fn(&Screen)>) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();

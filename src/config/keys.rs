@@ -29,15 +29,11 @@ pub struct Key {
 
 impl Key {
     /// See [`resolve`].
-    #[must_use]
     pub fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
         Self { written, env, config, redactor, found: OnceLock::new() }
     }
 
     /// The key. One that is not to be had is looked for again the next time.
-    ///
-    /// # Errors
-    /// As [`resolve`].
     pub fn get(&self) -> Result<&Secret> {
         if let Some(key) = self.found.get() {
             return Ok(key);
@@ -51,9 +47,6 @@ impl Key {
 /// The key that `written` in config.json means: `"${VAR}"`, `"file:PATH"`, `"cmd:COMMAND"`, or the key itself.
 ///
 /// `config` is the file it stands in: a command is not run when others could have written it there.
-///
-/// # Errors
-/// The variable, the file or the command gives nothing. No message holds what it gave.
 pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
     let text = written.reveal().trim();
     let key = if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
@@ -83,7 +76,6 @@ pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
 }
 
 /// What a written key means, as far as that is known without opening or running anything.
-#[must_use]
 pub fn at_hand(written: &Secret, env: &Env) -> Option<Secret> {
     let text = written.reveal().trim();
     let key = match text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
@@ -95,7 +87,6 @@ pub fn at_hand(written: &Secret, env: &Env) -> Option<Secret> {
 }
 
 /// Where [`resolve`] would look, for people.
-#[must_use]
 pub fn source(written: &Secret) -> String {
     let text = written.reveal().trim();
     if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
@@ -110,14 +101,12 @@ pub fn source(written: &Secret) -> String {
 }
 
 /// The variable that the key is to come from, where it is not set.
-#[must_use]
 pub fn missing<'a>(written: &'a Secret, env: &Env) -> Option<&'a str> {
     let name = written.reveal().trim().strip_prefix("${")?.strip_suffix('}')?;
     env.get(name).is_none_or(|value| value.trim().is_empty()).then_some(name)
 }
 
 /// Whether [`resolve`] would run a program.
-#[must_use]
 pub fn is_command(written: &Secret) -> bool {
     written.reveal().trim().starts_with("cmd:")
 }

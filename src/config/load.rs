@@ -44,9 +44,6 @@ impl Tree {
 pub type Override = (&'static str, Value, Origin);
 
 /// Lays the layers over each other. `file` is the text of config.json, with its name for messages.
-///
-/// # Errors
-/// The file is not JSON, or a value is of the wrong kind; the message says where and what would be right.
 pub fn load(file: Option<(&str, &str)>, env: &BTreeMap<String, String>, flags: Vec<Override>) -> Result<Tree> {
     let mut tree = Tree::new();
     if let Some((name, text)) = file {
@@ -240,9 +237,6 @@ fn child(pattern: &str, name: &str) -> Option<String> {
 }
 
 /// The value in the table's form, or what it should have been.
-///
-/// # Errors
-/// A phrase: `a whole number of at least 1`.
 pub fn check(key: &Key, value: &Value) -> Result<Value, String> {
     let default = || serde_json::from_str(key.default).unwrap_or_default();
     let text = |v: &Value| match v {
@@ -363,7 +357,6 @@ fn lay_default(at: &mut Value, path: &[&str], default: &Value) {
 }
 
 /// The table's key at a path without lists and maps.
-#[must_use]
 pub fn key_at(path: &str) -> Option<&'static Key> {
     table::KEYS.iter().find(|k| k.path == path)
 }

@@ -4,7 +4,6 @@
 //! once and tells both. It never judges: text that is not JSON is walked as far as it makes sense.
 
 /// Line and column, from 1, of the value at `path`.
-#[must_use]
 pub fn position(text: &str, path: &[String]) -> Option<(usize, usize)> {
     let mut found = None;
     walk(text, &mut |at, here| {
@@ -18,7 +17,6 @@ pub fn position(text: &str, path: &[String]) -> Option<(usize, usize)> {
 }
 
 /// The path of the last value that begins before a line and column.
-#[must_use]
 pub fn last_path_before(text: &str, line: usize, column: usize) -> String {
     let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let end = start + column;

@@ -114,14 +114,12 @@ pub struct Telegram {
 }
 
 /// What an entry of `allow_from` means. Others write `id|username`.
-#[must_use]
 pub fn user_id(written: &str) -> Option<i64> {
     written.split('|').next()?.trim().parse().ok()
 }
 
 impl Telegram {
     /// The ids of `allow_from`: those who may talk to the bot, the owner first.
-    #[must_use]
     pub fn ids(&self) -> Vec<i64> {
         self.allow_from.iter().filter_map(|written| user_id(written)).collect()
     }
@@ -216,9 +214,6 @@ pub struct Loaded {
 
 impl Config {
     /// Lays the layers over each other. `file` is the name and the text of config.json.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Config`], saying which value is wrong, where it is and what it should be.
     pub fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
         let tree = load::load(file, env, flags)?;
         let config =
@@ -229,9 +224,6 @@ impl Config {
 }
 
 /// The settings of a home: `file` is the text of its config.json.
-///
-/// # Errors
-/// As [`Config::load`].
 pub fn load_for(home: &Home, file: Option<&str>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
     let name = home.config().display().to_string();
     Config::load(file.map(|text| (name.as_str(), text)), env, flags)
@@ -241,7 +233,6 @@ pub fn load_for(home: &Home, file: Option<&str>, env: &Env, flags: Vec<Override>
 pub type Env = BTreeMap<String, String>;
 
 /// The one place that reads the environment.
-#[must_use]
 pub fn environment() -> Env {
     let mut env = Env::new();
     env.extend(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))));
@@ -249,9 +240,6 @@ pub fn environment() -> Env {
 }
 
 /// Where everything is kept: `BANTAM_HOME`, else what systemd names, else `~/.bantam`.
-///
-/// # Errors
-/// None of them is set.
 pub fn home(env: &Env) -> Result<Home> {
     let set = |name: &str| env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let root = set("BANTAM_HOME")
@@ -269,9 +257,6 @@ pub fn home(env: &Env) -> Result<Home> {
 const MOST: u64 = 1 << 20;
 
 /// The text of config.json, `None` when there is none.
-///
-/// # Errors
-/// It is there and cannot be read, or is no text that a configuration could be.
 pub fn read(home: &Home) -> Result<Option<String>> {
     let path = home.config();
     let failed = |what: &str| Error::config(format!("reading the configuration: {what}"));

@@ -47,9 +47,6 @@ pub enum Choice {
 
 impl Config {
     /// The model that answers, unless a configured one cannot.
-    ///
-    /// # Errors
-    /// The name is not known, or there is no key for it.
     pub fn choose_model(&self, env: &BTreeMap<String, String>) -> Result<Choice> {
         let wanted = self.agents.defaults.model_name.trim();
         if !wanted.is_empty() {
@@ -68,9 +65,6 @@ impl Config {
     }
 
     /// The model called `name`: an entry of the list, or `vendor/model`.
-    ///
-    /// # Errors
-    /// As [`Config::choose_model`].
     pub fn named(&self, name: &str, env: &BTreeMap<String, String>) -> Result<Model> {
         let by_name = self.model_list.iter().find(|e| e.model_name == name);
         if let Some(entry) = by_name.or_else(|| self.model_list.iter().find(|e| e.model == name)) {
@@ -155,7 +149,6 @@ impl Config {
     }
 
     /// Every configured secret that is known without asking a file or a command, for the redactor.
-    #[must_use]
     pub fn secrets(&self, env: &BTreeMap<String, String>) -> Vec<Secret> {
         let listed = self.model_list.iter().flat_map(|entry| {
             entry.api_keys.iter().chain(std::iter::once(&entry.api_key)).chain(entry.headers.values()).cloned()

@@ -8,7 +8,6 @@ use std::net::Ipv4Addr;
 use super::Env;
 
 /// The proxy for a URL; empty when it is to be reached directly.
-#[must_use]
 pub fn proxy(url: &str, env: &Env) -> String {
     let set = |name: &str| {
         let found = env.get(name).or_else(|| env.get(&name.to_ascii_lowercase()));

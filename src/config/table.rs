@@ -164,7 +164,6 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// `BANTAM_` and the path in capitals. `None` for paths inside lists and maps, which have no name of their own.
-#[must_use]
 pub fn env_name(path: &str) -> Option<String> {
     if path.contains("[]") || path.contains('*') {
         return None;
@@ -173,7 +172,6 @@ pub fn env_name(path: &str) -> Option<String> {
 }
 
 /// Whether `variable` is the [`env_name`] of `path`.
-#[must_use]
 pub fn is_env_name(variable: &str, path: &str) -> bool {
     let letters = path.bytes().map(|b| if b == b'.' { b'_' } else { b.to_ascii_uppercase() });
     variable.strip_prefix("BANTAM_").is_some_and(|name| name.bytes().eq(letters)) && !path.contains(['[', '*'])
@@ -183,7 +181,6 @@ pub fn is_env_name(variable: &str, path: &str) -> bool {
 pub const WHOLE: [&str; 2] = ["model_list", "mcpServers"];
 
 /// How names are compared: `allowFrom`, `allow_from` and `ALLOW_FROM` are one. Asked some hundred times at every start.
-#[must_use]
 pub fn alike(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = u8> {
         name.bytes().filter(|b| *b != b'_').map(|b| b.to_ascii_lowercase())

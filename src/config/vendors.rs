@@ -78,14 +78,12 @@ const ALIASES: [(&str, &str); 15] = [
     ("ollama-local", "ollama"),
 ];
 
-#[must_use]
 pub fn find(name: &str) -> Option<&'static Vendor> {
     let name = canonical(name);
     VENDORS.iter().find(|v| v.name == name)
 }
 
 /// The table's name for a vendor; in small letters what is not in it.
-#[must_use]
 pub fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let dashed = name.replace('_', "-");

@@ -9,13 +9,11 @@ pub const ID: &str = "heartbeat";
 pub const QUIET: &str = "HEARTBEAT_OK";
 
 /// Every `minutes` since 1970, so that neither a restart nor another gateway moves it.
-#[must_use]
 pub fn schedule(minutes: u64) -> Schedule {
     Schedule::Every { interval: i64::try_from(minutes).unwrap_or(i64::MAX).saturating_mul(60_000), anchor: 0 }
 }
 
 /// What to ask, given the file; `None` when nothing is in it but comments (`<!-- -->`), headings and empty lines.
-#[must_use]
 pub fn question(file: &str) -> Option<String> {
     let mut tasks = String::new();
     let mut left = file;
@@ -37,7 +35,6 @@ pub fn question(file: &str) -> Option<String> {
 }
 
 /// Whether an answer says that there is nothing to tell.
-#[must_use]
 pub fn is_quiet(answer: &str) -> bool {
     answer.trim_matches(|c: char| c.is_whitespace() || "*_`.\"".contains(c)) == QUIET
 }

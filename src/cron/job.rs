@@ -33,35 +33,29 @@ pub(super) const CLOCK_SET_BACK: Millis = 3 * 3600 * 1000;
 
 impl Job {
     /// As the file has it.
-    #[must_use]
     pub fn fields(&self) -> &Map<String, Value> {
         &self.fields
     }
 
-    #[must_use]
     pub fn id(&self) -> &str {
         text(&self.fields, "id").unwrap_or_default()
     }
 
     /// Its name, else its message.
-    #[must_use]
     pub fn name(&self) -> &str {
         text(&self.fields, "name").unwrap_or_else(|| self.message())
     }
 
-    #[must_use]
     pub fn is_enabled(&self) -> bool {
         get(&self.fields, "enabled").and_then(Value::as_bool).unwrap_or(true)
     }
 
     /// What is asked.
-    #[must_use]
     pub fn message(&self) -> &str {
         self.part("payload", "message").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// Where the answer is delivered: channel and chat.
-    #[must_use]
     pub fn to(&self) -> Option<(&str, &str)> {
         let deliver = self.part("payload", "deliver").and_then(Value::as_bool).unwrap_or(false);
         let field = |name| self.part("payload", name).and_then(Value::as_str);
@@ -69,46 +63,37 @@ impl Job {
     }
 
     /// The conversation that its runs continue; without one, each begins anew.
-    #[must_use]
     pub fn session(&self) -> Option<&str> {
         self.part("payload", "session").and_then(Value::as_str)
     }
 
     /// The zone that an expression's times of day are meant in; without one, the zone of this machine.
-    #[must_use]
     pub fn tz(&self) -> Option<&str> {
         self.part("schedule", "tz").and_then(Value::as_str)
     }
 
     /// The stored one. Another program's may be wrong; [`Job::due`] knows.
-    #[must_use]
     pub fn next_run(&self) -> Option<Millis> {
         self.part("state", "nextRunAtMs").and_then(Value::as_i64)
     }
 
-    #[must_use]
     pub fn last_run(&self) -> Option<Millis> {
         self.part("state", "lastRunAtMs").and_then(Value::as_i64)
     }
 
     /// `ok`, `error`, ...; empty before the first run.
-    #[must_use]
     pub fn last_status(&self) -> &str {
         self.part("state", "lastStatus").and_then(Value::as_str).unwrap_or_default()
     }
 
-    #[must_use]
     pub fn last_error(&self) -> &str {
         self.part("state", "lastError").and_then(Value::as_str).unwrap_or_default()
     }
 
-    #[must_use]
     pub fn is_deleted_after_run(&self) -> bool {
         get(&self.fields, "deleteAfterRun").and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// # Errors
-    /// [`crate::error::Kind::Config`]: its schedule cannot be used.
     pub fn schedule(&self) -> Result<Schedule> {
         let number = |name| self.part("schedule", name).and_then(Value::as_i64);
         let field = |name| self.part("schedule", name).and_then(Value::as_str).unwrap_or_default();
@@ -128,7 +113,6 @@ impl Job {
     }
 
     /// When it runs, for people: `every 60 s`, `30 7 * * * (Europe/Berlin)`.
-    #[must_use]
     pub fn when(&self, zone: &Zone) -> String {
         match self.schedule() {
             Err(_) => "?".to_owned(),
@@ -145,9 +129,6 @@ impl Job {
 
     /// Whether it is to run at `now`. `served` is when its last recorded run began: whatever was due then, that run was for.
     /// What was due more than `grace` ago is not made up for.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Config`]: its schedule cannot be used.
     pub fn due(&self, now: Millis, grace: Millis, served: Option<Millis>, zone: &Zone) -> Result<Due> {
         if !self.is_enabled() {
             return Ok(Due::Later(None));

@@ -85,7 +85,6 @@ pub struct Claim {
 
 impl Claim {
     /// When the run began: its name in the record.
-    #[must_use]
     pub fn at(&self) -> Millis {
         self.at
     }
@@ -121,7 +120,6 @@ const SHORTEST_FOR_MODELS: u64 = 60;
 
 impl Jobs {
     /// `env` is the environment; only what names a zone is kept.
-    #[must_use]
     pub fn new(home: Home, env: &BTreeMap<String, String>) -> Self {
         let mut kept = BTreeMap::new();
         for name in ["TZ", "TZDIR"] {
@@ -133,17 +131,11 @@ impl Jobs {
     }
 
     /// The zone of that name, else the one of this machine.
-    ///
-    /// # Errors
-    /// [`Kind::Config`]: there is no such zone.
     pub fn zone(&self, name: Option<&str>) -> Result<Zone> {
         name.map_or_else(|| Zone::local(&self.env), |name| Zone::named(name, &self.env))
     }
 
     /// The next times of a job, in the zone that it is meant in.
-    ///
-    /// # Errors
-    /// [`Kind::Config`]: its schedule or its zone cannot be used.
     pub fn upcoming(&self, job: &Job, now: Millis, count: usize) -> Result<(Zone, Vec<Millis>)> {
         let (zone, schedule) = (self.zone(job.tz())?, job.schedule()?);
         let times =
@@ -152,23 +144,16 @@ impl Jobs {
     }
 
     /// All jobs, as they are now. Needs no lock: the file is replaced as a whole.
-    ///
-    /// # Errors
-    /// [`Kind::Config`]: the file is broken; the message says where.
     pub fn list(&self) -> Result<Vec<Job>> {
         self.read().map(|book| book.jobs)
     }
 
     /// When the file was last written, by the clock of that time.
-    #[must_use]
     pub fn written(&self) -> Option<Millis> {
         Some(schedule::millis(fs_err::metadata(self.home.cron_jobs()).ok()?.modified().ok()?))
     }
 
     /// Every recorded run, the oldest first; those whose program died are recorded as such first.
-    ///
-    /// # Errors
-    /// The record cannot be read.
     pub fn history(&self, now: Millis) -> Result<Vec<Run>> {
         let path = self.home.cron_runs();
         let runs = runs::read(&path)?;
@@ -179,8 +164,6 @@ impl Jobs {
         self.settle(runs, now)
     }
 
-    /// # Errors
-    /// The draft cannot be a job, or will never run ([`Kind::Usage`]); the file is broken or cannot be written.
     pub fn add(&self, draft: &Draft, author: Author, now: Millis) -> Result<Job> {
         let fields = self.drafted(draft, author, now)?;
         self.edit(&mut |book| {
@@ -265,8 +248,6 @@ impl Jobs {
         ]))
     }
 
-    /// # Errors
-    /// There is no such job; the file is broken or cannot be written.
     pub fn remove(&self, id: &str) -> Result<Job> {
         self.edit(&mut |book| {
             let at = book.find(id)?;
@@ -275,9 +256,6 @@ impl Jobs {
     }
 
     /// Lets it run again. What was missed while it was disabled is not made up for.
-    ///
-    /// # Errors
-    /// There is no such job, its schedule cannot be used, or its time has passed; the file is broken or cannot be written.
     pub fn enable(&self, id: &str, now: Millis) -> Result<Job> {
         self.edit(&mut |book| {
             let at = book.find(id)?;
@@ -293,8 +271,6 @@ impl Jobs {
         })
     }
 
-    /// # Errors
-    /// There is no such job; the file is broken or cannot be written.
     pub fn disable(&self, id: &str, now: Millis) -> Result<Job> {
         self.edit(&mut |book| {
             let at = book.find(id)?;
@@ -308,9 +284,6 @@ impl Jobs {
 
     /// What is to run now, what was missed and when the next one is due. Missed runs, and those whose program died, are
     /// recorded; when there is nothing new, nothing is written.
-    ///
-    /// # Errors
-    /// The file is broken, or one of the two cannot be written.
     pub fn look(&self, now: Millis, grace: Millis, singles: Singles) -> Result<Looked> {
         let _lock = self.lock()?;
         let mut book = self.read()?;
@@ -376,10 +349,6 @@ impl Jobs {
 
     /// Claims a run. Both that it begins and when the job runs next are on disk before this returns. `None` when it is not
     /// due after all: somebody else was faster, or it has been changed.
-    ///
-    /// # Errors
-    /// [`Kind::Busy`]: it is running already. There is no such job, its schedule cannot be used; the file is broken or
-    /// cannot be written. Then no run has begun.
     pub fn claim(&self, id: &str, trigger: Trigger, now: Millis) -> Result<Option<Claim>> {
         let _lock = self.lock()?;
         let mut book = self.read()?;
@@ -420,18 +389,12 @@ impl Jobs {
     }
 
     /// Records the end of a run. A single job that went well is removed, if it asks for that.
-    ///
-    /// # Errors
-    /// The file is broken, or one of the two cannot be written.
     pub fn finish(&self, claim: Claim, outcome: &Outcome, now: Millis) -> Result<()> {
         let Claim { job, at, _lock: running, .. } = claim;
         self.end(job.id(), at, outcome, now, Some(running))
     }
 
     /// The same for a run of a program that died when all but this was done.
-    ///
-    /// # Errors
-    /// As for [`Jobs::finish`].
     pub fn finish_late(&self, job: &str, at: Millis, now: Millis) -> Result<()> {
         self.end(job, at, &Ok(()), now, None)
     }
@@ -459,9 +422,6 @@ impl Jobs {
     }
 
     /// Gives a claim back whose run has not begun: the job is due as it was before.
-    ///
-    /// # Errors
-    /// The file is broken, or one of the two cannot be written.
     pub fn put_back(&self, claim: Claim) -> Result<()> {
         let _lock = self.lock()?;
         let Claim { job, before, at, _lock: running } = claim;

@@ -27,7 +27,6 @@ const STATUSES: [Status; 6] =
     [Status::Running, Status::Ok, Status::Error, Status::Unknown, Status::Missed, Status::Withdrawn];
 
 impl Status {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -56,7 +55,6 @@ pub struct Run {
 
 impl Run {
     /// Its line in the record.
-    #[must_use]
     pub fn fields(&self) -> Fields {
         let mut line = Fields::new();
         line.insert("job".to_owned(), self.job.as_str().into());
@@ -89,9 +87,6 @@ pub fn served(runs: &[Run], job: &Job, now: Millis) -> Option<Millis> {
 }
 
 /// What has been recorded, the oldest first. Changes nothing and needs no lock.
-///
-/// # Errors
-/// The file cannot be read. Damaged lines are left out.
 pub fn read(path: &Path) -> Result<Vec<Run>> {
     let found = disk::read_journal(path).doing("reading the record of runs")?.unwrap_or_default();
     let mut runs: Vec<Run> = Vec::new();
@@ -115,9 +110,6 @@ pub fn read(path: &Path) -> Result<Vec<Run>> {
 }
 
 /// Appends how a run stands; on disk before this returns. The caller holds the lock.
-///
-/// # Errors
-/// What the file system says; then nothing was recorded.
 pub fn record(path: &Path, run: &Run) -> Result<()> {
     let line = run.fields();
     let mut header = Fields::new();

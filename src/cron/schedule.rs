@@ -26,14 +26,12 @@ pub enum Schedule {
 }
 
 /// A time as schedules count it. One before 1970 is 1970.
-#[must_use]
 pub fn millis(time: SystemTime) -> Millis {
     Millis::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(Millis::MAX)
 }
 
 impl Schedule {
     /// It goes by what elapses, and not by a time of day or a date.
-    #[must_use]
     pub fn elapses(&self) -> bool {
         match self {
             Self::At(_) => false,
@@ -44,7 +42,6 @@ impl Schedule {
 
     /// The first time after `after`, if there is one within the next nine years. `zone` is what an expression's times of
     /// day are meant in.
-    #[must_use]
     pub fn next(&self, after: Millis, zone: &Zone) -> Option<Millis> {
         // Within the calendar's range, whatever a file says.
         let after = after.clamp(-FARTHEST, FARTHEST);
@@ -92,9 +89,6 @@ const MOST_DAYS: i64 = 9 * 366;
 
 impl Cron {
     /// Reads an expression: five fields with lists, ranges, steps and names, or one of the words that begin with `@`.
-    ///
-    /// # Errors
-    /// [`crate::error::Kind::Usage`], naming the part that is wrong.
     pub fn parse(expr: &str) -> Result<Self> {
         let expr = expr.trim();
         let plain = match expr.to_ascii_lowercase().as_str() {
@@ -224,9 +218,6 @@ fn field(text: &str, low: u8, high: u8, names: &[&str]) -> Result<u64> {
 
 /// Reads a single time: RFC 3339, a time of day and a date as clocks show it in `zone` (`2026-03-29T02:30`), or a time
 /// from now (`+20m`, `+1h30m`; s, m, h, d).
-///
-/// # Errors
-/// [`crate::error::Kind::Usage`]: it is none of these.
 pub fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     let text = text.trim();
     let read = match text.strip_prefix('+') {

@@ -32,9 +32,6 @@ pub enum Runs {
 }
 
 /// Makes the file `path` below `root` of what `from` gives, at most `most` bytes, with the directories that are missing.
-///
-/// # Errors
-/// `path` is not one below `root`, or what the file system says; then no file is left behind.
 pub fn copy_new(root: &Path, path: &Path, from: &mut impl Read, runs: Runs, most: u64) -> Result<Copied> {
     make_dir(root)?;
     let whole = root.join(path);
@@ -100,9 +97,6 @@ fn fill(file: &mut File, from: &mut impl Read, most: u64) -> Result<u64> {
 }
 
 /// Has everything that was written to the file system of `dir` on disk before it returns.
-///
-/// # Errors
-/// What the file system says.
 pub fn settle(dir: &Path) -> Result<()> {
     let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(rustix::fs::syncfs(dir)?)

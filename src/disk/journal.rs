@@ -59,9 +59,6 @@ pub struct Opened {
 
 impl Journal {
     /// Starts a journal with `first` as its line 0, on disk before this returns.
-    ///
-    /// # Errors
-    /// There is a file already, or what the file system says; then no file is left behind.
     pub fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = path.parent().unwrap_or(Path::new("."));
         let is_new = !dir.is_dir();
@@ -83,9 +80,6 @@ impl Journal {
 
     /// Opens a journal and reads it whole, mending a tail that a crash cut short, and a renewal that one interrupted (see
     /// [`super::segments`]). `None` when there is no file, or an empty one.
-    ///
-    /// # Errors
-    /// What the file system says. Damage is no error: it is reported, kept, and left out.
     pub fn open(path: &Path) -> Result<Option<Opened>> {
         let options = || {
             let mut options = OpenOptions::new();
@@ -128,16 +122,11 @@ impl Journal {
     }
 
     /// The `seq` that the next line will have.
-    #[must_use]
     pub fn next(&self) -> u64 {
         self.next
     }
 
     /// Appends `lines` with one write. When this fails, none of them is in the file.
-    ///
-    /// # Errors
-    /// What the file system says. After a failure that could not be undone, and after a failed fdatasync whose outcome
-    /// nobody can know, every later append fails too.
     pub fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
         let bytes: Vec<u8> = lines.iter().zip(self.next..).flat_map(|(line, seq)| encode(line, seq)).collect();
         let result = self.write(&bytes, durability);
@@ -196,9 +185,6 @@ pub struct Looked {
 /// Reads a journal and changes nothing: the good lines, and one sentence for each thing that is not as it should be.
 /// `None` when there is no file. Needs no lock: lines are only ever appended, so what is under way is at the end; and
 /// where a renewal has got half way, what stands in for the journal is read.
-///
-/// # Errors
-/// It is no regular file, or what the file system says.
 pub fn read_journal(path: &Path) -> Result<Option<Looked>> {
     match read_file(path)? {
         Some(looked) if !looked.lines.is_empty() || !looked.damage.is_empty() => Ok(Some(looked)),
@@ -212,9 +198,6 @@ pub fn read_journal(path: &Path) -> Result<Option<Looked>> {
 }
 
 /// The same, of this file and no other.
-///
-/// # Errors
-/// As [`read_journal`].
 pub fn read_file(path: &Path) -> Result<Option<Looked>> {
     let Some(bytes) = self::bytes(path)? else { return Ok(None) };
     let whole = complete(&bytes);
@@ -229,9 +212,6 @@ pub fn read_file(path: &Path) -> Result<Option<Looked>> {
 }
 
 /// The good lines of a journal that have `needle` in their text. The others cost no more than the search for it.
-///
-/// # Errors
-/// As [`read_journal`].
 pub fn find_lines(path: &Path, needle: &str) -> Result<Vec<Line>> {
     let bytes = match self::bytes(path)? {
         Some(bytes) => bytes,
@@ -337,7 +317,6 @@ fn decode(line: &[u8]) -> Option<Line> {
 
 /// CRC-32 as of IEEE 802.3 (and zip, PNG): polynomial 0x04C11DB7, reflected. A nibble at a time: sessions are small,
 /// and the usual tables would be the largest thing in this program's data.
-#[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 16] = {
         let mut table = [0; 16];

@@ -31,7 +31,6 @@ pub enum Part {
 }
 
 /// The KEY of a file's name and what it is; `None` when it is not ours. A KEY holds no dot.
-#[must_use]
 pub fn part(name: &str) -> Option<(&str, Part)> {
     let (key, rest) = name.split_once('.')?;
     if rest == "jsonl" {
@@ -45,9 +44,6 @@ pub fn part(name: &str) -> Option<(&str, Part)> {
 }
 
 /// The segments before the journal at `live`, by their numbers.
-///
-/// # Errors
-/// The directory cannot be read.
 pub fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let key = live.file_stem().unwrap_or_default();
     let mut found = BTreeMap::new();
@@ -67,9 +63,6 @@ pub fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
 impl Journal {
     /// Goes on in a new segment that begins with `first`, and returns where what was here before is kept. On disk before
     /// this returns.
-    ///
-    /// # Errors
-    /// What the file system says; then everything is as it was, or else nothing more can be appended.
     pub fn renew(&mut self, mut first: Vec<Fields>) -> Result<PathBuf> {
         let path = self.path.clone();
         let dir = directory(&path);
@@ -107,9 +100,6 @@ impl Journal {
     }
 
     /// The same where nothing of what was here before is to be kept: nor what a crash left of an earlier time.
-    ///
-    /// # Errors
-    /// As [`Self::renew`]. What cannot be removed goes with the next time.
     pub fn restart(&mut self, first: Vec<Fields>) -> Result<()> {
         self.renew(first)?;
         for old in segments(&self.path).unwrap_or_default().into_values() {

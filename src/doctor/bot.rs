@@ -14,7 +14,6 @@ const WHAT: &str = "telegram";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks Telegram who the bot is. `allowed` is how many may talk to it.
-#[must_use]
 pub fn asked(api: &Api, allowed: usize) -> Vec<Check> {
     let cancel = Cancel::new(Some(PATIENCE));
     let ask = |method| api.call(method, &json!({}), Duration::ZERO, &cancel);

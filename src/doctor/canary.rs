@@ -98,9 +98,6 @@ const CANARIES: &[Canary] = &[
 ];
 
 /// Tries every canary.
-///
-/// # Errors
-/// What they are aimed at could not be set up or taken down.
 pub fn run(ground: &Ground, tell: &mut dyn FnMut(Check)) -> Result<()> {
     let mut stage = Stage::set(ground)?;
     let result = CANARIES.iter().try_for_each(|canary| {

@@ -17,7 +17,6 @@ use crate::session;
 const SHOWN: usize = 20;
 
 /// `$BANTAM_HOME` itself.
-#[must_use]
 pub fn directory(home: &Home) -> Check {
     const WHAT: &str = "home";
     const ELSEWHERE: &str = "export BANTAM_HOME=/a/directory/you/can/write";
@@ -67,7 +66,6 @@ fn quoted(path: &Path) -> String {
 }
 
 /// config.json, as it was `loaded`; `there` is whether there is one.
-#[must_use]
 pub fn configuration(home: &Home, there: bool, loaded: &Result<Loaded>) -> Vec<Check> {
     const WHAT: &str = "config";
     let path = home.config();
@@ -96,7 +94,6 @@ pub fn configuration(home: &Home, there: bool, loaded: &Result<Loaded>) -> Vec<C
 }
 
 /// Every conversation: its lines are checked, none is mended.
-#[must_use]
 pub fn sessions(home: &Home) -> Vec<Check> {
     const WHAT: &str = "sessions";
     let dir = home.sessions();

@@ -16,7 +16,6 @@ use crate::hands::{Hands, Way};
 const WHAT: &str = "jail";
 
 /// Whose rights bantam has. As root it does not hand them on, but it needs none of them.
-#[must_use]
 pub fn user(home: &Path) -> Check {
     let me = geteuid();
     if !me.is_root() {
@@ -43,9 +42,6 @@ pub struct Jail {
 }
 
 /// Really enters each way, then runs a command as any other command is run.
-///
-/// # Errors
-/// A hands process could not be started, or died.
 pub fn jail(hands: &Hands, exec: &Exec, facts: &Facts) -> Result<Jail> {
     let cancel = Cancel::new(None);
     let abi = kernel::landlock_abi();

@@ -42,7 +42,6 @@ pub enum Container {
 }
 
 impl Facts {
-    #[must_use]
     pub fn gather(env: &Env) -> Self {
         let read = |path: &str| fs_err::read_to_string(path).ok().map(|text| text.trim().to_owned());
         let set_to = |path: &str, value: &str| read(path).is_some_and(|text| text == value);
@@ -70,7 +69,6 @@ impl Facts {
     }
 
     /// Lines that would open namespaces to bantam, and to as little else as can be.
-    #[must_use]
     pub fn open_namespaces(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(container) = self.container {
@@ -117,7 +115,6 @@ impl Facts {
     }
 
     /// Lines that would bring Landlock, from what the kernel said about it.
-    #[must_use]
     pub fn open_landlock(&self, abi: &io::Result<u32>) -> Vec<String> {
         let line = match abi.as_ref().map_err(io::Error::raw_os_error) {
             Ok(_) => "a kernel from 6.2 on has a Landlock that will do".to_owned(),
@@ -146,7 +143,6 @@ fn apparmor_path(path: &Path) -> String {
 }
 
 /// The kernel, and the two calls that everything leans on.
-#[must_use]
 pub fn kernel() -> Check {
     const WHAT: &str = "kernel";
     let uname = rustix::system::uname();
@@ -170,7 +166,6 @@ pub fn kernel() -> Check {
 }
 
 /// Landlock, by asking for it.
-#[must_use]
 pub fn landlock(abi: &io::Result<u32>) -> Check {
     const WHAT: &str = "landlock";
     match abi {
@@ -179,8 +174,6 @@ pub fn landlock(abi: &io::Result<u32>) -> Check {
     }
 }
 
-/// # Errors
-/// There is no Landlock.
 pub fn landlock_abi() -> io::Result<u32> {
     sys::landlock_abi()
 }

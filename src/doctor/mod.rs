@@ -52,18 +52,15 @@ impl Check {
     }
 
     /// An error where there should be none; its hint is the fix.
-    #[must_use]
     pub fn of_error(what: &'static str, error: Error) -> Self {
         Self { fixes: error.hint.into_iter().collect(), ..Self::fails(what, error.message) }
     }
 
-    #[must_use]
     pub fn fix(mut self, line: impl Into<String>) -> Self {
         self.fixes.push(line.into());
         self
     }
 
-    #[must_use]
     pub fn fixes(mut self, lines: impl IntoIterator<Item = String>) -> Self {
         self.fixes.extend(lines);
         self

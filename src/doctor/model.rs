@@ -20,7 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub const TOKENS: u64 = 16;
 
 /// The model that would answer, and where its key comes from: never the key, and no command is run to get it.
-#[must_use]
 pub fn chosen(home: &Home, config: &Config, env: &Env, configured: bool) -> Check {
     const EXPORT: &str = "export OPENROUTER_API_KEY=...    # or another vendor's";
     let model = match config.choose_model(env) {
@@ -60,7 +59,6 @@ fn host(base: &str) -> &str {
 }
 
 /// Asks for one word. No conversation, no tools, no second try.
-#[must_use]
 pub fn asked(provider: &dyn Provider, redactor: &Redactor) -> Check {
     const WHAT: &str = "answer";
     let model = provider.model();

@@ -60,7 +60,6 @@ pub struct Steadiness {
 
 impl Steadiness {
     /// `shown` is what the clock shows `at` this moment, in milliseconds since 1970.
-    #[must_use]
     pub fn new(shown: i64, at: Instant) -> Self {
         Self { shown, at }
     }

@@ -31,7 +31,6 @@ fn path(home: &Home) -> PathBuf {
 
 impl Status {
     /// One that starts now.
-    #[must_use]
     pub fn new(home: &Home, now: SystemTime) -> Self {
         let started = rfc3339(now);
         let fields = json!({
@@ -45,17 +44,11 @@ impl Status {
     }
 
     /// The name of the bot is known.
-    ///
-    /// # Errors
-    /// As [`Status::write`].
     pub fn serves_as(&self, name: &str) -> Result<()> {
         self.change(&mut |fields| fields["bot"] = format!("@{name}").into())
     }
 
     /// A poll went well, or `why` none does.
-    ///
-    /// # Errors
-    /// As [`Status::write`].
     pub fn polls(&self, why: Option<&str>, now: SystemTime) -> Result<()> {
         self.change(&mut |fields| {
             let polling = &mut fields["polling"];
@@ -67,17 +60,11 @@ impl Status {
     }
 
     /// It is about to end.
-    ///
-    /// # Errors
-    /// As [`Status::write`].
     pub fn ends(&self, now: SystemTime) -> Result<()> {
         self.change(&mut |fields| fields["ended"] = rfc3339(now).into())
     }
 
     /// Writes it as it is.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn write(&self) -> Result<()> {
         disk::replace(&self.path, self.fields.lock().unwrap_or_else(PoisonError::into_inner).to_string().as_bytes())
     }
@@ -96,14 +83,12 @@ impl Status {
 }
 
 /// What the last gateway of a home wrote; nothing when there was none, or one that writes it in another form.
-#[must_use]
 pub fn read(home: &Home) -> Option<Value> {
     let text = fs_err::read_to_string(path(home)).ok()?;
     serde_json::from_str::<Value>(&text).ok().filter(|fields| fields["v"] == VERSION)
 }
 
 /// Whether a gateway of this home runs: it holds its lock for as long as it lives. Makes nothing.
-#[must_use]
 pub fn is_running(home: &Home) -> bool {
     let lock = home.session_lock("gateway");
     let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));

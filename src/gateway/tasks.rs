@@ -112,9 +112,6 @@ pub struct Asked {
 impl Tasks {
     /// The tasks of a home, written down there; and what an earlier run of the program left, as messages without a keeper:
     /// those whose answer had begun are [`Inbound::is_alone`]. Nobody else may have it open. Damage is told in sentences.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn open(home: &Home) -> Result<(Self, Vec<Inbound>, Vec<String>)> {
         let path = home.state().join("tasks.jsonl");
         let mut state = State { path: Some(path.clone()), ..State::default() };
@@ -187,16 +184,12 @@ impl Tasks {
     }
 
     /// How many have been begun and not been answered, in a conversation or in all.
-    #[must_use]
     pub fn count(&self, session: Option<&str>) -> usize {
         let state = self.lock();
         state.open.values().filter(|open| session.is_none_or(|session| open.session == session)).count()
     }
 
     /// Takes a job: written down when this returns. It is given back when it can be run at once.
-    ///
-    /// # Errors
-    /// In words for the model: there are too many, or it cannot be written down.
     fn take(&self, job: Job, depth: u64) -> Result<Option<Job>> {
         let mut state = self.lock();
         let Inbound { origin, session, .. } = &job.report;
@@ -279,9 +272,6 @@ impl Tasks {
     }
 
     /// Writes down that the answer to a report has begun.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn asked(&self, id: &str) -> Result<()> {
         let mut state = self.lock();
         if let Some(open) = state.open.get_mut(id) {
@@ -298,9 +288,6 @@ impl Tasks {
     }
 
     /// The report was answered.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn over(&self, id: &str) -> Result<()> {
         let mut state = self.lock();
         state.open.remove(id);
@@ -308,9 +295,6 @@ impl Tasks {
     }
 
     /// Ends the tasks of a conversation, but for one whose report is being answered. How many there were.
-    ///
-    /// # Errors
-    /// What the file system says; they are stopped all the same.
     pub fn stop(&self, session: &str) -> (usize, Result<()>) {
         let mut state = self.lock();
         let these = state.open.iter().filter(|(_, open)| open.session == session && !open.is_asked);
@@ -335,16 +319,12 @@ impl Tasks {
     }
 
     /// The program ends as it should: that does not count against the answers under way.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn close(&self) -> Result<()> {
         let mut state = self.lock();
         let asked = state.open.iter().filter(|(_, open)| open.is_begun).map(|(id, _)| id.clone());
         asked.collect::<Vec<_>>().iter().try_for_each(|id| state.note(&json!({"left": id}), Durability::Later))
     }
 
-    #[must_use]
     pub fn are_idle(&self) -> bool {
         self.lock().running == 0
     }

@@ -37,9 +37,6 @@ const MOST_EDITED: u64 = 32 << 20;
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// Makes a file, or replaces what is in it.
-///
-/// # Errors
-/// In words for the model. The file is as it was then, here as in the other functions.
 pub fn write_file(target: Target, content: &str, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     let spot = Spot::lock(target, hung_up)?;
     let old = spot.open(OFlags::WRONLY)?;
@@ -49,17 +46,11 @@ pub fn write_file(target: Target, content: &str, hung_up: &dyn Fn() -> bool) -> 
 }
 
 /// Adds to the end of a file, or makes it.
-///
-/// # Errors
-/// As [`write_file`].
 pub fn append_file(target: Target, content: &str, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     append(target, content, None, hung_up)
 }
 
 /// Adds lines of their own to the end of a file that may not become longer than so many bytes, or makes it.
-///
-/// # Errors
-/// As [`write_file`].
 pub fn append_lines(target: Target, lines: &str, most: u64, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     append(target, lines, Some(most), hung_up)
 }
@@ -107,9 +98,6 @@ fn append(target: Target, content: &str, most: Option<u64>, hung_up: &dyn Fn() -
 }
 
 /// Removes a file.
-///
-/// # Errors
-/// As [`write_file`]; also when there is none.
 pub fn remove_file(target: Target, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     let spot = Spot::lock(target, hung_up)?;
     if spot.open(OFlags::RDONLY)?.is_none() {
@@ -120,9 +108,6 @@ pub fn remove_file(target: Target, hung_up: &dyn Fn() -> bool) -> Result<Reply> 
 }
 
 /// Changes a part of a file.
-///
-/// # Errors
-/// As [`write_file`]; also when the part is not there, or more than once.
 pub fn edit_file(target: Target, change: &Change, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     let spot = Spot::lock(target, hung_up)?;
     let Some(old) = spot.open(OFlags::RDWR)? else {
@@ -145,9 +130,6 @@ const MOST_NAMES: usize = 1000;
 
 /// Adds a part to a file that comes from outside. With the last one it gets its name, and that is the answer: with a number
 /// when the name is taken, but by the same file.
-///
-/// # Errors
-/// In words for the model; nothing is left of it then.
 pub fn take_file(trees: &Trees, part: &Incoming) -> Result<Reply> {
     let temporary = format!(".bantam-{}", part.key);
     let path = format!("{}/{temporary}", part.dir);

@@ -15,7 +15,6 @@ const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
 impl Encoding {
     /// What the first bytes of a file say, and how many of them only say that.
-    #[must_use]
     pub fn of(start: &[u8]) -> (Self, usize) {
         match start {
             [0xff, 0xfe, ..] => (Self::Utf16Le, 2),
@@ -26,12 +25,10 @@ impl Encoding {
     }
 
     /// Bytes of the smallest step from character to character.
-    #[must_use]
     pub fn unit(self) -> usize {
         if self == Self::Utf8 { 1 } else { 2 }
     }
 
-    #[must_use]
     pub fn encode(self, text: &str) -> Vec<u8> {
         match self {
             Self::Utf8 => text.as_bytes().to_vec(),
@@ -41,7 +38,6 @@ impl Encoding {
     }
 
     /// What is not text in this encoding becomes U+FFFD.
-    #[must_use]
     pub fn decode(self, bytes: &[u8]) -> String {
         let units = bytes.chunks_exact(2).map(|pair| self.number([pair[0], pair[1]]));
         match self {

@@ -44,7 +44,6 @@ pub struct Target<'a> {
 
 impl Trees {
     /// `workspace` is held already. Any other tree that cannot be opened is left out: its files do not exist then.
-    #[must_use]
     pub fn open(workspace: Dir, setup: &Setup) -> Self {
         let reach = setup.reach();
         let workspace = workspace.reaching(reach.clone());
@@ -61,15 +60,11 @@ impl Trees {
     }
 
     /// The first of the trees.
-    #[must_use]
     pub fn workspace(&self) -> &Dir {
         &self.trees[0].dir
     }
 
     /// Which tree `path` is in, for this access. It says nothing about links: opening it beneath the tree does.
-    ///
-    /// # Errors
-    /// In words for the model: it is in none of them, or is no path.
     pub fn find<'a>(&'a self, path: &'a str, access: Access) -> Result<Target<'a>> {
         if path.contains('\0') {
             return Err(Error::failed("the path contains a NUL byte"));
@@ -100,9 +95,6 @@ impl Trees {
 }
 
 /// Does a job. `hung_up` tells whether the caller has gone, so that a long one can end early.
-///
-/// # Errors
-/// In words for the model.
 pub fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     match job {
         FileJob::ListDir { path, depth } => look::list_dir(trees.find(path, Access::Read)?, depth.unwrap_or(1)),

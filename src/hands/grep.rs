@@ -46,8 +46,6 @@ pub struct Search {
 }
 
 impl Search {
-    /// # Errors
-    /// What is wrong with the pattern or the glob, for the model.
     pub fn new(pattern: &str, glob: &str, max: Option<usize>) -> Result<Self> {
         let wrong = |what, e| Error::failed(format!("the {what} cannot be used: {e}"));
         let glob = if glob.is_empty() { None } else { Some(Glob::new(glob).map_err(|e| wrong("glob", e))?) };
@@ -57,9 +55,6 @@ impl Search {
 
     /// Searches a file, or the files of a directory and those below it. Links are not followed, binary files and
     /// `.git` are left out.
-    ///
-    /// # Errors
-    /// The file or directory cannot be opened.
     pub fn run(&self, target: Target, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
         let until = Instant::now() + PATIENCE;
         let stop = || Instant::now() > until || hung_up();

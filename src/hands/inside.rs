@@ -20,7 +20,6 @@ use crate::error::{Context, Error, Result};
 use crate::sys;
 
 /// Runs `bantam ROLE SETUP`. The exit code means little: the reply says what happened.
-#[must_use]
 pub fn main(role: &str, setup: Option<&str>) -> ExitCode {
     let result = match (start(role, setup), role) {
         (Ok(setup), ROLE) if setup.way.holds() => outer(&setup),

@@ -24,7 +24,6 @@ use crate::guard::Guard;
 pub const PORT: u16 = 3128;
 
 /// The variables by which programs find a proxy.
-#[must_use]
 pub fn variables() -> Vec<(&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{PORT}");
     let names = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
@@ -40,8 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The caller's end: made before the jail is started, whose standard error is the other end.
 pub struct Caller(UnixStream);
 
-/// # Errors
-/// No descriptors are left.
 pub fn pair() -> Result<(Caller, OwnedFd)> {
     let (ours, theirs) = UnixStream::pair().doing("making the jail's link")?;
     ours.set_read_timeout(Some(PATIENCE))?;
@@ -50,9 +47,6 @@ pub fn pair() -> Result<(Caller, OwnedFd)> {
 
 impl Caller {
     /// Waits for the jail's listener and serves it. `None` when the jail ended without sending one: its reply says why.
-    ///
-    /// # Errors
-    /// What came is no listener, or the proxy could not be started.
     pub fn serve(self, guard: &Guard) -> Result<Option<Proxy>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -73,9 +67,6 @@ impl Caller {
 }
 
 /// The jail's end: makes the listener and sends it to `caller`.
-///
-/// # Errors
-/// What the kernel says.
 pub fn hand_over(caller: BorrowedFd) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", PORT))?;
     let fds = [listener.as_fd()];

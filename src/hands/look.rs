@@ -32,9 +32,6 @@ const MOST_COUNTED: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Lists a directory: one entry a line, directories with a slash, files with their size, links with their target.
-///
-/// # Errors
-/// In words for the model.
 pub fn list_dir(target: Target, depth: u32) -> Result<Reply> {
     let dir = target.tree.dir_at(target.path, Links::Follow).map_err(|e| beneath::explain(e, target.asked))?;
     let mut listing = Listing { text: String::new(), shown: 0, more: 0, unseen: false };
@@ -50,9 +47,6 @@ pub fn list_dir(target: Target, depth: u32) -> Result<Reply> {
 }
 
 /// The names in a directory, in order.
-///
-/// # Errors
-/// What the file system says.
 pub fn names(dir: &Dir) -> Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -112,9 +106,6 @@ impl Listing {
 }
 
 /// Gives a part of a regular file as it is.
-///
-/// # Errors
-/// In words for the model.
 pub fn give_file(target: Target, offset: u64, most: u64) -> Result<Reply> {
     let mut file = target.tree.read(target.path, target.asked, Links::Follow)?;
     let stat = fstat(&file)?;
@@ -134,9 +125,6 @@ pub fn give_file(target: Target, offset: u64, most: u64) -> Result<Reply> {
 }
 
 /// Reads an image, or lines of a text file, and says what was left out.
-///
-/// # Errors
-/// In words for the model.
 pub fn read_file(target: Target, first: u64, limit: Option<u64>, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     let name = target.asked.display();
     let file = target.tree.read(target.path, target.asked, Links::Follow)?;
@@ -217,9 +205,6 @@ pub enum Line {
 
 /// Reads to the end of a line, and keeps it where there is a place for it, up to so many bytes of that place in all.
 /// `stop` is asked now and then, and told how many bytes were read since.
-///
-/// # Errors
-/// What the file system says.
 pub fn take_line(
     file: &mut impl BufRead,
     mut keep: Option<(&mut Vec<u8>, usize)>,

@@ -69,16 +69,11 @@ pub struct Settled {
 
 impl Hands {
     /// `setup.way` is of no consequence: the sandbox and the system decide it.
-    #[must_use]
     pub fn new(setup: Setup, sandbox: Sandbox, guard: Guard) -> Self {
         Self { setup, sandbox, guard, settled: Mutex::default() }
     }
 
     /// Does one job in a process of its own and waits for its end.
-    ///
-    /// # Errors
-    /// There is no jail and the job needs one; the process could not be started, died, or did not answer in time;
-    /// [`Kind::Interrupted`] when it was told to stop and had nothing to say about it.
     pub fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(settled) = settled {
@@ -114,9 +109,6 @@ impl Hands {
     }
 
     /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
-    ///
-    /// # Errors
-    /// In words for the model: it cannot be read, is too large, or has changed meanwhile; and what `take` says.
     pub fn give_file(
         &self,
         path: &str,
@@ -144,9 +136,6 @@ impl Hands {
     }
 
     /// Keeps a part of a file that came from outside. With the last one, where it is.
-    ///
-    /// # Errors
-    /// In words for the model: it cannot be kept.
     pub fn take_file(&self, part: Incoming, cancel: &Cancel) -> Result<String> {
         let Reply { header, body } = self.call(&Job::File(FileJob::TakeFile(part)), cancel)?;
         let Header::Text = header else { return Err(header.refusal()) };
@@ -154,22 +143,17 @@ impl Hands {
     }
 
     /// How calls are held, if one has been made.
-    #[must_use]
     pub fn settled(&self) -> Option<Settled> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The tree that jobs are done in; absolute.
-    #[must_use]
     pub fn workspace(&self) -> &Path {
         &self.setup.workspace
     }
 
     /// Really enters one way of being held, in a process of its own, and tells its layers, a line for each; or why it is
     /// not to be had here. Decides nothing for other calls.
-    ///
-    /// # Errors
-    /// The process could not be started, died, or did not answer in time.
     pub fn attempt(&self, way: Way, cancel: &Cancel) -> Result<Result<String, String>> {
         let reply = self.once(way, &Job::Layers, cancel)?;
         match reply.header {

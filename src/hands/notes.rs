@@ -46,9 +46,6 @@ const MOST_OUTPUT: usize = 16 << 10;
 const MOST_TERMS: usize = 32;
 
 /// Does what is asked. `now` is local time, as [`crate::text::LocalTime`] tells it.
-///
-/// # Errors
-/// In words for the model.
 pub fn perform(workspace: &Dir, ask: &Remember, now: &str, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     let key = ask.key.as_deref().filter(|key| !key.trim().is_empty()).map(|key| checked(key, now)).transpose()?;
     let content = || ask.content.as_deref().ok_or_else(|| Error::failed("\"content\" is missing: what to write"));

@@ -23,8 +23,6 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// # Errors
-    /// The kernel knows no reapers.
     pub fn new() -> Result<Self> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming the reaper")?;
         Ok(Self { list: fs_err::File::open("/proc/thread-self/children").ok() })
@@ -36,9 +34,6 @@ impl Reaper {
     }
 
     /// Ends every descendant. Those that end meanwhile are waited for, but for `kept`, whose owner wants its exit status.
-    ///
-    /// # Errors
-    /// They multiply faster than they can be ended, or what the kernel says.
     pub fn sweep(&mut self, kept: Option<Pid>) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -22,9 +22,6 @@ pub struct Change<'a> {
 }
 
 /// The content after the change, and what was done in words.
-///
-/// # Errors
-/// The old text is not there, or not only once: with the lines where it is, or where something like it is.
 pub fn replaced(content: &[u8], change: &Change) -> Result<(Vec<u8>, String)> {
     let Change { old, new, all } = *change;
     if old.is_empty() {

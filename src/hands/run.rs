@@ -40,9 +40,6 @@ pub struct Order<'a> {
 /// Runs `command` by `/bin/sh` in `working_dir`, with nothing on its standard input and its two outputs in one.
 ///
 /// When this returns, every process that the command started has ended.
-///
-/// # Errors
-/// In words for the model: why it could not be started.
 pub fn exec(trees: &Trees, setup: &Setup, order: Order, reaper: &mut Reaper, caller: BorrowedFd) -> Result<Reply> {
     let Order { command, working_dir, timeout_secs, env } = order;
     if command.trim().is_empty() {

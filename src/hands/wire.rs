@@ -48,7 +48,6 @@ impl Setup {
     }
 
     /// How far a path from the workspace leads.
-    #[must_use]
     pub fn reach(&self) -> Reach {
         match &self.all_but {
             None => Reach::Beneath,
@@ -172,7 +171,6 @@ pub enum Action {
 
 impl Job {
     /// How long the job may take by itself, in seconds; past that and some grace the process is ended from outside.
-    #[must_use]
     pub fn seconds(&self) -> u64 {
         match self {
             Self::Exec { timeout_secs, .. } => *timeout_secs,
@@ -216,7 +214,6 @@ pub enum ImageKind {
 
 impl ImageKind {
     /// By the first bytes of a file, as the formats define them.
-    #[must_use]
     pub fn of(start: &[u8]) -> Option<Self> {
         match start {
             [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some(Self::Png),
@@ -228,7 +225,6 @@ impl ImageKind {
     }
 
     /// The IANA media type.
-    #[must_use]
     pub fn mime(self) -> &'static str {
         match self {
             Self::Png => "image/png",
@@ -241,7 +237,6 @@ impl ImageKind {
 
 impl Header {
     /// The error for a caller that asked for something else.
-    #[must_use]
     pub fn refusal(self) -> Error {
         match self {
             Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
@@ -279,9 +274,6 @@ const HEADER_ROOM: usize = 16 << 10;
 pub const MAX_BODY: usize = MAX_REPLY - HEADER_ROOM;
 
 /// A job as it is sent: its length, then itself.
-///
-/// # Errors
-/// It is too large to be one.
 pub fn encode_job(job: &Job) -> Result<Vec<u8>> {
     let json = serde_json::to_vec(job).map_err(|e| Error::failed(e.to_string()))?;
     let len = u32::try_from(json.len()).ok().filter(|_| json.len() <= MAX_JOB);
@@ -289,8 +281,6 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>> {
     Ok([&len.to_be_bytes()[..], &json].concat())
 }
 
-/// # Errors
-/// The caller is gone or is not bantam.
 pub fn receive_job(from: &mut impl Read) -> Result<Job> {
     let len = read_len(from)?;
     if len > MAX_JOB {
@@ -304,8 +294,6 @@ pub fn receive_job(from: &mut impl Read) -> Result<Job> {
     Job::deserialize(&job).map_err(|e| Error::failed(e.to_string())).doing("reading the job")
 }
 
-/// # Errors
-/// The caller is gone.
 pub fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
     let header = serde_json::to_vec(&reply.header).map_err(|e| Error::failed(e.to_string()))?;
     let len = |n: usize| u32::try_from(n).map_err(|e| Error::failed(e.to_string()));
@@ -316,8 +304,6 @@ pub fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
     Ok(to.flush()?)
 }
 
-/// # Errors
-/// The process ended early, or what it sent is not a reply.
 pub fn receive_reply(from: &mut impl Read) -> Result<Reply> {
     let (header, body) = (read_len(from)?, read_len(from)?);
     if header.saturating_add(body) > MAX_REPLY {

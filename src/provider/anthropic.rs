@@ -29,7 +29,6 @@ pub struct Anthropic {
 }
 
 impl Anthropic {
-    #[must_use]
     pub fn new(mut model: Model, key: Option<Key>, settings: Settings) -> Self {
         if !model.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("anthropic-version")) {
             model.headers.push(("anthropic-version".to_owned(), Secret::new(VERSION)));
@@ -39,7 +38,6 @@ impl Anthropic {
     }
 
     /// The same, with what its host is known to refuse.
-    #[must_use]
     pub fn learned(self, learned: Learned) -> Self {
         Self { host: self.host.learned(learned) }
     }

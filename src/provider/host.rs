@@ -27,9 +27,6 @@ pub trait Assembly {
     fn finish(self: Box<Self>) -> Reply;
 
     /// The reply in a whole body; nothing that came before counts.
-    ///
-    /// # Errors
-    /// The error object that the server sent in its place.
     fn whole(&self, body: &Value) -> Result<Reply, Value>;
 }
 
@@ -50,7 +47,6 @@ impl Body {
     }
 
     /// As JSON.
-    #[must_use]
     pub fn json(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec(&self.fields).unwrap_or_default();
         // The user's own fields win.
@@ -124,9 +120,6 @@ impl Host {
     }
 
     /// Asks, and asks once more for each thing that the host turns out to refuse. `dialect` makes the body, each time anew.
-    ///
-    /// # Errors
-    /// See [`ProviderError`].
     pub fn ask(
         &self,
         dialect: &dyn Fn() -> Body,

@@ -82,13 +82,11 @@ impl Lineup {
         }
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.models.is_empty()
     }
 
     /// The first choice.
-    #[must_use]
     pub fn first(&self) -> Option<&dyn Provider> {
         self.models.first().and_then(|model| model.keys.first()).map(AsRef::as_ref)
     }
@@ -100,10 +98,6 @@ impl Lineup {
     }
 
     /// Asks until one answers, and names it.
-    ///
-    /// # Errors
-    /// What the first that was asked said last, with its name: it is the one that the user wants to have mended. A stop, a
-    /// conversation that is too long, and an answer that breaks off end it at once.
     pub fn ask(
         &self,
         request: &Request,

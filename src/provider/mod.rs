@@ -40,14 +40,12 @@ pub struct System<'a> {
 
 impl<'a> System<'a> {
     /// A text that is stable up to the byte `mark`.
-    #[must_use]
     pub fn marked(text: &'a str, mark: usize) -> Self {
         let (stable, changing) = text.split_at_checked(mark).unwrap_or((text, ""));
         Self { stable, changing }
     }
 
     /// All of it.
-    #[must_use]
     pub fn text(&self) -> String {
         [self.stable, self.changing].concat()
     }
@@ -120,7 +118,6 @@ pub enum ProviderError {
 
 impl ProviderError {
     /// What the user is told.
-    #[must_use]
     pub fn into_error(self, model: &str) -> Error {
         let doing = format!("asking {model}");
         match self {
@@ -165,7 +162,6 @@ impl ProviderError {
     }
 
     /// What went wrong, without what to do about it.
-    #[must_use]
     pub fn text(&self) -> &str {
         match self {
             Self::Auth(m)

@@ -21,7 +21,6 @@ pub struct OpenAi {
 const AZURE_VERSION: &str = "2024-10-21";
 
 impl OpenAi {
-    #[must_use]
     pub fn new(model: Model, key: Option<Key>, settings: Settings) -> Self {
         let (url, sign): (String, Sign) = match model.protocol {
             Protocol::Azure => (azure_url(&model.base, &model.id), |key| ("api-key", key.to_owned())),
@@ -31,7 +30,6 @@ impl OpenAi {
     }
 
     /// The same, with what its host is known to refuse.
-    #[must_use]
     pub fn learned(self, learned: Learned) -> Self {
         Self { host: self.host.learned(learned) }
     }

@@ -40,12 +40,10 @@ const NAMES: [(Quirk, &str); 8] = [
 ];
 
 impl Quirk {
-    #[must_use]
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(quirk, _)| *quirk == self).map_or("", |(_, name)| name)
     }
 
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(_, known)| *known == name).map(|(quirk, _)| *quirk)
     }
@@ -74,12 +72,10 @@ pub struct Learned {
 
 impl Learned {
     /// Begins with what was learned before; `keep` is told of more.
-    #[must_use]
     pub fn before(known: Vec<Quirk>, keep: Keep) -> Self {
         Self { known, keep: Some(keep) }
     }
 
-    #[must_use]
     pub fn known(&self) -> &[Quirk] {
         &self.known
     }

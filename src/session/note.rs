@@ -33,9 +33,6 @@ const RENEWED_AT: u64 = 256 << 10;
 
 /// Notes that `text` came to the chat of the conversation `session`; `title` says from where, `id` is what no other note
 /// has. On disk when this returns; in the conversation, too, while that is small and nobody holds it, else with its next turn.
-///
-/// # Errors
-/// What the file system says.
 pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Result<()> {
     let shown = clip(text, MOST_TEXT);
     let cut = if shown.len() < text.len() { format!("\n[cut at {MOST_TEXT} bytes]") } else { String::new() };
@@ -93,9 +90,6 @@ fn newest(file: &[u8]) -> Vec<Value> {
 }
 
 /// What is noted for a conversation and not among its messages yet, the oldest first, with the time of each. Waits for nobody.
-///
-/// # Errors
-/// What the file system says.
 pub(super) fn waiting<'a>(
     home: &Home,
     session: &str,
@@ -124,9 +118,6 @@ pub(super) fn waiting<'a>(
 }
 
 /// Takes what is noted over into the conversation, which the caller holds.
-///
-/// # Errors
-/// What the file system says; what has not been taken over stays noted.
 pub(super) fn take_over(store: &Files, session: &mut Session) -> Result<()> {
     let path = store.home.session_notes(&session.name);
     if fs_err::symlink_metadata(&path).is_err() {

@@ -51,7 +51,6 @@ pub enum State {
 }
 
 impl State {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -91,7 +90,6 @@ pub struct Story {
 }
 
 impl Story {
-    #[must_use]
     pub fn state(&self) -> State {
         let is_note = |what: &&What| matches!(what, What::Message(Message::User(user)) if user.id.starts_with(NOTE));
         match self.entries.iter().map(|entry| &entry.what).rfind(|what| !is_note(what)) {
@@ -144,9 +142,6 @@ fn kept(home: &Home) -> Result<BTreeMap<String, Kept>> {
 }
 
 /// Every conversation, the one that was last spoken in first.
-///
-/// # Errors
-/// The directory cannot be read. A file that cannot is told of in its summary.
 pub fn list(home: &Home) -> Result<Vec<Summary>> {
     let mut list: Vec<Summary> = kept(home)?.iter().map(|(key, kept)| summary(home, key, kept)).collect();
     list.sort_unstable_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
@@ -182,9 +177,6 @@ fn summary(home: &Home, key: &str, kept: &Kept) -> Summary {
 
 /// The conversation `key`, as it is now: what was said since it was last summarised, before that the summary, and what is
 /// noted for it. Where a crash has come between two segments, it is what the next turn will find.
-///
-/// # Errors
-/// The file cannot be read, or a newer program wrote it.
 pub fn read(home: &Home, key: &str) -> Result<Story> {
     let path = home.session(key);
     let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
@@ -201,9 +193,6 @@ pub fn read(home: &Home, key: &str) -> Result<Story> {
 
 /// The conversation `key` with all that has come into it behind the line `seq`, in earlier segments too, and perhaps more.
 /// What is noted for it has not come into it.
-///
-/// # Errors
-/// As [`read`].
 pub fn read_after(home: &Home, key: &str, seq: u64) -> Result<Story> {
     let path = home.session(key);
     let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
@@ -249,9 +238,6 @@ fn story(found: disk::Looked, path: &Path) -> Result<(Story, u64)> {
 }
 
 /// The key that somebody means: one of a list, or the command line's conversation of that name.
-///
-/// # Errors
-/// There is no such conversation; the hint has the nearest one.
 pub fn find(home: &Home, wanted: &str) -> Result<String> {
     let kept = kept(home)?;
     let of_cli = crate::paths::session_name("cli", wanted);
@@ -267,9 +253,6 @@ pub fn find(home: &Home, wanted: &str) -> Result<String> {
 
 /// Starts the conversation anew: what was said stays, as its newest earlier segment, whose file is returned, and so does
 /// its state. `None` when there is nothing to put there.
-///
-/// # Errors
-/// Somebody holds it, a newer program wrote it, or what the file system says.
 pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
     if fs_err::symlink_metadata(home.session_notes(key)).is_ok() {
         // What was noted before belongs to what is put aside.
@@ -294,9 +277,6 @@ pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result
 }
 
 /// Removes earlier segments of a conversation but the newest `keep`.
-///
-/// # Errors
-/// Somebody holds it, or what the file system says.
 pub fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
     let kept = kept(home)?;
     let Some(segments) = kept.get(key).map(|kept| &kept.segments).filter(|segments| segments.len() > keep) else {
@@ -309,9 +289,6 @@ pub fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> 
 
 /// Removes every file of the conversation and its lock, and returns how many files there were. The live file goes last:
 /// should it stop half way, the conversation is still listed and can be erased again.
-///
-/// # Errors
-/// Somebody holds it, or what the file system says.
 pub fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
     let _lock = lock(home, key, cancel)?;
     let files: Vec<PathBuf> = kept(home)?.get(key).map(|kept| kept.files().cloned().collect()).unwrap_or_default();
@@ -322,9 +299,6 @@ pub fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
 
 /// Removes the earlier segments that were last written more than `age` before `now`, of every conversation, and returns
 /// them. What a conversation goes on with is never one of them.
-///
-/// # Errors
-/// What the file system says; what was removed before that is gone.
 pub fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<PathBuf>> {
     let before = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut old = Vec::new();

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 const DEEPEST: usize = 8;
 
 /// The fields of the front matter, and the text below it. Without one, all is text.
-#[must_use]
 pub fn split(text: &str) -> (Map<String, Value>, &str) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_mark = |line: &str| line.trim_end() == "---";

@@ -19,10 +19,6 @@ const DEEPEST: usize = 6;
 
 /// Copies the skill in the directory `from`. Links are refused, and `.git` is left out. Nothing of it is run. Returns the
 /// skill's name. The caller holds a lock.
-///
-/// # Errors
-/// It is no skill, one of that name is there, it holds links or too much, or what the file system says; then nothing of it
-/// is left.
 pub fn install(skills: &Skills, from: &Path) -> Result<String> {
     let from = from.canonicalize().doing(format_args!("opening {}", from.display()))?;
     let name = from.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -110,9 +106,6 @@ fn list(from: &Path, dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 /// Takes a skill away, with all its files. The caller holds a lock.
-///
-/// # Errors
-/// There is none of that name, or what the file system says.
 pub fn remove(skills: &Skills, name: &str) -> Result<()> {
     let dir = skills.dir().join(name);
     if !is_a_name(name) || dir.symlink_metadata().is_err() {

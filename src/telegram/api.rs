@@ -58,7 +58,6 @@ pub enum Failure {
 }
 
 impl Failure {
-    #[must_use]
     pub fn text(&self) -> String {
         match self {
             Self::Unauthorized(m) => format!("the token is refused ({m})"),
@@ -74,7 +73,6 @@ impl Failure {
 
 impl Api {
     /// `base` is the server's address; empty for Telegram's own.
-    #[must_use]
     pub fn new(settings: Settings, base: &str, token: &Secret) -> Self {
         let base = if base.is_empty() { BASE } else { base.trim_end_matches('/') };
         let token = token.reveal();
@@ -86,9 +84,6 @@ impl Api {
     }
 
     /// Calls a method. `within` is how long the server may hold its answer back on purpose.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn call(&self, method: &str, params: &Value, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         self.ask(method, Outbody::Json(params.to_string().into_bytes()), within, cancel).map_err(|e| match e {
             Failure::Broken(why) => Failure::Passing(why),
@@ -98,9 +93,6 @@ impl Api {
 
     /// Calls a method with a file, as the parameter `field`; people see it as `name`. It may take as long as a slow line
     /// needs for it, and no longer.
-    ///
-    /// # Errors
-    /// See [`Failure`].
     pub fn upload(
         &self,
         method: &str,
@@ -157,9 +149,6 @@ impl Api {
     }
 
     /// Fetches a file, and gives it to `take` part by part.
-    ///
-    /// # Errors
-    /// Why it is not to be had, in words that a model can read. A part may have been given.
     pub fn fetch(&self, id: &str, cancel: &Cancel, take: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
         let refused = |why: &str| Failure::Refused(0, why.to_owned());
         let found = self.call("getFile", &json!({"file_id": id}), Duration::ZERO, cancel)?;

@@ -32,7 +32,6 @@ pub struct Piece {
 
 /// The messages that show `markdown`, in their order; none if there is nothing to see. Together they have all of its text,
 /// but for white space where it was cut.
-#[must_use]
 pub fn pieces(markdown: &str) -> Vec<Piece> {
     let rich = blocks::read(markdown);
     let mut pieces = Vec::new();

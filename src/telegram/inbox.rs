@@ -52,9 +52,6 @@ pub struct Inbox {
 
 impl Inbox {
     /// Opens the inbox of the bot `bot` in `state`. Nobody else may have it open. Damage is told in sentences.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn open(state: &Path, bot: i64) -> Result<(Self, Vec<String>)> {
         let path = state.join(format!("telegram-{bot}.jsonl"));
         let opened = Journal::open(&path).doing("opening the inbox")?;
@@ -86,20 +83,15 @@ impl Inbox {
     }
 
     /// What is open, the oldest first.
-    #[must_use]
     pub fn all(&self) -> Vec<Open> {
         self.open.clone()
     }
 
-    #[must_use]
     pub fn has_seen(&self, update: u64) -> bool {
         self.seen.contains(&update)
     }
 
     /// Whether this stranger is none of those who came last; and remembers him.
-    ///
-    /// # Errors
-    /// It could not be written down.
     pub fn is_new_stranger(&mut self, user: i64) -> Result<bool> {
         if self.strangers.contains(&user) {
             return Ok(false);
@@ -110,9 +102,6 @@ impl Inbox {
 
     /// Keeps what a poll brought: messages, what is only remembered as seen, and edits, which replace what was said as long as
     /// no turn for it has begun. On disk when this returns.
-    ///
-    /// # Errors
-    /// What the file system says; nothing is kept then.
     pub fn keep(&mut self, said: &[(u64, Said)], others: &[u64], edits: &[(u64, Said)]) -> Result<()> {
         let mut lines: Vec<Value> = said.iter().map(|(update, said)| line(*update, said)).collect();
         if !others.is_empty() {
@@ -135,9 +124,6 @@ impl Inbox {
     }
 
     /// A turn for these begins.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn start(&mut self, ids: &[String]) -> Result<()> {
         if self.is_leaving {
             return Ok(());
@@ -147,9 +133,6 @@ impl Inbox {
 
     /// Turns that are under way have been cut short: the program has died, or is told to end, which is nobody's fault. What
     /// it was about when it died counts against a turn only if there was no other.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn end(&mut self, has_died: bool) -> Result<()> {
         // What would begin now would only be cut short.
         self.is_leaving |= !has_died;
@@ -161,9 +144,6 @@ impl Inbox {
     }
 
     /// These are answered.
-    ///
-    /// # Errors
-    /// What the file system says.
     pub fn close(&mut self, ids: &[String]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
@@ -175,7 +155,6 @@ impl Inbox {
     }
 
     /// How often the program died while a turn for one of these was alone under way.
-    #[must_use]
     pub fn deaths(&self, ids: &[String]) -> u32 {
         let numbers = numbers(ids);
         let these = self.open.iter().filter(|open| numbers.contains(&open.update));
@@ -183,7 +162,6 @@ impl Inbox {
     }
 
     /// The files that came with these.
-    #[must_use]
     pub fn files(&self, ids: &[String]) -> Vec<Attached> {
         let numbers = numbers(ids);
         let these = self.open.iter().filter(|open| numbers.contains(&open.update));
@@ -191,7 +169,6 @@ impl Inbox {
     }
 
     /// The texts of these, as far as they are open.
-    #[must_use]
     pub fn texts(&self, ids: &[String]) -> String {
         let numbers = numbers(ids);
         let texts = numbers.iter().filter_map(|update| self.open.iter().find(|open| open.update == *update));
@@ -316,9 +293,6 @@ pub struct Glance {
 }
 
 /// Looks at the inboxes of every bot in `state`, and changes nothing.
-///
-/// # Errors
-/// What the file system says.
 pub fn look(state: &Path) -> Result<Glance> {
     let mut glance = Glance::default();
     for entry in fs_err::read_dir(state).into_iter().flatten().flatten() {
@@ -339,7 +313,6 @@ pub fn look(state: &Path) -> Result<Glance> {
 }
 
 /// What a message is called outside of here.
-#[must_use]
 pub fn id(update: u64) -> String {
     format!("{}:{update}", super::CHANNEL)
 }

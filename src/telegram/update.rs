@@ -58,7 +58,6 @@ pub struct Me {
 }
 
 /// Reads an update. Who may not is known before anything else of it is looked at.
-#[must_use]
 pub fn meaning(update: &Value, settings: &Settings, me: &Me) -> Meaning {
     let Some((kind, message)) = ALLOWED.iter().find_map(|kind| Some((*kind, update.get(kind)?))) else {
         return Meaning::Nothing;

@@ -26,7 +26,6 @@ pub struct Cron {
 }
 
 impl Cron {
-    #[must_use]
     pub fn new(jobs: Jobs) -> Self {
         let spec = ToolSpec {
             name: "cron".into(),

@@ -29,7 +29,6 @@ const WORKING_DIR: &str =
     r#""working_dir":{"type":"string","description":"Relative to the workspace; default: the workspace"}"#;
 
 impl Exec {
-    #[must_use]
     pub fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Self {
         let spec = ToolSpec {
             name: "exec".into(),

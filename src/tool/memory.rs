@@ -18,7 +18,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    #[must_use]
     pub fn new(hands: Arc<Hands>, local_time: LocalTime) -> Self {
         let spec = ToolSpec {
             name: "memory".into(),

@@ -52,7 +52,6 @@ pub struct SendMessage {
 }
 
 impl SendMessage {
-    #[must_use]
     pub fn new(hands: Arc<Hands>, home: Home, jobs: Jobs, allowed: Vec<i64>, heartbeat: String) -> Self {
         let spec = ToolSpec {
             name: "message".into(),

@@ -41,7 +41,6 @@ pub enum Risk {
 }
 
 impl Risk {
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Safe => "safe",
@@ -67,7 +66,6 @@ pub struct ToolSpec {
 
 impl ToolSpec {
     /// The first sentence of its description.
-    #[must_use]
     pub fn purpose(&self) -> &str {
         let first = self.description.split_once(". ").map_or(&*self.description, |(first, _)| first);
         first.trim_end_matches('.')
@@ -85,7 +83,6 @@ pub struct ToolOutput {
 
 impl ToolOutput {
     /// A good end, with this text.
-    #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
@@ -197,7 +194,6 @@ impl Registry {
     }
 
     /// The same without the tools of these names.
-    #[must_use]
     pub fn without(&self, names: &[&str]) -> Self {
         let mut fewer = self.clone();
         fewer.tools.retain(|name, _| !names.contains(&name.as_str()));
@@ -210,7 +206,6 @@ impl Registry {
     }
 
     /// Reads a call: which tool it is for, and whether its arguments will do. Runs nothing.
-    #[must_use]
     pub fn read<'a>(&'a self, call: &'a ToolCall) -> Ready<'a> {
         Ready { call, fitted: self.fit(call), redactor: &self.redactor }
     }
@@ -250,7 +245,6 @@ fn fits_a_name(c: char) -> bool {
 }
 
 /// A name that a model made up, as providers take it back: one that they refuse would end the conversation.
-#[must_use]
 pub fn fitting_name(name: &str) -> String {
     let name: String = name.trim().chars().map(|c| if fits_a_name(c) { c } else { '_' }).take(MOST_NAME).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
@@ -264,13 +258,11 @@ pub struct Ready<'a> {
 }
 
 impl Ready<'_> {
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.call.name
     }
 
     /// One line for a person who watches, without secrets and control characters.
-    #[must_use]
     pub fn summary(&self) -> String {
         let summary = match &self.fitted {
             Ok((tool, fitted)) => tool.summary(&struck(self.redactor, &fitted.args)),
@@ -280,25 +272,21 @@ impl Ready<'_> {
     }
 
     /// What the call may do to the world. One that cannot be run does nothing.
-    #[must_use]
     pub fn risk(&self) -> Risk {
         self.fitted.as_ref().map_or(Risk::Safe, |(tool, fitted)| tool.risk(&fitted.args))
     }
 
     /// Whether the call may be run side by side with others of that kind.
-    #[must_use]
     pub fn is_parallel(&self) -> bool {
         self.fitted.as_ref().map_or(true, |(tool, fitted)| tool.is_parallel(&fitted.args))
     }
 
     /// It names a tool, and its arguments fit.
-    #[must_use]
     pub fn fits(&self) -> bool {
         self.fitted.is_ok()
     }
 
     /// The same for calls of the same tool with the same arguments, however they are written.
-    #[must_use]
     pub fn identity(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.call.name.hash(&mut hasher);
@@ -311,7 +299,6 @@ impl Ready<'_> {
     }
 
     /// Runs it. Faults are told to the model in a sentence.
-    #[must_use]
     pub fn run(&self, turn: &Turn) -> ToolResult {
         let outcome = match &self.fitted {
             Ok((tool, fitted)) => tool.call(&fitted.args, turn).map(|mut output| {
@@ -327,7 +314,6 @@ impl Ready<'_> {
     }
 
     /// Its result when it is not run.
-    #[must_use]
     pub fn not_run(&self, why: &str) -> ToolResult {
         self.result(ToolOutput { failed: true, ..ToolOutput::text(format!("not run: {why}")) })
     }

@@ -32,7 +32,6 @@ struct Long {
 
 impl Pages {
     /// `text` as it goes into the conversation: whole, or its first page, with the rest kept under `id`.
-    #[must_use]
     pub fn fold(&self, id: &str, text: String) -> String {
         if text.len() <= MOST {
             return text;
@@ -48,9 +47,6 @@ impl Pages {
     }
 
     /// One page of a kept result.
-    ///
-    /// # Errors
-    /// There is no such result or page, in words for the model.
     pub fn page(&self, id: &str, page: usize) -> Result<String> {
         let kept = self.lock();
         let Some(long) = kept.iter().find(|long| long.id == id.trim()) else {
@@ -117,7 +113,6 @@ pub struct ReadMore {
 impl ReadMore {
     pub const NAME: &str = "read_more";
 
-    #[must_use]
     pub fn new() -> Self {
         let spec = ToolSpec {
             name: Self::NAME.into(),

@@ -22,9 +22,6 @@ const MOST_FAULTS: usize = 3;
 ///
 /// Models write `"5"` for 5, one string where a list belongs, `null` for what they leave out, `oldText` for `old_text`, and
 /// objects as strings. None of that leaves a doubt about what is meant, so it is not worth another request.
-///
-/// # Errors
-/// One sentence for the model: which parameter, what it was, what it should be.
 pub fn fit(schema: &Value, args: Value) -> Result<Fitted, String> {
     let mut fitting = Fitting::default();
     let args = fitting.value(schema, args, "");

@@ -17,7 +17,6 @@ pub struct ReadSkill {
 impl ReadSkill {
     pub const NAME: &str = "skill";
 
-    #[must_use]
     pub fn new(skills: Skills) -> Self {
         let spec = ToolSpec {
             name: Self::NAME.into(),
@@ -37,7 +36,6 @@ pub struct RunSkill {
 }
 
 impl RunSkill {
-    #[must_use]
     pub fn new(skills: Skills) -> Self {
         let spec = ToolSpec {
             name: "run_skill".into(),

@@ -20,7 +20,6 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    #[must_use]
     pub fn new() -> Self {
         let spec = ToolSpec {
             name: "spawn".into(),

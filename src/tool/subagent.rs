@@ -12,7 +12,6 @@ pub struct Subagent {
 }
 
 impl Subagent {
-    #[must_use]
     pub fn new() -> Self {
         let spec = ToolSpec {
             name: "subagent".into(),

@@ -11,7 +11,6 @@ pub struct Think {
 }
 
 impl Think {
-    #[must_use]
     pub fn new() -> Self {
         let spec = ToolSpec {
             name: "think".into(),

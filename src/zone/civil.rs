@@ -18,7 +18,6 @@ pub const DAY: i64 = 86_400;
 
 impl Civil {
     /// What a calendar and a clock show after `seconds` since 1970-01-01 00:00 by themselves.
-    #[must_use]
     pub fn of(seconds: i64) -> Self {
         let (year, month, day) = date(seconds.div_euclid(DAY));
         let second = seconds.rem_euclid(DAY);
@@ -33,21 +32,18 @@ impl Civil {
     }
 
     /// The way back from [`Civil::of`].
-    #[must_use]
     pub fn seconds(&self) -> i64 {
         let second = i64::from(self.hour) * 3600 + i64::from(self.minute) * 60 + i64::from(self.second);
         days(self.year, self.month.into(), self.day.into()) * DAY + second
     }
 
     /// 0 is Sunday.
-    #[must_use]
     pub fn weekday(&self) -> u8 {
         small(weekday(days(self.year, self.month.into(), self.day.into())))
     }
 
     /// Reads a date and a time (`2026-03-29T02:30`, also with seconds, their fraction, and a space for the T) and what
     /// RFC 3339 puts after it: `Z` or an offset, as seconds east of UTC. A leap second counts as the one before.
-    #[must_use]
     pub fn parse(text: &str) -> Option<(Self, Option<i32>)> {
         let bytes = text.as_bytes();
         let number = |at: usize, digits: usize| -> Option<i64> {

@@ -10,7 +10,6 @@ const OWN: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// The entries of each directory above `shut` that do not lead to it, by name or through a link, nor lie in it. `shut` is
 /// absolute and without links. Directories that may not be listed have none.
-#[must_use]
 pub fn beside(shut: &Path) -> Vec<PathBuf> {
     let listed = |dir: &Path| fs_err::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let above = shut.ancestors().skip(1).flat_map(listed);

@@ -43,9 +43,6 @@ pub enum Tcp {
 
 /// Puts this process and what it starts under rules: below `look` files may be read and run, below `change` everything
 /// is allowed, and elsewhere nothing. A path that is not there is left out.
-///
-/// # Errors
-/// The kernel has no Landlock, or something forbids it.
 pub fn enter(look: &[&Path], change: &[&Path], tcp: Tcp) -> io::Result<()> {
     let abi = sys::landlock_abi()?;
     let files = right::FIRST

@@ -34,7 +34,6 @@ use landlock::Tcp;
 use seccomp::Beside;
 
 /// The tree that every jail lets commands read in which `path` lies, if it lies in one.
-#[must_use]
 pub fn readable(path: &Path) -> Option<&'static str> {
     let real = |tree: &str| Path::new(tree).canonicalize();
     root::SYSTEM
@@ -57,7 +56,6 @@ pub enum Way {
 
 impl Way {
     /// Whether a command may run.
-    #[must_use]
     pub fn holds(self) -> bool {
         matches!(self, Self::Namespaces | Self::Landlock)
     }
@@ -71,9 +69,6 @@ const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_CH
 
 /// Takes root's place: becomes the workspace's owner, who is its starter where that is an ordinary user. The working
 /// directory is the workspace afterwards.
-///
-/// # Errors
-/// The workspace is missing, or the ids cannot be taken.
 pub fn become_owner(setup: &Setup) -> Result<()> {
     std::env::set_current_dir(&setup.workspace)
         .doing(format_args!("entering the workspace {}", setup.workspace.display()))?;
@@ -98,9 +93,6 @@ pub fn become_owner(setup: &Setup) -> Result<()> {
 
 /// Makes the namespaces. What this process starts next is process 1 in them. `caller` is who gets the proxy's listener,
 /// where one is wanted.
-///
-/// # Errors
-/// The kernel or its policy forbids it: then there is another way to try, in another process.
 pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let mut flags = UnshareFlags::NEWUSER
@@ -151,9 +143,6 @@ fn write_proc(name: &str, text: &str) -> Result<()> {
 }
 
 /// Finishes the jail of [`make_namespaces`], as process 1 in it.
-///
-/// # Errors
-/// What could not be done; the process is of no use then.
 pub fn settle_in(setup: &Setup) -> Result<()> {
     // The starter is one thread that only waits: its end is the end of the caller or of the call.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).doing("tying itself to its starter")?;
@@ -204,9 +193,6 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
 }
 
 /// The other way: everything is there, and Landlock and the filter keep it shut.
-///
-/// # Errors
-/// There is no Landlock, or too old a one: then there is no jail on this system.
 pub fn shut_in(setup: &Setup) -> Result<()> {
     let abi = sys::landlock_abi().doing("asking for Landlock")?;
     if abi < landlock::OLDEST {
@@ -231,9 +217,6 @@ pub fn shut_in(setup: &Setup) -> Result<()> {
 }
 
 /// The last step before a command: what only the hands themselves may call.
-///
-/// # Errors
-/// Something forbids it.
 pub fn seal() -> Result<()> {
     seccomp::seal().doing("sealing the jail")
 }
@@ -254,7 +237,6 @@ pub const MOST_PROCESSES: u64 = 256;
 /// with all rights.
 ///
 /// Asked before the jail is entered: inside, /proc tells nothing.
-#[must_use]
 pub fn processes_allowed(way: Way) -> Option<u64> {
     match way {
         Way::Namespaces => Some(MOST_PROCESSES),
@@ -277,7 +259,6 @@ fn tasks_of(uid: Uid) -> u64 {
 }
 
 /// How this process is held, a line for each layer, for people.
-#[must_use]
 pub fn layers(setup: &Setup) -> String {
     let abi = sys::landlock_abi().map_or("none".to_owned(), |abi| format!("version {abi}"));
     let uid = geteuid().as_raw();

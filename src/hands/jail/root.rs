@@ -103,9 +103,6 @@ struct Taken<'a> {
 }
 
 /// Makes the new root and makes it this process's only one. The working directory is the workspace afterwards.
-///
-/// # Errors
-/// What the kernel says, with the path that it was about. The jail is then unfinished and the process of no use.
 pub fn enter(plan: &Plan) -> Result<()> {
     let guarded = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let readable = guarded | MountAttrFlags::MOUNT_ATTR_RDONLY;

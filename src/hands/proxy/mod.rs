@@ -69,9 +69,6 @@ pub struct Proxy {
 impl Proxy {
     /// Serves whoever connects to `listener`, which may be of another network namespace. Connections are made from the
     /// caller's.
-    ///
-    /// # Errors
-    /// No pipe, no thread, or not a listener.
     pub fn start(listener: TcpListener, guard: Guard) -> Result<Self> {
         Self::with_limits(listener, guard, LIMITS)
     }

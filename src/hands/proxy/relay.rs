@@ -28,9 +28,6 @@ impl From<io::Error> for Over {
 }
 
 /// Waits until something of `watched` is ready. The end of `stop`, a pipe, ends every wait.
-///
-/// # Errors
-/// [`Over::Stopped`], or [`Over::Late`] once `until` has passed.
 pub fn wait(stop: &OwnedFd, watched: &[(BorrowedFd<'_>, PollFlags)], until: Option<Instant>) -> Result<(), Over> {
     let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
     fds.extend(watched.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)));
@@ -68,9 +65,6 @@ impl Framing {
     }
 
     /// How many of `bytes` still belong to it. What follows is nobody's business.
-    ///
-    /// # Errors
-    /// The chunks are not as they should be.
     pub fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::UntilClosed => Ok(bytes.len()),
@@ -255,9 +249,6 @@ impl<'a> Lane<'a> {
 }
 
 /// Carries bytes both ways until both directions have ended. The end of one is passed on as the end of that half.
-///
-/// # Errors
-/// Why it ended sooner; [`Over::Late`] when nothing moved for as long as `idle`.
 pub fn tunnel<'a>(stop: &OwnedFd, up: &mut Lane<'a>, down: &mut Lane<'a>, idle: Duration) -> Result<(), Over> {
     let mut told = [false; 2];
     loop {
@@ -277,9 +268,6 @@ pub fn tunnel<'a>(stop: &OwnedFd, up: &mut Lane<'a>, down: &mut Lane<'a>, idle: 
 
 /// Carries one request up and its answer down, until the answer has ended: a server may answer, and close, before it has
 /// read the whole body.
-///
-/// # Errors
-/// As for [`tunnel`], and when the client's body breaks off or is malformed.
 pub fn exchange(stop: &OwnedFd, up: &mut Lane<'_>, down: &mut Lane<'_>, idle: Duration) -> Result<(), Over> {
     loop {
         match up.step() {

@@ -50,9 +50,6 @@ pub fn has_a_bare_line_end(bytes: &[u8]) -> bool {
 }
 
 /// Reads a head, without the empty line that ends it.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn parse(head: &[u8]) -> Result<Request, &'static str> {
     // Bytes above ASCII stand for themselves: nothing that is looked at may hold them, and the rest is passed on.
     let text: String = head.iter().copied().map(char::from).collect();
