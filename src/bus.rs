@@ -27,7 +27,7 @@ pub struct Inbound {
     pub kind: Kind,
     /// What its channel calls it, when it is kept there until it is answered; several when it was put together.
     pub ids: Vec<String>,
-    pub keeper: Option<Arc<dyn Keeper>>,
+    pub ack: Option<Arc<dyn Ack>>,
     /// More of it is on its way.
     pub is_part: bool,
     /// The program ended while it was being answered: it is not answered beside others of that sort.
@@ -44,7 +44,7 @@ impl Inbound {
             attachments: Vec::new(),
             kind: Kind::Message,
             ids: Vec::new(),
-            keeper: None,
+            ack: None,
             is_part: false,
             is_alone: false,
         }
@@ -73,7 +73,7 @@ pub enum Kind {
 }
 
 /// A channel that keeps messages until they are answered, so that no crash loses one.
-pub trait Keeper: Send + Sync {
+pub trait Ack: Send + Sync {
     /// Whether the program is ending: what begins now would only be cut short.
     fn is_ending(&self) -> bool {
         false
@@ -116,7 +116,7 @@ pub enum Event {
     /// The next piece of the answer's text.
     Delta(String),
     /// The text so far belonged to a step with tool calls, or to a try that is made again: it was not the answer.
-    DeltasVoid,
+    DeltasDiscarded,
     /// A tool call begins; one line for a person.
     ToolStarted {
         summary: String,

@@ -42,7 +42,7 @@ pub fn same(args: &[&str]) -> Command {
 }
 
 /// Becomes this program again, from its beginning and with this process's environment. Returns only when that fails.
-pub fn become_again(args: &[&str]) -> std::io::Error {
+pub fn reexec(args: &[&str]) -> std::io::Error {
     same(args).exec()
 }
 

@@ -11,26 +11,30 @@
 //! | 4 | [`gateway`] | the dispatcher, one worker for each conversation; background `tasks`; the `clock` that sends scheduled jobs; how it is (`status`) |
 //! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), room in the model's window (`compact`, `history`), the builder |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
-//! | 2 | [`provider`] | asking a model: who and when again (`lineup`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
+//! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
 //! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), files that come with messages (`incoming`), the journal of messages (`inbox`), sending (`send`), Markdown as messages that Telegram takes (`format`) |
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings, its four layers, other programs' files (`foreign`, `shapes`, `routes`), vendors and the choice of a model |
-//! | 1 | [`http`] | the one maker of HTTP requests |
-//! | 1 | [`hands`] | processes without secrets that touch the workspace: the caller (`mod`), the wire, the inside, the jobs |
-//! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); all of them from outside of a turn (`shelf`) |
-//! | 1 | [`outbox`] | what is to be said in chats, kept until it has been said |
-//! | 1 | [`skills`] | what is written for an agent in the Agent Skills format: reading it (`front`), putting it on the shelf (`shelf`) |
+//! | 1 | [`http`] | makes every HTTP request |
+//! | 1 | [`hands`] | runs one file or exec call in a process without secrets: the caller (`mod`), the process (`inside`), commands (`run`) |
+//! | 1 | [`jail`] | confines a hands process: namespaces and mounts (`root`), Landlock, seccomp |
+//! | 1 | [`files`] | the file tools, inside a hands process |
+//! | 1 | [`proxy`] | the guarded network of a command |
+//! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
+//! | 1 | [`outbox`] | messages to chats, kept until they are delivered |
+//! | 1 | [`skills`] | skills in the Agent Skills format: reading (`front`), installing and removing (`install`) |
 //! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |
 //! | 1 | [`cron`] | scheduled jobs: when (`schedule`), the file that holds them (`job`, `jobs`), what became of them (`runs`), the `heartbeat` |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`template`] | the files a new home starts with |
+//! | 0 | [`wire`] | the messages between bantam and a hands process |
 //! | 0 | [`guard`] | the hosts that a model may make this program connect to |
-//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`], [`zone`], [`bell`], [`log`] | one resource each |
+//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`], [`zone`], [`notify`], [`log`] | one resource each |
 //!
 //! # Where a new thing goes
 //!
 //! - **A tool**: a file in `tool/` that implements [`tool::Tool`], and one line in [`app::build`]. If it touches the
-//!   workspace, a job in `hands/wire.rs` and its work in `hands/`; one that works on files needs no more than that and a
+//!   workspace, a job in `wire.rs` and its work in `files/`; one that works on files needs no more than that and a
 //!   row of the table in `tool/files.rs`.
 //! - **A provider**: a file in `provider/` that implements [`provider::Provider`], a protocol and its vendors in
 //!   `config/vendors.rs`, and one arm in `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
@@ -40,7 +44,6 @@
 
 pub mod agent;
 pub mod app;
-pub mod bell;
 pub mod beneath;
 pub mod bus;
 pub mod cancel;
@@ -51,15 +54,19 @@ pub mod cron;
 pub mod disk;
 pub mod doctor;
 pub mod error;
+pub mod files;
 pub mod gateway;
 pub mod guard;
 pub mod hands;
 pub mod http;
+pub mod jail;
 pub mod log;
 pub mod message;
+pub mod notify;
 pub mod outbox;
 pub mod paths;
 pub mod provider;
+pub mod proxy;
 pub mod secret;
 pub mod session;
 pub mod skills;
@@ -70,4 +77,5 @@ pub mod template;
 pub mod text;
 pub mod tool;
 pub mod usage;
+pub mod wire;
 pub mod zone;

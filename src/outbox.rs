@@ -47,7 +47,7 @@ pub struct Pending {
 
 /// What became of something that was posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     Pending,
     Said,
     /// It will never be taken; why.
@@ -138,7 +138,7 @@ impl Outbox {
     }
 
     /// What became of something that was posted. What is not known any more counts as said.
-    pub fn fate(&self, id: &str) -> Result<Fate> {
+    pub fn fate(&self, id: &str) -> Result<Outcome> {
         let (lines, mut id) = (self.lines()?, id);
         for Line { fields, .. } in &lines {
             if fields.get("over").and_then(Value::as_str) != Some(id) {
@@ -147,11 +147,11 @@ impl Outbox {
             let text = |name| fields.get(name).and_then(Value::as_str);
             match (text("as"), text("why")) {
                 (Some(new), _) => id = new,
-                (None, Some(why)) => return Ok(Fate::GivenUp(why.to_owned())),
-                (None, None) => return Ok(Fate::Said),
+                (None, Some(why)) => return Ok(Outcome::GivenUp(why.to_owned())),
+                (None, None) => return Ok(Outcome::Said),
             }
         }
-        Ok(if left(&lines).iter().any(|pending| pending.id == id) { Fate::Pending } else { Fate::Said })
+        Ok(if left(&lines).iter().any(|pending| pending.id == id) { Outcome::Pending } else { Outcome::Said })
     }
 
     /// The messages that have been answered by something that is or was in here.
@@ -383,12 +383,12 @@ mod tests {
         let pending = outbox.pending().unwrap().remove(0);
         outbox.redirect(&pending, "telegram:-2".into()).unwrap();
         assert!(outbox.file(&two.file).exists());
-        assert_eq!(outbox.fate(&second).unwrap(), Fate::Pending);
+        assert_eq!(outbox.fate(&second).unwrap(), Outcome::Pending);
         let pending = outbox.pending().unwrap().remove(0);
         assert_eq!(pending.item, Item { to: "telegram:-2".into(), ..two.clone() });
         outbox.give_up(&pending.id, "no such chat").unwrap();
-        assert_eq!(outbox.fate(&second).unwrap(), Fate::GivenUp("no such chat".into()));
-        assert_eq!(outbox.fate(&first).unwrap(), Fate::Said);
+        assert_eq!(outbox.fate(&second).unwrap(), Outcome::GivenUp("no such chat".into()));
+        assert_eq!(outbox.fate(&first).unwrap(), Outcome::Said);
         assert_eq!(fs_err::read_dir(root.join("state/outbox")).unwrap().count(), 0);
         fs_err::remove_dir_all(root).unwrap();
     }
@@ -402,14 +402,14 @@ mod tests {
         outbox.said(&moved, 3).unwrap();
         let pending = outbox.pending().unwrap().remove(0);
         outbox.redirect(&pending, "telegram:-2".into()).unwrap();
-        let refused = Fate::GivenUp("chat not found".into());
+        let refused = Outcome::GivenUp("chat not found".into());
         let mut ids = Vec::new();
         for n in 0..20 {
             let id = outbox.post(&item("telegram:1", &format!("{n} {}", "x".repeat(4000)))).unwrap();
             outbox.give_up(&id, "chat not found").unwrap();
             ids.push(id);
             assert!(ids.iter().all(|id| outbox.fate(id).unwrap() == refused), "item {n}");
-            assert_eq!(outbox.fate(&moved).unwrap(), Fate::Pending, "item {n}");
+            assert_eq!(outbox.fate(&moved).unwrap(), Outcome::Pending, "item {n}");
         }
         let left = outbox.pending().unwrap();
         // What has been said of it is not said again.

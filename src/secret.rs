@@ -77,7 +77,7 @@ impl Redactor {
     }
 
     /// `text` without configured secrets, keys of well-known shapes, and Telegram bot tokens.
-    pub fn strike(&self, text: String) -> String {
+    pub fn redact(&self, text: String) -> String {
         let mut text = text;
         for secret in self.known.read().unwrap_or_else(PoisonError::into_inner).iter() {
             if text.contains(&secret.0) {
@@ -146,15 +146,15 @@ mod tests {
     #[test]
     fn configured_secrets_and_key_shapes_are_struck_and_prose_is_not() {
         let redactor = Redactor::new([Secret::new("hunter2hunter2"), Secret::new("short")]);
-        let strike = |text: &str| redactor.strike(text.to_owned());
-        assert_eq!(strike("a hunter2hunter2 b short"), format!("a {STRUCK} b short"));
+        let redact = |text: &str| redactor.redact(text.to_owned());
+        assert_eq!(redact("a hunter2hunter2 b short"), format!("a {STRUCK} b short"));
         redactor.clone().learn(Secret::new("hunter2hunter2hunter3"));
-        assert_eq!(strike("hunter2hunter2hunter3"), STRUCK);
-        assert_eq!(strike("KEY=sk-proj-0123456789abcdefghij."), format!("KEY={STRUCK}."));
+        assert_eq!(redact("hunter2hunter2hunter3"), STRUCK);
+        assert_eq!(redact("KEY=sk-proj-0123456789abcdefghij."), format!("KEY={STRUCK}."));
         let token = format!("1234567890:{}", "AAx".repeat(11) + "bc");
-        assert_eq!(strike(&format!("日本 {token}!")), format!("日本 {STRUCK}!"));
+        assert_eq!(redact(&format!("日本 {token}!")), format!("日本 {STRUCK}!"));
         for plain in ["risk-0123456789abcdefghijklm", "sk-learn-is-a-python-library", "12:34:56", "2026:11"] {
-            assert_eq!(strike(plain), plain);
+            assert_eq!(redact(plain), plain);
         }
     }
 }

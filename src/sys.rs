@@ -6,7 +6,16 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::time::Duration;
+
+use rustix::event::Timespec;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// `time` as poll takes it, rounded up so that a wait does not end early.
+pub fn timespec(time: Duration) -> Timespec {
+    let time = time + Duration::from_millis(1);
+    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() }
+}
 
 /// Closes this process's memory and environment to other processes of the same user, and keeps it from leaving a core.
 pub fn close_to_others() -> io::Result<()> {

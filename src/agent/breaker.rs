@@ -63,7 +63,7 @@ impl Breaker {
             }
             if misfits.replies > MOST {
                 let why = format!("{MOST} calls of {name} in a row could not be run, and nor can this one");
-                return Some(self.strike(&why));
+                return Some(self.redact(&why));
             }
         }
         let id = call.identity();
@@ -71,7 +71,7 @@ impl Breaker {
         let times = seen.filter(|seen| seen.changes == self.changes).map_or(0, |seen| seen.times);
         if times >= MOST {
             return Some(
-                self.strike(&format!(
+                self.redact(&format!(
                     "this same call has been made {MOST} times already, and nothing has changed since"
                 )),
             );
@@ -84,7 +84,7 @@ impl Breaker {
         None
     }
 
-    fn strike(&mut self, why: &str) -> String {
+    fn redact(&mut self, why: &str) -> String {
         if self.struck != self.reply {
             self.struck = self.reply;
             self.strikes += 1;

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use super::breaker::Breaker;
-use super::task::{Helpers, Tokens};
+use super::task::{Subagents, Tokens};
 use super::turn::Events;
 use super::{Agent, Request};
 use crate::bus::{CallReport, Event};
@@ -32,7 +32,7 @@ pub struct Calls<'a> {
     pages: Pages,
     breaker: Breaker,
     /// The subagents of this turn, and what they used.
-    pub helpers: Helpers,
+    pub helpers: Subagents,
 }
 
 /// A call that is about to be run, or is not to be, and why.
@@ -53,7 +53,7 @@ impl<'a> Calls<'a> {
             events,
             pages: Pages::default(),
             breaker: Breaker::default(),
-            helpers: Helpers::new(tokens),
+            helpers: Subagents::new(tokens),
         }
     }
 

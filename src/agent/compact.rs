@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::Agent;
 use super::context::Built;
 use super::history::{self, TOKEN};
-use super::turn::{Asking, Bill, Events};
+use super::turn::{CallCost, Events, TurnContext};
 use crate::bus::Event;
 use crate::error::Result;
 use crate::message::{Message, Reply, Stop};
@@ -37,16 +37,16 @@ pub enum Why {
 /// Making room during one turn.
 pub struct Compaction<'a> {
     agent: &'a Agent,
-    asking: Asking<'a>,
+    asking: TurnContext<'a>,
     /// Since it was last taken.
-    pub bill: Bill,
+    pub bill: CallCost,
     /// No summary was to be had: nothing more of what is left out is stored in this turn.
     failed: bool,
 }
 
 impl<'a> Compaction<'a> {
-    pub fn new(agent: &'a Agent, asking: Asking<'a>) -> Self {
-        Self { agent, asking, bill: Bill::default(), failed: false }
+    pub fn new(agent: &'a Agent, asking: TurnContext<'a>) -> Self {
+        Self { agent, asking, bill: CallCost::default(), failed: false }
     }
 
     /// Asks with the session as it is, or as it has to be to fit; `built` gets the summary that belongs to it. A host that
@@ -193,7 +193,7 @@ impl<'a> Compaction<'a> {
                 }
                 Err(e) => {
                     if self.asking.cancel.why().is_none() {
-                        let why = self.agent.redactor.strike(e.text().to_owned());
+                        let why = self.agent.redactor.redact(e.text().to_owned());
                         (self.asking.events)(Event::Notice(format!(
                             "the conversation has grown long and could not be summarised ({why}): \
                              its older part is left out of this turn"
@@ -224,7 +224,7 @@ impl<'a> Compaction<'a> {
                 (self.asking.events)(event);
             }
         };
-        let asking = Asking { events: &muted, ..self.asking };
+        let asking = TurnContext { events: &muted, ..self.asking };
         let system = System::marked(SUMMARISE, SUMMARISE.len());
         let asked = self.agent.ask(asking, system, &[message], &[], &mut self.bill);
         let reply = asked.map_err(|(error, _)| error)?;
@@ -248,7 +248,7 @@ fn scaled(room: u64, all: u64, told: u64) -> u64 {
 
 impl Agent {
     /// Begins anew a conversation that was idle for too long, before its next message comes in.
-    pub(super) fn outlive(&self, session: &mut Session, now: SystemTime, events: Events) -> Result<()> {
+    pub(super) fn expire_idle(&self, session: &mut Session, now: SystemTime, events: Events) -> Result<()> {
         let Some(since) = self.history.ttl.and_then(|ttl| now.checked_sub(ttl)) else { return Ok(()) };
         // Times of this form are in order as texts.
         if session.messages.is_empty() || session.last.is_empty() || session.last >= rfc3339(since) {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::beneath;
 use crate::bus::Origin;
-use crate::hands::notes::SHOWN_OF_MEMORY;
+use crate::files::notes::SHOWN_OF_MEMORY;
 use crate::skills::{Skill, Skills};
 use crate::template;
 use crate::text::{self, LocalTime, fence, first_lines};
@@ -77,7 +77,7 @@ impl Prompt {
     }
 
     /// What the user says, with the skill that it calls for by name.
-    pub fn spelled_out(&self, input: &str) -> String {
+    pub fn expand_skill(&self, input: &str) -> String {
         self.skills.as_ref().and_then(|skills| skills.called(input)).unwrap_or_else(|| input.to_owned())
     }
 
@@ -198,7 +198,7 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
         text.push_str(&format!("- {}: {}\n", skill.name, skill.description));
     }
     for skill in offered().filter(|skill| skill.always) {
-        text.push_str(&format!("\n{}\n", skill.sheet()));
+        text.push_str(&format!("\n{}\n", skill.prompt_text()));
     }
     text
 }

@@ -29,7 +29,7 @@ use crate::bus::Origin;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::{Image, Message, User};
-use crate::provider::lineup::{Lineup, Retry};
+use crate::provider::chain::{ModelChain, Retry};
 use crate::provider::{self, Provider, System, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::{Memory, Store};
@@ -37,7 +37,7 @@ use crate::text::rfc3339;
 use crate::tool::{Registry, Tool, ToolSpec};
 use crate::usage::Ledger;
 use context::Prompt;
-pub use task::{Background, Performed, Tokens};
+pub use task::{Background, TaskResult, Tokens};
 
 /// What one turn may use.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ impl History {
 
 /// See the module's description.
 pub struct Agent {
-    lineup: Arc<Lineup>,
+    chain: Arc<ModelChain>,
     tools: Registry,
     offers: Vec<ToolOffer>,
     /// In tokens.
@@ -151,7 +151,7 @@ impl Request {
 
     /// What the user says in this turn.
     fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
-        let (content, images) = (prompt.spelled_out(&self.input), self.images.clone());
+        let (content, images) = (prompt.expand_skill(&self.input), self.images.clone());
         User { content, images, time: rfc3339(now), id: self.id.clone(), notes: String::new() }
     }
 }
@@ -159,7 +159,7 @@ impl Request {
 impl Agent {
     pub fn builder() -> Builder {
         Builder {
-            lineup: Lineup::default(),
+            chain: ModelChain::default(),
             tools: Vec::new(),
             only: None,
             store: None,
@@ -175,7 +175,7 @@ impl Agent {
 
     /// `vendor/model` of the first choice, as it is shown.
     pub fn model(&self) -> &str {
-        self.lineup.first().map_or("", Provider::model)
+        self.chain.first().map_or("", Provider::model)
     }
 
     /// What one turn may use.
@@ -200,7 +200,7 @@ impl Agent {
         }
         let mut built = self.prompt.build(&self.tools, &request.origin);
         built.recall(session.summary.as_deref());
-        let Some(first) = self.lineup.first() else { return Ok(String::new()) };
+        let Some(first) = self.chain.first() else { return Ok(String::new()) };
         let body = first.preview(&provider::Request {
             system: System::marked(&built.text, built.mark),
             messages: &messages,
@@ -208,7 +208,7 @@ impl Agent {
             stream: self.stream,
             cancel: &request.cancel,
         });
-        Ok(self.redactor.strike(format!("{body:#}")))
+        Ok(self.redactor.redact(format!("{body:#}")))
     }
 }
 
@@ -224,7 +224,7 @@ fn offers(tools: &Registry) -> Vec<ToolOffer> {
 
 /// Puts an [`Agent`] together.
 pub struct Builder {
-    lineup: Lineup,
+    chain: ModelChain,
     tools: Vec<Box<dyn Tool>>,
     only: Option<Vec<String>>,
     store: Option<Arc<dyn Store>>,
@@ -240,13 +240,13 @@ pub struct Builder {
 impl Builder {
     /// Who answers; there is no default. A further one is asked when those before it fail.
     pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
-        self.lineup.push(vec![Box::new(provider)]);
+        self.chain.push(vec![Box::new(provider)]);
         self
     }
 
     /// All who may answer, when who they are was decided at run time.
-    pub fn lineup(mut self, lineup: Lineup) -> Self {
-        self.lineup = lineup;
+    pub fn chain(mut self, chain: ModelChain) -> Self {
+        self.chain = chain;
         self
     }
 
@@ -324,7 +324,7 @@ impl Builder {
     /// There is no provider, two tools share a name, or [`Builder::only`] names one that is not there (which is
     /// [`crate::error::Kind::Usage`]).
     pub fn build(self) -> Result<Agent> {
-        if self.lineup.is_empty() {
+        if self.chain.is_empty() {
             return Err(Error::failed("an agent needs a provider"));
         }
         let mut tools = Registry::new(self.tools, self.redactor.clone())?;
@@ -333,7 +333,7 @@ impl Builder {
         }
         let offers = offers(&tools);
         Ok(Agent {
-            lineup: Arc::new(self.lineup),
+            chain: Arc::new(self.chain),
             offers_weight: history::weight_of_offers(&offers),
             offers,
             tools,

@@ -53,7 +53,7 @@ pub trait Background: Send + Sync {
 }
 
 /// What a task came to.
-pub struct Performed {
+pub struct TaskResult {
     /// The report. An error is in words for the model.
     pub report: Result<String>,
     pub usage: Usage,
@@ -61,14 +61,14 @@ pub struct Performed {
 }
 
 /// The subagents of a turn.
-pub struct Helpers {
+pub struct Subagents {
     begun: AtomicUsize,
     /// With what it cost.
     used: Mutex<(Usage, Option<f64>)>,
     tokens: Arc<Tokens>,
 }
 
-impl Helpers {
+impl Subagents {
     pub fn new(tokens: Arc<Tokens>) -> Self {
         Self { begun: AtomicUsize::new(0), used: Mutex::default(), tokens }
     }
@@ -81,7 +81,7 @@ impl Helpers {
 
 impl Agent {
     /// Has a subagent do a task, and waits for it.
-    pub fn run_task(&self, task: &Task, helpers: &Helpers, cancel: &Cancel, events: Events) -> Result<ToolOutput> {
+    pub fn run_task(&self, task: &Task, helpers: &Subagents, cancel: &Cancel, events: Events) -> Result<ToolOutput> {
         let number = self.count(helpers)?;
         let chat = format!("{CHANNEL}_{number}");
         let done = self.perform(task, &chat, helpers.tokens.clone(), cancel, &|event| {
@@ -97,7 +97,7 @@ impl Agent {
     }
 
     /// Hands a task to the background of the turn.
-    pub fn start_task(&self, label: &str, task: Task, helpers: &Helpers, request: &Request) -> Result<()> {
+    pub fn start_task(&self, label: &str, task: Task, helpers: &Subagents, request: &Request) -> Result<()> {
         let Some(background) = &request.background else {
             return Err(Error::failed("there is no background here: use subagent, which waits"));
         };
@@ -106,7 +106,7 @@ impl Agent {
     }
 
     /// Counts one more subagent of a turn.
-    fn count(&self, helpers: &Helpers) -> Result<usize> {
+    fn count(&self, helpers: &Subagents) -> Result<usize> {
         if self.is_subagent {
             return Err(Error::failed("a subagent does its task itself"));
         }
@@ -120,7 +120,7 @@ impl Agent {
     }
 
     /// Does a task as a subagent, on this thread. `chat` is what its calls of the model are written down as.
-    pub fn perform(&self, task: &Task, chat: &str, tokens: Arc<Tokens>, cancel: &Cancel, events: Events) -> Performed {
+    pub fn perform(&self, task: &Task, chat: &str, tokens: Arc<Tokens>, cancel: &Cancel, events: Events) -> TaskResult {
         let request = Request {
             session: chat.to_owned(),
             origin: Origin { channel: CHANNEL.to_owned(), chat: chat.to_owned() },
@@ -141,7 +141,7 @@ impl Agent {
                 events(event);
             }
             // Its words are for its caller.
-            Event::Delta(_) | Event::DeltasVoid | Event::Background(_) | Event::Done(_) => {}
+            Event::Delta(_) | Event::DeltasDiscarded | Event::Background(_) | Event::Done(_) => {}
         };
         let response = self.subagent().run(&request, &shown);
         let output = response.output.trim();
@@ -157,14 +157,14 @@ impl Agent {
                 Err(Error::failed(format!("the subagent failed: {}; so far it had: {output}", error.message)))
             }
         };
-        Performed { report, usage: response.usage, cost: response.cost }
+        TaskResult { report, usage: response.usage, cost: response.cost }
     }
 
     fn subagent(&self) -> Self {
         let tools = self.tools.without(&NOT_FOR_SUBAGENTS);
         let offers = offers(&tools);
         Self {
-            lineup: Arc::clone(&self.lineup),
+            chain: Arc::clone(&self.chain),
             offers_weight: history::weight_of_offers(&offers),
             offers,
             tools,

@@ -15,7 +15,7 @@ use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, NOTE, Reply, Stop, ToolCall, Usage, User};
-use crate::provider::lineup::{Asked, Note};
+use crate::provider::chain::{Asked, Note};
 use crate::provider::{self, ProviderError, System};
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
@@ -30,7 +30,7 @@ pub type Events<'a> = &'a (dyn Fn(Event) + Sync);
 
 /// The turn that asks.
 #[derive(Clone, Copy)]
-pub(super) struct Asking<'a> {
+pub(super) struct TurnContext<'a> {
     pub request: &'a Request,
     pub cancel: &'a Cancel,
     pub events: Events<'a>,
@@ -38,7 +38,7 @@ pub(super) struct Asking<'a> {
 
 /// What asking came to beside the answer.
 #[derive(Default)]
-pub(super) struct Bill {
+pub(super) struct CallCost {
     /// Who answered last; empty when nobody was asked.
     pub model: String,
     /// `None` when no price is known.
@@ -48,7 +48,7 @@ pub(super) struct Bill {
 }
 
 /// How the steps came to an end: what is still to be stored, and what is to be told.
-struct Ending {
+struct Outcome {
     /// The last reply, not stored yet.
     reply: Option<Reply>,
     stop: TurnStop,
@@ -57,7 +57,7 @@ struct Ending {
     undo: bool,
 }
 
-impl Ending {
+impl Outcome {
     fn answer(reply: Reply, stop: TurnStop) -> Self {
         Self { reply: Some(reply), stop, error: None, undo: false }
     }
@@ -133,7 +133,7 @@ impl Agent {
         }
         // A server may quote the key that it refuses.
         if let Some(error) = &mut response.error {
-            error.message = self.redactor.strike(std::mem::take(&mut error.message));
+            error.message = self.redactor.redact(std::mem::take(&mut error.message));
         }
         response.ms = millis(started.elapsed());
         response
@@ -157,7 +157,7 @@ impl Agent {
         }
         let (notes, notices) = self.prompt.notes(now);
         if !resumed {
-            self.outlive(&mut session, now, events)?;
+            self.expire_idle(&mut session, now, events)?;
             let user = request.message(&self.prompt, now);
             self.store.append(&mut session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
             session.messages.push(Message::User(User { notes, ..user }));
@@ -192,19 +192,19 @@ impl Agent {
         events: Events,
         session: &mut Session,
         response: &mut Response,
-    ) -> Result<Ending> {
+    ) -> Result<Outcome> {
         let mut built = self.prompt.build(&self.tools, &request.origin);
         for notice in built.notices.drain(..) {
             events(Event::Notice(notice));
         }
-        let asking = Asking { request, cancel, events };
+        let asking = TurnContext { request, cancel, events };
         let mut compaction = Compaction::new(self, asking);
         let tokens = request.tokens.clone().unwrap_or_else(|| Arc::new(Tokens::new(self.limits.budget_tokens)));
         let mut calls = Calls::new(self, request, cancel, events, tokens.clone());
         let (mut step, mut asked_again) = (0, false);
         loop {
             if let Err(e) = tokens.check() {
-                return Ok(Ending::fault(e, String::new()));
+                return Ok(Outcome::fault(e, String::new()));
             }
             step += 1;
             // The last step is asked without tools, so that there is an answer; a limit of one still leaves room for it.
@@ -212,7 +212,7 @@ impl Agent {
             let last = if calls.are_stuck() { Some(Last::Stuck) } else { (step >= last_step).then_some(Last::Steps) };
             let offers = if last.is_some() || asked_again { &[][..] } else { &self.offers };
             let asked = compaction.ask(&mut built, session, offers);
-            let Bill { model, cost, summaries } = std::mem::take(&mut compaction.bill);
+            let CallCost { model, cost, summaries } = std::mem::take(&mut compaction.bill);
             if !model.is_empty() {
                 response.model = model;
             }
@@ -224,7 +224,7 @@ impl Agent {
                 Err((error, partial)) => {
                     let no_key = matches!(error, ProviderError::Auth(_) | ProviderError::Unasked(_));
                     let undo = no_key && response.steps == 0;
-                    let mut ending = Ending::fault(error.into_error(&response.model), partial);
+                    let mut ending = Outcome::fault(error.into_error(&response.model), partial);
                     ending.undo = undo;
                     return Ok(ending);
                 }
@@ -245,7 +245,7 @@ impl Agent {
                 }
                 return Ok(finished(reply, last.map(|last| last.error(&self.limits))));
             }
-            events(Event::DeltasVoid);
+            events(Event::DeltasDiscarded);
             let last_word = last_word(reply.calls.len(), step + 1 == last_step);
             reply.calls.truncate(MOST_CALLS);
             tidy(&mut reply.calls, &session.messages);
@@ -258,7 +258,7 @@ impl Agent {
             response.usage.add(helped);
             response.add_cost(cost);
             if let Some(why) = cancel.why() {
-                return Ok(Ending::fault(ProviderError::Cancelled(why).into_error(self.model()), String::new()));
+                return Ok(Outcome::fault(ProviderError::Cancelled(why).into_error(self.model()), String::new()));
             }
         }
     }
@@ -280,13 +280,13 @@ impl Agent {
     /// cost. The error comes with the text that arrived before it.
     pub(super) fn ask(
         &self,
-        asking: Asking,
+        asking: TurnContext,
         system: System,
         messages: &[Message],
         tools: &[provider::ToolOffer],
-        bill: &mut Bill,
+        bill: &mut CallCost,
     ) -> Result<Reply, (ProviderError, String)> {
-        let Asking { cancel, events, .. } = asking;
+        let TurnContext { cancel, events, .. } = asking;
         if let Some(Err(e)) = self.ledger.as_ref().map(|ledger| ledger.check(SystemTime::now())) {
             return Err((ProviderError::Unasked(e), String::new()));
         }
@@ -298,12 +298,12 @@ impl Agent {
         };
         let mut note = |note: Note| {
             events(match note {
-                Note::Trace(text) => Event::Trace(self.redactor.strike(text)),
-                Note::Notice(text) => Event::Notice(self.redactor.strike(text)),
+                Note::Trace(text) => Event::Trace(self.redactor.redact(text)),
+                Note::Notice(text) => Event::Notice(self.redactor.redact(text)),
             });
         };
         let started = Instant::now();
-        let result = self.lineup.ask(&request, self.limits.retry, &mut on_delta, &mut note);
+        let result = self.chain.ask(&request, self.limits.retry, &mut on_delta, &mut note);
         let (result, asked) = match result {
             Ok((reply, asked)) => (Ok(reply), asked),
             // What was said has been paid for.
@@ -327,7 +327,7 @@ impl Agent {
     }
 
     /// Writes a call down. `told` is what the server counted.
-    fn record(&self, asking: Asking, asked: Asked, usage: Usage, told: Usage, bill: &mut Bill) {
+    fn record(&self, asking: TurnContext, asked: Asked, usage: Usage, told: Usage, bill: &mut CallCost) {
         let cost = asked.price.of(usage);
         bill.cost = cost.map(|cost| bill.cost.unwrap_or(0.0) + cost).or(bill.cost);
         let Some(ledger) = &self.ledger else { return };
@@ -360,18 +360,18 @@ fn last_answer(session: &Session) -> String {
 }
 
 /// What an answer without calls means. `limit` is why it was the last that could be had.
-fn finished(reply: Reply, limit: Option<Error>) -> Ending {
+fn finished(reply: Reply, limit: Option<Error>) -> Outcome {
     if reply.text.trim().is_empty() {
         let error = limit.map_or_else(
             || Error::failed("the model gave an empty answer").hint("ask again, or use another --model"),
             |limit| Error { message: format!("{}, and the model gave no answer", limit.message), ..limit },
         );
-        return Ending::fault(error, String::new());
+        return Outcome::fault(error, String::new());
     }
     match (reply.stop, limit) {
-        (Stop::Length, _) => Ending::answer(reply, TurnStop::Length),
-        (_, Some(error)) => Ending { error: Some(error), ..Ending::answer(reply, TurnStop::Limit) },
-        _ => Ending::answer(reply, TurnStop::Done),
+        (Stop::Length, _) => Outcome::answer(reply, TurnStop::Length),
+        (_, Some(error)) => Outcome { error: Some(error), ..Outcome::answer(reply, TurnStop::Limit) },
+        _ => Outcome::answer(reply, TurnStop::Done),
     }
 }
 

@@ -16,18 +16,18 @@ use crate::error::{Error, Result};
 use crate::http::{Client, Outbody, Outgoing, Part, Settings};
 use crate::provider::Provider;
 use crate::provider::anthropic::Anthropic;
+use crate::provider::chain::ModelChain;
 use crate::provider::demo::Demo;
-use crate::provider::lineup::Lineup;
 use crate::provider::openai::OpenAi;
 use crate::secret::Redactor;
 
 /// All who may answer, the first choice first, and what that one can read at once, in tokens: 0 where it does not matter,
 /// as for the demo. `notices` gets what the user should know about the choice.
-pub fn lineup(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(Lineup, u64)> {
-    let mut lineup = Lineup::default();
+pub fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(ModelChain, u64)> {
+    let mut chain = ModelChain::default();
     let Some(first) = first(parts, notices)? else {
-        lineup.push(vec![Box::new(Demo)]);
-        return Ok((lineup, 0));
+        chain.push(vec![Box::new(Demo)]);
+        return Ok((chain, 0));
     };
     let window = if first.protocol == Protocol::Demo { 0 } else { first.context_window };
     let mut models = vec![first];
@@ -42,9 +42,9 @@ pub fn lineup(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> 
     let env = Arc::new(parts.env.clone());
     let rows = learned::read(parts.home, SystemTime::now());
     for model in &models {
-        lineup.push(providers(model, parts, &env, redactor, &rows));
+        chain.push(providers(model, parts, &env, redactor, &rows));
     }
-    Ok((lineup, window))
+    Ok((chain, window))
 }
 
 /// The configured model, else one on this machine. `None` is the demo.

@@ -23,9 +23,9 @@ use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::{Context, Error, Result};
 use crate::gateway::tasks::Tasks;
-use crate::gateway::{self, One};
+use crate::gateway::{self, SharedAgent};
 use crate::paths::{Home, session_name, telegram_chat};
-use crate::session::{self, Entry, Files, Memory, Store, shelf};
+use crate::session::{self, Entry, Files, Memory, Store, archive};
 
 pub const COMMAND: Command = Command {
     name: "agent",
@@ -184,7 +184,7 @@ fn converse(start: &Start, mut talk: Talk, agent: Agent) -> Result<u8> {
     loop {
         let (result, ended) = channel();
         let repl = Repl { talk, model: agent.model().to_owned(), result };
-        gateway::serve(Arc::new(One(agent.clone())), 1, Tasks::default(), repl)?;
+        gateway::serve(Arc::new(SharedAgent(agent.clone())), 1, Tasks::default(), repl)?;
         let (back, end) = ended.recv().map_err(|_| Error::failed("the conversation ended without a word"))?;
         talk = back;
         match end {
@@ -216,7 +216,7 @@ impl Start<'_> {
             return Ok("");
         }
         let session = session_name("cli", chat)?;
-        let kept = shelf::reset(&self.home, &session, &Cancel::new(None), SystemTime::now())?;
+        let kept = archive::reset(&self.home, &session, &Cancel::new(None), SystemTime::now())?;
         Ok(if kept.is_some() { "; the old one is kept" } else { "" })
     }
 

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use fs_err::File;
 
 use crate::error::{Error, Result};
-use crate::hands::wire::ImageKind;
 use crate::message::Image;
 use crate::text::{fence, one_line};
+use crate::wire::ImageKind;
 
 /// What is attached, as the message carries it.
 pub enum Attachment {

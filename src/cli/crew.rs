@@ -12,15 +12,15 @@ use crate::config::{self, Env};
 use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::Result;
-use crate::gateway::{Busy, Floor, Staff};
+use crate::gateway::{Busy, Dispatcher, Handler};
 use crate::paths::Home;
 use crate::secret::Secret;
-use crate::session::{self, Entry, Files, Store, shelf};
+use crate::session::{self, Entry, Files, Store, archive};
 use crate::text::clip;
 use crate::usage;
 
 /// Makes agents for conversations, and does what is no turn.
-pub struct Crew {
+pub struct AgentPool {
     home: Home,
     file: Option<String>,
     env: Env,
@@ -29,10 +29,10 @@ pub struct Crew {
     /// By the model's name; none for the one of the configuration.
     agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
     /// Where it works, once that is open.
-    floor: OnceLock<Weak<Floor>>,
+    floor: OnceLock<Weak<Dispatcher>>,
 }
 
-impl Crew {
+impl AgentPool {
     pub fn new(home: &Home, file: Option<String>, env: &Env, token: Secret) -> Self {
         Self { home: home.clone(), file, env: env.clone(), token, agents: Mutex::default(), floor: OnceLock::new() }
     }
@@ -77,8 +77,8 @@ impl Crew {
     }
 }
 
-impl Staff for Crew {
-    fn opens(&self, floor: &Arc<Floor>) {
+impl Handler for AgentPool {
+    fn opens(&self, floor: &Arc<Dispatcher>) {
         // There is one of them in a program.
         let _again = self.floor.set(Arc::downgrade(floor));
     }
@@ -94,7 +94,7 @@ impl Staff for Crew {
         let cancel = Cancel::new(None);
         match kind {
             Kind::New => {
-                shelf::reset(&self.home, session, &cancel, SystemTime::now())?;
+                archive::reset(&self.home, session, &cancel, SystemTime::now())?;
                 Ok("A new conversation begins.".to_owned())
             }
             Kind::Model(name) if name.is_empty() => {

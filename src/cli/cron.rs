@@ -17,7 +17,7 @@ use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbea
 use crate::error::{Error, Result};
 use crate::gateway::status::is_running;
 use crate::paths::{Home, session_name, telegram_chat};
-use crate::session::shelf;
+use crate::session::archive;
 use crate::text::{one_line, printable};
 use crate::zone::Zone;
 
@@ -271,12 +271,12 @@ fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
         }
     }
     let session = match job.session() {
-        Some(key) => shelf::find(home, key).or_else(|_| session_name("cli", key))?,
+        Some(key) => archive::find(home, key).or_else(|_| session_name("cli", key))?,
         None => {
             let key = session_name("cron", job.id())?;
             let cancel = Cancel::new(None);
-            shelf::reset(home, &key, &cancel, SystemTime::now())?;
-            shelf::thin(home, &key, KEPT_RUNS, &cancel)?;
+            archive::reset(home, &key, &cancel, SystemTime::now())?;
+            archive::thin(home, &key, KEPT_RUNS, &cancel)?;
             key
         }
     };

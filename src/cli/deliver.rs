@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::terminal::Then;
 use super::{report, tell};
-use crate::bell;
 use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::config::proxy::proxy;
@@ -13,7 +12,8 @@ use crate::config::{self, Config, Env, keys};
 use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::status::is_running;
 use crate::http;
-use crate::outbox::{Fate, Item, Outbox};
+use crate::notify;
+use crate::outbox::{Item, Outbox, Outcome};
 use crate::paths::{Home, session_name};
 use crate::session::note;
 use crate::telegram::api::{Api, BASE};
@@ -72,7 +72,7 @@ impl Delivery {
         }
         let to = format!("{CHANNEL}:{chat}");
         let id = self.outbox.post(&Item { to: to.clone(), text: text.to_owned(), ..Item::default() })?;
-        bell::ring(&self.home);
+        notify::signal(&self.home);
         let session = session_name(CHANNEL, chat)?;
         if session != response.session {
             if let Err(e) = note(&self.home, &session, &id, title, text) {
@@ -84,12 +84,12 @@ impl Delivery {
 
     /// Has what was posted said, and tells what became of it.
     fn see_to(&self, id: &str, to: &str) -> Result<()> {
-        let last = self.work(to, &|| !matches!(self.outbox.fate(id), Ok(Fate::Pending)))?;
+        let last = self.work(to, &|| !matches!(self.outbox.fate(id), Ok(Outcome::Pending)))?;
         let what = format!("delivering the answer to {to}");
         match self.outbox.fate(id)? {
-            Fate::Said => Ok(()),
-            Fate::GivenUp(why) => Err(Error::failed(why).doing(what).hint("write to the bot from that chat first")),
-            Fate::Pending => {
+            Outcome::Said => Ok(()),
+            Outcome::GivenUp(why) => Err(Error::failed(why).doing(what).hint("write to the bot from that chat first")),
+            Outcome::Pending => {
                 let last = if last.is_empty() { last } else { format!(" ({last})") };
                 let runs = is_running(&self.home);
                 let next = if runs { "the gateway goes on trying" } else { "bantam gateway sends it when it runs" };

@@ -135,7 +135,7 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
         jobs: None,
         budget_tokens: None,
     };
-    match app::lineup(&parts, &redactor, &mut Vec::new()) {
+    match app::chain(&parts, &redactor, &mut Vec::new()) {
         Ok((lineup, _)) => match lineup.first() {
             Some(provider) => model::asked(provider, &redactor),
             None => Check::fails("answer", "there is no model to ask"),

@@ -7,7 +7,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use super::args::{Command, Given};
-use super::crew::Crew;
+use super::crew::AgentPool;
 use super::watch::{self, End};
 use super::{deliver, init};
 use crate::cancel::Cancel;
@@ -25,7 +25,7 @@ use crate::telegram::inbox::Inbox;
 use crate::telegram::{Settings, Telegram, Wake};
 use crate::text::one_line;
 use crate::zone::Zone;
-use crate::{app, bell, child, sys};
+use crate::{app, child, notify, sys};
 
 pub const COMMAND: Command = Command {
     name: "gateway",
@@ -65,7 +65,7 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         _ => e,
     })?;
     app::make_workspace(&home, &loaded.config, env)?;
-    let crew = Arc::new(Crew::new(&home, file, env, telegram.token.clone()));
+    let crew = Arc::new(AgentPool::new(&home, file, env, telegram.token.clone()));
     // What is wrong with the model is told now and not to whoever writes first.
     tell_all(&crew.make(None)?.1);
 
@@ -120,12 +120,12 @@ fn run(_: &Given, env: &Env) -> Result<u8> {
         None => gateway::serve(crew, workers, tasks, telegram),
     };
     wake.wait();
-    bell::take_down(&home);
+    notify::close(&home);
     end.over.store(true, Ordering::SeqCst);
     served?;
     // Whoever was told to end does not begin anew.
     if end.anew.load(Ordering::SeqCst) && !end.told.load(Ordering::SeqCst) {
-        return Err(child::become_again(&["gateway"])).doing("starting anew");
+        return Err(child::reexec(&["gateway"])).doing("starting anew");
     }
     Ok(0)
 }
@@ -177,8 +177,8 @@ fn end_at_a_signal(cancel: &Cancel, end: &Arc<End>) -> Result<()> {
 
 /// Passes on what other programs of this home tell.
 fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>, log: Log) {
-    let bell = match bell::hang(home) {
-        Ok(bell) => bell,
+    let listener = match notify::bind(home) {
+        Ok(listener) => listener,
         Err(e) => {
             let text =
                 format!("a new job may be seen within the hour only, and a message go out with the next one: {e}");
@@ -186,7 +186,7 @@ fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>, log: Log) {
         }
     };
     let pass_on = move || {
-        while bell.wait().is_ok() {
+        while listener.wait().is_ok() {
             // One that waits already is enough.
             let _full = change.try_send(());
             wake.wake();

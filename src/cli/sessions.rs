@@ -12,7 +12,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::session::shelf::{self, Entry, Story, What};
+use crate::session::archive::{self, Entry, Transcript, What};
 use crate::text::{one_line, printable};
 use crate::zone::Zone;
 
@@ -60,7 +60,7 @@ pub const ERASE: Command = Command {
 };
 
 fn list(given: &Given, env: &Env) -> Result<u8> {
-    let list = shelf::list(&config::home(env)?)?;
+    let list = archive::list(&config::home(env)?)?;
     if given.has("json") {
         let rows = list.iter().map(|s| {
             json!({
@@ -89,7 +89,7 @@ fn list(given: &Given, env: &Env) -> Result<u8> {
 
 fn show(given: &Given, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
-    let key = shelf::find(&home, &given.words[0])?;
+    let key = archive::find(&home, &given.words[0])?;
     let after = match given.value("after") {
         None => None,
         Some(text) => Some(text.parse::<u64>().map_err(|_| {
@@ -98,8 +98,8 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
         })?),
     };
     let mut story = match after {
-        Some(seq) => shelf::read_after(&home, &key, seq)?,
-        None => shelf::read(&home, &key)?,
+        Some(seq) => archive::read_after(&home, &key, seq)?,
+        None => archive::read(&home, &key)?,
     };
     let state = story.state();
     for damage in &story.damage {
@@ -125,7 +125,7 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
         }
     }
     print(&page)?;
-    if state == shelf::State::Unfinished {
+    if state == archive::State::Unfinished {
         tell("bantam: the last turn is under way, or was cut short");
     }
     Ok(0)
@@ -146,7 +146,7 @@ fn object(entry: &Entry) -> Value {
 }
 
 /// The conversation for a reader: what was said in full, a line for each call with the beginning of its result.
-fn page(story: &Story, zone: &Zone, wanted: impl Fn(&Entry) -> bool) -> String {
+fn page(story: &Transcript, zone: &Zone, wanted: impl Fn(&Entry) -> bool) -> String {
     let mut page = String::new();
     let mut left: VecDeque<&Entry> = story.entries.iter().collect();
     while let Some(entry) = left.pop_front() {
@@ -217,9 +217,9 @@ fn size(bytes: u64) -> String {
 
 fn reset(given: &Given, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
-    let key = shelf::find(&home, &given.words[0])?;
+    let key = archive::find(&home, &given.words[0])?;
     let now = SystemTime::now();
-    print(&match shelf::reset(&home, &key, &Cancel::new(None), now)? {
+    print(&match archive::reset(&home, &key, &Cancel::new(None), now)? {
         Some(old) => format!("{key} starts anew; what was said is kept in {}\n", old.display()),
         None => format!("{key} is empty already\n"),
     })
@@ -234,7 +234,7 @@ fn prune(given: &Given, env: &Env) -> Result<u8> {
         })?,
     };
     let age = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
-    let removed = shelf::prune(&config::home(env)?, age, SystemTime::now())?;
+    let removed = archive::prune(&config::home(env)?, age, SystemTime::now())?;
     if removed.is_empty() {
         tell(&format!("bantam: nothing that was put aside is older than {days} days"));
     }
@@ -247,7 +247,7 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
 
 fn erase(given: &Given, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
-    let key = shelf::find(&home, &given.words[0])?;
+    let key = archive::find(&home, &given.words[0])?;
     if !given.has("yes") {
         if !io::stdin().is_terminal() {
             return Err(Error::usage(format!("erasing {key}: nobody can be asked, for there is no terminal"))
@@ -258,7 +258,7 @@ fn erase(given: &Given, env: &Env) -> Result<u8> {
             return print("nothing was erased\n").map(|()| 0);
         }
     }
-    let files = shelf::erase(&home, &key, &Cancel::new(None))?;
+    let files = archive::erase(&home, &key, &Cancel::new(None))?;
     let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
     print(&format!("{key} is erased ({files})\n")).map(|()| 0)
 }

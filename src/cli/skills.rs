@@ -1,4 +1,4 @@
-//! `bantam skills`: what is on the shelf, put there and taken away.
+//! `bantam skills`: list, show, install, remove, enable and disable skills.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -44,7 +44,7 @@ pub const REMOVE: Command = Command {
     run: remove,
 };
 
-fn shelf(env: &Env) -> Result<Skills> {
+fn skills_of(env: &Env) -> Result<Skills> {
     let home = config::home(env)?;
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
@@ -52,7 +52,7 @@ fn shelf(env: &Env) -> Result<Skills> {
 }
 
 fn list(_: &Given, env: &Env) -> Result<u8> {
-    let found = shelf(env)?.all();
+    let found = skills_of(env)?.all();
     for problem in &found.problems {
         tell(&format!("bantam: {problem}"));
     }
@@ -90,7 +90,7 @@ fn notes(skill: &Skill) -> Vec<String> {
 
 fn show(given: &Given, env: &Env) -> Result<u8> {
     let name = &given.words[0];
-    let found = shelf(env)?.all();
+    let found = skills_of(env)?.all();
     let Some(skill) = found.named(name) else {
         return Err(Error::failed(format!("there is no skill called \"{}\"", one_line(name, 64)))
             .hint("bantam skills list has their names"));
@@ -100,11 +100,11 @@ fn show(given: &Given, env: &Env) -> Result<u8> {
 }
 
 fn install(given: &Given, env: &Env) -> Result<u8> {
-    let shelf = shelf(env)?;
+    let skills_of = skills_of(env)?;
     let _lock = own_folder(env)?;
-    let name = skills::install(&shelf, Path::new(&given.words[0]))?;
-    print(&format!("installed {name} in {}\n", shelf.dir().join(&name).display()))?;
-    let found = shelf.all();
+    let name = skills::install(&skills_of, Path::new(&given.words[0]))?;
+    print(&format!("installed {name} in {}\n", skills_of.dir().join(&name).display()))?;
+    let found = skills_of.all();
     for note in found.named(&name).map(notes).unwrap_or_default() {
         tell(&format!("bantam: {name}: {note}"));
     }
@@ -112,7 +112,7 @@ fn install(given: &Given, env: &Env) -> Result<u8> {
 }
 
 fn remove(given: &Given, env: &Env) -> Result<u8> {
-    let shelf = shelf(env)?;
+    let skills_of = skills_of(env)?;
     let name = &given.words[0];
     if !given.has("yes") {
         if !io::stdin().is_terminal() {
@@ -124,7 +124,7 @@ fn remove(given: &Given, env: &Env) -> Result<u8> {
         }
     }
     let _lock = own_folder(env)?;
-    skills::remove(&shelf, name)?;
+    skills::remove(&skills_of, name)?;
     print(&format!("removed {name}\n")).map(|()| 0)
 }
 

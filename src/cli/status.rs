@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::args::{Command, Flag, Given};
-use super::standing::Standing;
+use super::gateway_status::GatewayStatus;
 use super::{print, shown, zone};
 use crate::app;
 use crate::app::learned::{self, Row};
@@ -15,7 +15,7 @@ use crate::config::{self, Choice, Config, Env, Loaded, Origin, keys};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::secret::Redactor;
-use crate::session::shelf;
+use crate::session::archive;
 use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
 
@@ -53,8 +53,8 @@ struct Status {
     trouble: Option<Error>,
     workspace: String,
     sandbox: String,
-    sessions: Vec<shelf::Summary>,
-    standing: Standing,
+    sessions: Vec<archive::Summary>,
+    gateway: GatewayStatus,
     learned: Vec<Row>,
     learned_path: String,
     /// Path, value (nothing where it may not be shown), where it came from.
@@ -67,12 +67,12 @@ impl Status {
     fn of(home: &Home, env: &Env, all: bool) -> Self {
         let path = home.config().display().to_string();
         let mut warnings = Vec::new();
-        let sessions = shelf::list(home).unwrap_or_else(|e| {
+        let sessions = archive::list(home).unwrap_or_else(|e| {
             warnings.push(format!("the conversations cannot be listed: {e}"));
             Vec::new()
         });
-        let mut standing = Standing::of(home, env, &sessions);
-        warnings.append(&mut standing.warnings);
+        let mut gateway = GatewayStatus::of(home, env, &sessions);
+        warnings.append(&mut gateway.warnings);
         let mut status = Self {
             home: home.root().display().to_string(),
             config: path.clone(),
@@ -83,7 +83,7 @@ impl Status {
             workspace: home.workspace().display().to_string(),
             sandbox: String::new(),
             sessions,
-            standing,
+            gateway,
             learned: learned::read(home, SystemTime::now()),
             learned_path: learned::path(home).display().to_string(),
             values: Vec::new(),
@@ -135,7 +135,7 @@ impl Status {
                 at => at.get(name),
             });
             let value = viewable(path, kind, value.unwrap_or(&Value::Null)).map(|value| match value {
-                Value::String(text) => redactor.strike(text).into(),
+                Value::String(text) => redactor.redact(text).into(),
                 value => value,
             });
             self.values.push((path.to_owned(), value, described(origin)));
@@ -150,7 +150,7 @@ impl Status {
         }
         let allowed = &config.channels.telegram.allow_from;
         let may = |user: &i64| allowed.iter().any(|id| id.split('|').next() == Some(user.to_string().as_str()));
-        self.standing.strangers.retain(|user| !may(user));
+        self.gateway.strangers.retain(|user| !may(user));
         self.sandbox = loaded.values["tools"]["exec"]["sandbox"].as_str().unwrap_or_default().to_owned();
         self.warnings.extend(loaded.warnings);
     }
@@ -182,7 +182,7 @@ impl Status {
                 }
             },
         );
-        for (name, text) in self.standing.lines(zone) {
+        for (name, text) in self.gateway.lines(zone) {
             line(name, &text);
         }
         for (n, row) in self.learned.iter().enumerate() {
@@ -226,7 +226,7 @@ impl Status {
                 "count": self.sessions.len(),
                 "newest": self.sessions.first().map(|s| json!({"key": s.key, "last": s.last})),
             },
-            "gateway": self.standing.object(),
+            "gateway": self.gateway.object(),
             "learned": self.learned.iter()
                 .map(|row| {
                     json!({"host": row.host, "model": row.model, "quirk": row.quirk.name(), "since": day(row.at)})

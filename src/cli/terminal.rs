@@ -16,7 +16,7 @@ use crate::agent::Agent;
 use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response, TurnStop};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::tasks::Tasks;
-use crate::gateway::{self, Once};
+use crate::gateway::{self, SingleTurn};
 use crate::sys;
 use crate::text::{millis, printable};
 
@@ -42,7 +42,7 @@ pub enum Verbosity {
 pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
     let (result, finished) = channel();
     let terminal = Terminal { inbound, view, signals, result };
-    let once = Arc::new(Once::new(Arc::new(agent)));
+    let once = Arc::new(SingleTurn::new(Arc::new(agent)));
     // The program ends with this turn, and the kernel takes all of it back at once: not piece by piece.
     std::mem::forget(once.clone());
     gateway::serve(once, 1, Tasks::default(), terminal)?;
@@ -244,7 +244,7 @@ impl View {
         let watched = verbose || self.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;
         match event {
             Event::Delta(text) if self.streams => self.delta(&printable(&text)),
-            Event::DeltasVoid => self.text_ends(),
+            Event::DeltasDiscarded => self.text_ends(),
             Event::ToolStarted { summary } => {
                 if watched {
                     self.detail(&summary);
@@ -332,7 +332,7 @@ impl View {
 fn line(event: &Event) -> Value {
     match event {
         Event::Delta(text) => json!({"event": "delta", "text": text}),
-        Event::DeltasVoid => json!({"event": "deltas_void"}),
+        Event::DeltasDiscarded => json!({"event": "deltas_discarded"}),
         Event::ToolStarted { summary } => json!({"event": "tool_started", "summary": summary}),
         Event::ToolFinished { name, ok, ms } => json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms}),
         Event::Notice(text) => json!({"event": "notice", "text": text}),

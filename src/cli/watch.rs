@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::crew::Crew;
+use super::crew::AgentPool;
 use super::deliver;
 use super::gateway::bot_of;
 use crate::cancel::{Cancel, Hook};
 use crate::config::{self, Env};
 use crate::cron::schedule;
 use crate::error::Result;
-use crate::gateway::clock::Steadiness;
+use crate::gateway::clock::StepDetector;
 use crate::gateway::status::Status;
 use crate::log::{Level, Log};
 use crate::paths::Home;
-use crate::telegram::{Sign, Watch};
+use crate::telegram::{PollEvent, Watch};
 use crate::text::one_line;
 use crate::{app, child};
 
@@ -119,7 +119,7 @@ pub fn begin(
     let watcher = Mutex::new(Watcher {
         file,
         is_idle,
-        clock: Steadiness::new(schedule::millis(SystemTime::now()), Instant::now()),
+        clock: StepDetector::new(schedule::millis(SystemTime::now()), Instant::now()),
         change,
         manager,
         status,
@@ -127,7 +127,7 @@ pub fn begin(
         cancel: cancel.clone(),
         log,
     });
-    let hear = move |sign: Sign| watcher.lock().unwrap_or_else(PoisonError::into_inner).hears(sign);
+    let hear = move |sign: PollEvent| watcher.lock().unwrap_or_else(PoisonError::into_inner).hears(sign);
     (Watch { tell: Box::new(hear), within }, farewell)
 }
 
@@ -137,7 +137,7 @@ pub type IsIdle = Arc<dyn Fn() -> bool + Send + Sync>;
 struct Watcher {
     file: File,
     is_idle: IsIdle,
-    clock: Steadiness,
+    clock: StepDetector,
     change: SyncSender<()>,
     manager: Manager,
     status: Arc<Status>,
@@ -148,18 +148,18 @@ struct Watcher {
 
 impl Watcher {
     /// The poll gives a sign.
-    fn hears(&mut self, sign: Sign) {
+    fn hears(&mut self, sign: PollEvent) {
         let now = SystemTime::now();
         match sign {
-            Sign::Serving(name) => {
+            PollEvent::Serving(name) => {
                 noted(self.log, self.status.serves_as(name));
                 self.manager.notify(&format!("STATUS=serving as @{}", one_line(name, 80)));
             }
-            Sign::Polled => {
+            PollEvent::Polled => {
                 noted(self.log, self.status.polls(None, now));
             }
-            Sign::Failing(why) => noted(self.log, self.status.polls(Some(&one_line(why, 300)), now)),
-            Sign::Waiting => {}
+            PollEvent::Failing(why) => noted(self.log, self.status.polls(Some(&one_line(why, 300)), now)),
+            PollEvent::Waiting => {}
         }
         self.manager.notify("WATCHDOG=1");
         if self.clock.was_lost(schedule::millis(now), Instant::now()) {
@@ -188,7 +188,7 @@ impl Watcher {
             end.begin(&cancel, || {
                 // Whoever was told to end does not begin anew.
                 if !end.told.load(Ordering::SeqCst) {
-                    let why = child::become_again(&["gateway"]);
+                    let why = child::reexec(&["gateway"]);
                     log.write(Level::Error, &format!("starting anew: {why}"));
                     std::process::exit(1);
                 }
@@ -268,7 +268,7 @@ impl File {
         deliver::bot(&telegram, env)?;
         app::hands(home, &loaded.config, env)?;
         app::make_workspace(home, &loaded.config, env)?;
-        Crew::new(home, file, env, telegram.token).make(None).map(drop)
+        AgentPool::new(home, file, env, telegram.token).make(None).map(drop)
     }
 }
 

@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use super::job::{Due, Job};
 use super::runs::{self, Outcome, Run, Status};
 use super::schedule::{self, Cron, Millis, Schedule};
-use crate::bell;
 use crate::cancel::Cancel;
 use crate::disk::{Lock, Replacement};
 use crate::error::{Context, Error, Kind, Result};
+use crate::notify;
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::text::{nearest, one_line};
 use crate::zone::Zone;
@@ -68,7 +68,7 @@ pub enum Trigger {
 
 /// What becomes of jobs for a single time. While the clock has not been set they wait: it may show any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Singles {
+pub enum OneShots {
     Run,
     Wait,
 }
@@ -284,7 +284,7 @@ impl Jobs {
 
     /// What is to run now, what was missed and when the next one is due. Missed runs, and those whose program died, are
     /// recorded; when there is nothing new, nothing is written.
-    pub fn look(&self, now: Millis, grace: Millis, singles: Singles) -> Result<Looked> {
+    pub fn look(&self, now: Millis, grace: Millis, singles: OneShots) -> Result<Looked> {
         let _lock = self.lock()?;
         let mut book = self.read()?;
         let runs = self.settle(runs::read(&self.home.cron_runs())?, now)?;
@@ -297,7 +297,7 @@ impl Jobs {
                 looked.interrupted.push(job.clone());
                 changed = true;
             }
-            if singles == Singles::Wait && matches!(job.schedule(), Ok(Schedule::At(_))) {
+            if singles == OneShots::Wait && matches!(job.schedule(), Ok(Schedule::At(_))) {
                 continue;
             }
             let zone = self.zone(job.tz()).doing(format_args!("the job {}", one_line(job.id(), 40)));
@@ -465,7 +465,7 @@ impl Jobs {
         let result = change(&mut book)?;
         self.prepare(&book)?.commit()?;
         // A gateway need not find out by itself.
-        bell::ring(&self.home);
+        notify::signal(&self.home);
         Ok(result)
     }
 

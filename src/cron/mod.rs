@@ -11,5 +11,5 @@ mod runs;
 pub mod schedule;
 
 pub use job::{Due, Job};
-pub use jobs::{Author, Claim, Draft, Jobs, Looked, Singles, Trigger, When};
+pub use jobs::{Author, Claim, Draft, Jobs, Looked, OneShots, Trigger, When};
 pub use runs::{Outcome, Run, Status};

@@ -104,7 +104,7 @@ pub fn run(ground: &Ground, tell: &mut dyn FnMut(Check)) -> Result<()> {
         tell(stage.judge(canary)?);
         Ok(())
     });
-    result.and(stage.strike())
+    result.and(stage.redact())
 }
 
 /// What the canaries are aimed at.
@@ -186,7 +186,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    fn strike(mut self) -> Result<()> {
+    fn redact(mut self) -> Result<()> {
         self.victim.end()?;
         disk::remove(&self.session)?;
         disk::remove(&self.dir)

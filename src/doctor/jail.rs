@@ -10,8 +10,8 @@ use crate::cancel::Cancel;
 use crate::child::{Network, Sandbox};
 use crate::config::Exec;
 use crate::error::{Error, Result};
-use crate::hands::wire::{Header, Job};
-use crate::hands::{Hands, Way};
+use crate::hands::{Confinement, Hands};
+use crate::wire::{Header, Job};
 
 const WHAT: &str = "jail";
 
@@ -45,8 +45,8 @@ pub struct Jail {
 pub fn jail(hands: &Hands, exec: &Exec, facts: &Facts) -> Result<Jail> {
     let cancel = Cancel::new(None);
     let abi = kernel::landlock_abi();
-    let namespaces = hands.attempt(Way::Namespaces, &cancel)?;
-    let alone = hands.attempt(Way::Landlock, &cancel)?;
+    let namespaces = hands.attempt(Confinement::Namespaces, &cancel)?;
+    let alone = hands.attempt(Confinement::Landlock, &cancel)?;
     let some = namespaces.is_ok() || alone.is_ok();
     let wanted = exec.sandbox != Sandbox::Off && exec.enabled;
     let tips = |lines: Vec<String>| if some || !wanted { lines } else { Vec::new() };
@@ -82,7 +82,7 @@ pub fn jail(hands: &Hands, exec: &Exec, facts: &Facts) -> Result<Jail> {
     let holds = check.verdict == super::Verdict::Well;
     checks.push(check);
     let way = hands.settled().map(|settled| settled.way);
-    if exec.network == Network::Guarded && way == Some(Way::Landlock) {
+    if exec.network == Network::Guarded && way == Some(Confinement::Landlock) {
         checks.push(Check::aside("network", "\"guarded\" takes namespaces, so commands have no network at all"));
     }
     Ok(Jail { checks, holds })

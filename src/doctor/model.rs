@@ -75,7 +75,7 @@ pub fn asked(provider: &dyn Provider, redactor: &Redactor) -> Check {
     };
     match provider.chat(&request, &mut |_| ()) {
         Ok(reply) => {
-            let text = one_line(&redactor.strike(reply.text), 60);
+            let text = one_line(&redactor.redact(reply.text), 60);
             let said = if text.is_empty() { format!("nothing within {TOKENS} tokens") } else { format!("\"{text}\"") };
             let took = millis(started.elapsed());
             Check::well(WHAT, format!("{model} said {said} after {took} ms"))

@@ -11,15 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::beneath;
-use crate::bus::{Channel, Inbound, Keeper, Origin, Outbound, Response};
+use crate::bus::{Ack, Channel, Inbound, Origin, Outbound, Response};
 use crate::cancel::{Cancel, Hook};
-use crate::cron::{Claim, Jobs, Singles, Trigger, heartbeat, schedule};
+use crate::cron::{Claim, Jobs, OneShots, Trigger, heartbeat, schedule};
 use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::log::{Level, Sink};
 use crate::message::Image;
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, session_name};
-use crate::session::{note, shelf};
+use crate::session::{archive, note};
 use crate::sys;
 use crate::text::one_line;
 use crate::zone::Zone;
@@ -39,7 +39,7 @@ const CORRECTION: i64 = 1000;
 
 /// What can be said of a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Face {
+enum ClockState {
     /// It shows the time, as far as anybody can tell.
     Set,
     /// It shows a time that has passed already.
@@ -48,17 +48,17 @@ enum Face {
 
 /// `floor` is the latest time that is known to have passed. A clock that is kept is right, also when it is earlier: then
 /// what wrote the floor was wrong.
-fn face(now: i64, floor: i64, is_kept: bool) -> Face {
-    if is_kept || now >= floor { Face::Set } else { Face::Unset }
+fn face(now: i64, floor: i64, is_kept: bool) -> ClockState {
+    if is_kept || now >= floor { ClockState::Set } else { ClockState::Unset }
 }
 
 /// Notices that the clock was set: it has moved otherwise than the time.
-pub struct Steadiness {
+pub struct StepDetector {
     shown: i64,
     at: Instant,
 }
 
-impl Steadiness {
+impl StepDetector {
     /// `shown` is what the clock shows `at` this moment, in milliseconds since 1970.
     pub fn new(shown: i64, at: Instant) -> Self {
         Self { shown, at }
@@ -121,18 +121,18 @@ impl Clock {
     fn run(self, inbound: &Sender<Inbound>) {
         let started = Instant::now();
         let floor = self.jobs.written().map_or(PLAUSIBLE, |written| written.max(PLAUSIBLE));
-        let mut told = Face::Set;
+        let mut told = ClockState::Set;
         let mut beat = None;
         let mut beaten: Option<Instant> = None;
         while self.cancel.why().is_none() {
             let face = face(now(), floor, sys::clock_is_kept());
-            let wait = if face == Face::Unset { UNSET.saturating_sub(started.elapsed()) } else { Duration::ZERO };
+            let wait = if face == ClockState::Unset { UNSET.saturating_sub(started.elapsed()) } else { Duration::ZERO };
             let left = if wait.is_zero() {
                 if face != told {
                     told = face;
                     self.tell_of(face, floor);
                 }
-                let mut next = self.look(inbound, if face == Face::Set { Singles::Run } else { Singles::Wait });
+                let mut next = self.look(inbound, if face == ClockState::Set { OneShots::Run } else { OneShots::Wait });
                 // One that was planned by a clock that has been set back since is nearer now.
                 let planned = self.next_beat(now());
                 beat = beat.map_or(planned, |beat: i64| planned.map(|planned| planned.min(beat)));
@@ -163,12 +163,12 @@ impl Clock {
         }
     }
 
-    fn tell_of(&self, face: Face, floor: i64) {
+    fn tell_of(&self, face: ClockState, floor: i64) {
         (self.log)(
             Level::Warn,
             &match face {
-                Face::Set => "the clock has been set: all jobs run again".to_owned(),
-                Face::Unset => format!(
+                ClockState::Set => "the clock has been set: all jobs run again".to_owned(),
+                ClockState::Unset => format!(
                     "the clock shows {}, which is before {}: jobs for a single time wait until it is set, others run by it",
                     self.zone.stamp(now() / 1000),
                     self.zone.stamp(floor / 1000)
@@ -178,7 +178,7 @@ impl Clock {
     }
 
     /// Sends what is due, and tells when to look again.
-    fn look(&self, inbound: &Sender<Inbound>, singles: Singles) -> Option<i64> {
+    fn look(&self, inbound: &Sender<Inbound>, singles: OneShots) -> Option<i64> {
         let looked = match self.jobs.look(now(), millis(self.grace), singles) {
             Ok(looked) => looked,
             Err(e) => {
@@ -240,7 +240,7 @@ impl Clock {
     fn begin(&self, claim: Claim, inbound: &Sender<Inbound>) {
         let job = claim.job.clone();
         let origin = Origin { channel: CHANNEL.to_owned(), chat: job.id().to_owned() };
-        let named = job.session().map(|key| shelf::find(&self.home, key).or_else(|_| session_name("cli", key)));
+        let named = job.session().map(|key| archive::find(&self.home, key).or_else(|_| session_name("cli", key)));
         let is_fresh = named.is_none();
         let session = match named.unwrap_or_else(|| session_name(CHANNEL, job.id())) {
             Ok(session) => session,
@@ -263,7 +263,7 @@ impl Clock {
             clock: self.parts(),
         };
         let message = Inbound::message(origin, session, job.message().to_owned());
-        drop(inbound.send(Inbound { ids: vec![id], keeper: Some(Arc::new(run)), ..message }));
+        drop(inbound.send(Inbound { ids: vec![id], ack: Some(Arc::new(run)), ..message }));
     }
 
     fn next_beat(&self, after: i64) -> Option<i64> {
@@ -287,7 +287,7 @@ impl Clock {
             clock: self.parts(),
         };
         let message = Inbound::message(origin, session, question);
-        drop(inbound.send(Inbound { ids: vec![id], keeper: Some(Arc::new(run)), ..message }));
+        drop(inbound.send(Inbound { ids: vec![id], ack: Some(Arc::new(run)), ..message }));
     }
 
     fn parts(&self) -> Parts {
@@ -399,7 +399,7 @@ impl Run {
     }
 }
 
-impl Keeper for Run {
+impl Ack for Run {
     fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>, _: &Cancel) -> bool {
         drop(self.waits.lock().unwrap_or_else(PoisonError::into_inner).take());
         if self.clock.cancel.why().is_some() {
@@ -408,8 +408,8 @@ impl Keeper for Run {
         }
         if self.is_fresh {
             let cancel = Cancel::new(None);
-            let anew = shelf::reset(&self.clock.home, &self.session, &cancel, SystemTime::now())
-                .and_then(|_| shelf::thin(&self.clock.home, &self.session, KEPT_RUNS, &cancel));
+            let anew = archive::reset(&self.clock.home, &self.session, &cancel, SystemTime::now())
+                .and_then(|_| archive::thin(&self.clock.home, &self.session, KEPT_RUNS, &cancel));
             if let Err(e) = anew {
                 (self.clock.log)(Level::Error, &e.message);
             }
@@ -436,19 +436,19 @@ mod tests {
     #[test]
     fn a_clock_is_believed_when_it_is_kept_or_shows_nothing_that_has_passed() {
         let floor = PLAUSIBLE + 5;
-        assert_eq!(face(0, floor, false), Face::Unset);
-        assert_eq!(face(floor - 1, floor, false), Face::Unset);
+        assert_eq!(face(0, floor, false), ClockState::Unset);
+        assert_eq!(face(floor - 1, floor, false), ClockState::Unset);
         // Nothing keeps it, and it is plausible: a container, a board with a battery.
-        assert_eq!(face(floor, floor, false), Face::Set);
+        assert_eq!(face(floor, floor, false), ClockState::Set);
         // A clock that was ahead wrote last, and has been put right.
-        assert_eq!(face(floor - 1, floor, true), Face::Set);
+        assert_eq!(face(floor - 1, floor, true), ClockState::Set);
     }
 
     #[test]
     fn a_clock_that_was_set_is_noticed_once_and_one_that_is_put_right_is_not() {
         let begun = Instant::now();
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
-        let mut steadiness = Steadiness::new(0, begun);
+        let mut steadiness = StepDetector::new(0, begun);
         assert!(!steadiness.was_lost(50_000, at(50)));
         assert!(!steadiness.was_lost(100_900, at(100)));
         assert!(steadiness.was_lost(PLAUSIBLE, at(150)));

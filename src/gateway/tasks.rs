@@ -15,9 +15,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::Floor;
-use crate::agent::{Agent, Background, Performed, Tokens};
-use crate::bus::{Event, Inbound, Keeper, Kind, Origin};
+use super::Dispatcher;
+use crate::agent::{Agent, Background, TaskResult, Tokens};
+use crate::bus::{Ack, Event, Inbound, Kind, Origin};
 use crate::cancel::Cancel;
 use crate::disk::{Durability, Fields, Journal};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
@@ -110,7 +110,7 @@ pub struct Asked {
 }
 
 impl Tasks {
-    /// The tasks of a home, written down there; and what an earlier run of the program left, as messages without a keeper:
+    /// The tasks of a home, written down there; and what an earlier run of the program left, as messages without a ack:
     /// those whose answer had begun are [`Inbound::is_alone`]. Nobody else may have it open. Damage is told in sentences.
     pub fn open(home: &Home) -> Result<(Self, Vec<Inbound>, Vec<String>)> {
         let path = home.state().join("tasks.jsonl");
@@ -242,7 +242,7 @@ impl Tasks {
     fn next(&self) -> Option<Job> {
         let mut state = self.lock();
         while let Some(job) = state.take_turn() {
-            if job.report.keeper.as_ref().is_some_and(|keeper| keeper.is_ending()) {
+            if job.report.ack.as_ref().is_some_and(|ack| ack.is_ending()) {
                 break;
             }
             // What cannot be written down is not begun: it would be run again.
@@ -399,11 +399,11 @@ impl State {
 
 /// Takes the tasks of one turn.
 pub struct Spawner {
-    pub floor: Arc<Floor>,
+    pub floor: Arc<Dispatcher>,
     pub agent: Arc<Agent>,
     pub session: String,
     pub origin: Origin,
-    pub keeper: Option<Arc<dyn Keeper>>,
+    pub ack: Option<Arc<dyn Ack>>,
     /// Of the task whose report the turn answers.
     pub depth: u64,
 }
@@ -421,9 +421,9 @@ impl Background for Spawner {
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let id = format!("task-{now:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let (ids, keeper) = (vec![id.clone()], self.keeper.clone());
+        let (ids, ack) = (vec![id.clone()], self.ack.clone());
         let report = Inbound::message(self.origin.clone(), self.session.clone(), String::new());
-        let report = Inbound { kind: Kind::Report, ids, keeper, ..report };
+        let report = Inbound { kind: Kind::Report, ids, ack, ..report };
         let (label, cancel, agent) = (label.to_owned(), self.floor.cancel(Cancel::new(None)), self.agent.clone());
         let job = Job { id, label, task, tokens, cancel, agent, report };
         if let Some(job) = self.floor.tasks.take(job, self.depth + 1)? {
@@ -435,7 +435,7 @@ impl Background for Spawner {
 }
 
 /// Runs a job on a thread of its own.
-fn start(floor: &Arc<Floor>, job: Job) -> Result<()> {
+fn start(floor: &Arc<Dispatcher>, job: Job) -> Result<()> {
     let (own, id) = (floor.clone(), job.id.clone());
     if let Err(e) = std::thread::Builder::new().name("task".to_owned()).spawn(move || work(&own, job)) {
         floor.tasks.withdraw(&id)?;
@@ -445,7 +445,7 @@ fn start(floor: &Arc<Floor>, job: Job) -> Result<()> {
 }
 
 /// Takes up a task that an earlier run of the program did not begin.
-pub fn resume(floor: &Arc<Floor>, message: Inbound) {
+pub fn resume(floor: &Arc<Dispatcher>, message: Inbound) {
     let (id, text, origin) = (message.ids.first().cloned().unwrap_or_default(), message.text, message.origin.clone());
     let Some((label, cancel)) = floor.tasks.known(&id) else { return };
     let report = Inbound { kind: Kind::Report, text: String::new(), ..message };
@@ -459,7 +459,7 @@ pub fn resume(floor: &Arc<Floor>, message: Inbound) {
 }
 
 /// Runs a job, and then those that wait.
-fn work(floor: &Arc<Floor>, first: Job) {
+fn work(floor: &Arc<Dispatcher>, first: Job) {
     let mut next = Some(first);
     while let Some(Job { id, label, task, tokens, cancel, agent, report }) = next {
         let shown = |event: Event| {
@@ -471,7 +471,7 @@ fn work(floor: &Arc<Floor>, first: Job) {
                 },
             );
         };
-        let Performed { report: told, usage, cost } = agent.perform(&task, &id, tokens, &cancel, &shown);
+        let TaskResult { report: told, usage, cost } = agent.perform(&task, &id, tokens, &cancel, &shown);
         let text = said(&label, told);
         let origin = report.origin.clone();
         match floor.tasks.ended(&id, &text, (usage, cost)) {

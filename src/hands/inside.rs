@@ -9,20 +9,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, pidfd_open};
 
-use super::files::{self, Trees};
-use super::jail::{self, Way};
 use super::reap::Reaper;
-use super::wire::{self, Header, Job, Reply, Setup};
-use super::{INNER_ROLE, ROLE, run, timespec};
+use super::{INNER_ROLE, ROLE, run};
 use crate::beneath::Dir;
 use crate::child;
 use crate::error::{Context, Error, Result};
+use crate::files::{self, Trees};
+use crate::jail;
 use crate::sys;
+use crate::sys::timespec;
+use crate::wire::Confinement;
+use crate::wire::{self, Header, Job, Reply, Setup};
 
 /// Runs `bantam ROLE SETUP`. The exit code means little: the reply says what happened.
 pub fn main(role: &str, setup: Option<&str>) -> ExitCode {
     let result = match (start(role, setup), role) {
-        (Ok(setup), ROLE) if setup.way.holds() => outer(&setup),
+        (Ok(setup), ROLE) if setup.way.is_sandboxed() => outer(&setup),
         (Ok(setup), _) => work(&setup),
         (Err(e), _) => Err(e),
     };
@@ -59,7 +61,7 @@ fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
 /// The first process of a jail: starts the second one, which is held, and sees to its end and to the end of all it leaves.
 /// Nothing held can reach this one.
 fn outer(setup: &Setup) -> Result<()> {
-    if setup.way == Way::Namespaces {
+    if setup.way == Confinement::Namespaces {
         let made = jail::become_owner(setup).and_then(|()| jail::make_namespaces(setup, io::stderr().as_fd()));
         if let Err(e) = made {
             return unavailable(&e);
@@ -124,16 +126,16 @@ fn work(setup: &Setup) -> Result<()> {
     let processes = jail::processes_allowed(setup.way);
     let mut reaper = Reaper::new()?;
     let held = match setup.way {
-        Way::Namespaces => jail::settle_in(setup),
-        Way::Landlock if !reaper.has_list() => {
+        Confinement::Namespaces => jail::settle_in(setup),
+        Confinement::Landlock if !reaper.has_list() => {
             Err(Error::failed("the kernel lists no children (CONFIG_PROC_CHILDREN)"))
         }
-        Way::Landlock => jail::become_owner(setup).and_then(|()| jail::shut_in(setup)),
-        Way::Bare | Way::Off => std::env::set_current_dir(&setup.workspace)
+        Confinement::Landlock => jail::become_owner(setup).and_then(|()| jail::shut_in(setup)),
+        Confinement::Unconfined | Confinement::Disabled => std::env::set_current_dir(&setup.workspace)
             .doing(format_args!("entering the workspace {}", setup.workspace.display())),
     };
     if let Err(e) = held {
-        return if setup.way.holds() { unavailable(&e) } else { Err(e) };
+        return if setup.way.is_sandboxed() { unavailable(&e) } else { Err(e) };
     }
     sys::close_to_others().doing("closing itself to others")?;
     limit_all(setup, processes)?;
@@ -144,7 +146,9 @@ fn work(setup: &Setup) -> Result<()> {
     let job = wire::receive_job(&mut io::stdin())?;
     let reply = match job {
         Job::File(job) => files::perform(&trees, &job, &hung_up),
-        Job::Exec { .. } if setup.way == Way::Bare => Err(Error::failed("there is no jail for commands here")),
+        Job::Exec { .. } if setup.way == Confinement::Unconfined => {
+            Err(Error::failed("there is no jail for commands here"))
+        }
         Job::Exec { command, working_dir, timeout_secs, env } => {
             let order = run::Order { command: &command, working_dir: &working_dir, timeout_secs, env };
             run::exec(&trees, setup, order, &mut reaper, io::stdin().as_fd())

@@ -4,21 +4,10 @@
 //! it started. It confines itself, or in a jail a second one that does the work, before the job is read. The caller keeps the job pipe open: its end of file tells the
 //! hands that nobody waits any more.
 
-mod crowd;
-mod edit;
-mod encoding;
-pub mod files;
-mod grep;
 mod inside;
-mod jail;
-mod link;
-mod look;
-pub mod notes;
-pub mod proxy;
+mod process_count;
 mod reap;
-mod replace;
 mod run;
-pub mod wire;
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +16,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -37,9 +26,10 @@ use crate::cancel::{Cancel, Why};
 use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::Guard;
+pub use crate::jail::readable;
 use crate::text::one_line;
-pub use jail::{Way, readable};
-use wire::{End, FileJob, Header, Incoming, Job, MAX_BODY, Reply, Setup};
+pub use crate::wire::Confinement;
+use crate::wire::{End, FileJob, Header, Incoming, Job, MAX_BODY, Reply, Setup};
 
 /// The argument that makes this program a hands process.
 pub const ROLE: &str = "hands";
@@ -62,7 +52,7 @@ pub struct Hands {
 /// How calls are held on this system, and why not in a better way.
 #[derive(Clone, Debug)]
 pub struct Settled {
-    pub way: Way,
+    pub way: Confinement,
     /// One sentence for each better way.
     pub refusals: Vec<String>,
 }
@@ -77,7 +67,7 @@ impl Hands {
     pub fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(settled) = settled {
-            if settled.way == Way::Bare && matches!(job, Job::Exec { .. }) {
+            if settled.way == Confinement::Unconfined && matches!(job, Job::Exec { .. }) {
                 return Err(no_jail("commands are", &settled.refusals));
             }
             let reply = self.once(settled.way, job, cancel)?;
@@ -87,11 +77,11 @@ impl Hands {
                 _ => Ok(reply),
             };
         }
-        let ways: &[Way] = match self.sandbox {
-            Sandbox::Off => &[Way::Off],
-            Sandbox::Require => &[Way::Namespaces, Way::Landlock],
-            Sandbox::Auto if matches!(job, Job::Exec { .. }) => &[Way::Namespaces, Way::Landlock],
-            Sandbox::Auto => &[Way::Namespaces, Way::Landlock, Way::Bare],
+        let ways: &[Confinement] = match self.sandbox {
+            Sandbox::Off => &[Confinement::Disabled],
+            Sandbox::Require => &[Confinement::Namespaces, Confinement::Landlock],
+            Sandbox::Auto if matches!(job, Job::Exec { .. }) => &[Confinement::Namespaces, Confinement::Landlock],
+            Sandbox::Auto => &[Confinement::Namespaces, Confinement::Landlock, Confinement::Unconfined],
         };
         let mut refusals = Vec::new();
         for way in ways {
@@ -154,7 +144,7 @@ impl Hands {
 
     /// Really enters one way of being held, in a process of its own, and tells its layers, a line for each; or why it is
     /// not to be had here. Decides nothing for other calls.
-    pub fn attempt(&self, way: Way, cancel: &Cancel) -> Result<Result<String, String>> {
+    pub fn attempt(&self, way: Confinement, cancel: &Cancel) -> Result<Result<String, String>> {
         let reply = self.once(way, &Job::Layers, cancel)?;
         match reply.header {
             Header::Text => Ok(Ok(String::from_utf8_lossy(&reply.body).trim_end().to_owned())),
@@ -163,12 +153,12 @@ impl Hands {
         }
     }
 
-    fn once(&self, way: Way, job: &Job, cancel: &Cancel) -> Result<Reply> {
+    fn once(&self, way: Confinement, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let setup = Setup { way, ..self.setup.clone() };
         let setup = serde_json::to_string(&setup).map_err(|e| Error::failed(e.to_string()))?;
-        let guarded = way == Way::Namespaces && self.setup.network == Network::Guarded;
+        let guarded = way == Confinement::Namespaces && self.setup.network == Network::Guarded;
         let (link, errors) = if guarded {
-            let (ours, theirs) = link::pair()?;
+            let (ours, theirs) = crate::proxy::link::pair()?;
             (Some(ours), Stdio::from(theirs))
         } else {
             (None, Stdio::null())
@@ -182,7 +172,8 @@ impl Hands {
             .doing("starting the hands process")?;
         // Lives as long as the call.
         let proxy = link.map(|link| link.serve(&self.guard)).transpose();
-        let counted = way == Way::Landlock && rustix::process::geteuid().is_root() && matches!(job, Job::Exec { .. });
+        let counted =
+            way == Confinement::Landlock && rustix::process::geteuid().is_root() && matches!(job, Job::Exec { .. });
         let result = converse(&mut child, job, cancel, counted);
         // By now it has ended, or it has had its grace.
         let killed = child.kill().and_then(|()| child.wait());
@@ -217,11 +208,11 @@ fn converse(child: &mut Child, job: &Job, cancel: &Cancel, counted: bool) -> Res
     let until = Instant::now() + cancel.remaining(Duration::from_secs(job.seconds()) + GRACE);
     // One that will not read the job says why, and then the pipe is closed: only what cannot be a job ends it here. One
     // that got a part of the job is told that there is no more of it.
-    let job = wire::encode_job(job)?;
+    let job = crate::wire::encode_job(job)?;
     let input = input.write_all(&job).is_ok().then_some(input);
     let crowd = counted.then(|| child.id());
     let mut listener = Listener { input, output, woken: Some(woken), until, crowd, crowded: false };
-    let result = wire::receive_reply(&mut listener);
+    let result = crate::wire::receive_reply(&mut listener);
     let crowded = listener.crowded;
     let told_to_stop = listener.woken.is_none();
     listener.finish();
@@ -280,7 +271,7 @@ impl Read for Listener {
             }
             let mut wait = left;
             if let (Some(root), Some(_)) = (self.crowd, &self.input) {
-                if crowd::count(root) as u64 > jail::MOST_PROCESSES {
+                if process_count::count(root) as u64 > crate::jail::MOST_PROCESSES {
                     self.crowded = true;
                     self.tell_to_stop();
                     continue;
@@ -292,7 +283,7 @@ impl Read for Listener {
                 if let Some(woken) = &self.woken {
                     fds.push(PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN));
                 }
-                match poll(&mut fds, Some(&timespec(wait))) {
+                match poll(&mut fds, Some(&crate::sys::timespec(wait))) {
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(e) => return Err(e.into()),
                 }
@@ -309,12 +300,6 @@ impl Read for Listener {
             }
         }
     }
-}
-
-/// `time` for the kernel, rounded up: a wait that ends a moment early would be begun again.
-fn timespec(time: Duration) -> Timespec {
-    let time = time + Duration::from_millis(1);
-    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: time.subsec_nanos().into() }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
-use super::crowd;
+use super::process_count;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 
@@ -73,7 +73,7 @@ impl Reaper {
             // Ask every process who its parent is.
             None => fs_err::read_dir("/proc")?
                 .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-                .filter(|n| crowd::parent_of(*n) == Some(std::process::id()))
+                .filter(|n| process_count::parent_of(*n) == Some(std::process::id()))
                 .filter_map(|n| i32::try_from(n).ok())
                 .collect(),
         };

@@ -13,15 +13,17 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Resource, pidfd_open};
 
-use super::files::{Access, Target, Trees};
 use super::inside::limit;
-use super::jail::{self, Way};
 use super::reap::Reaper;
-use super::wire::{End, Header, MAX_BODY, Reply, Setup};
-use super::{link, timespec};
 use crate::beneath::{self, Dir, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
+use crate::files::{Access, Target, Trees};
+use crate::jail;
+use crate::proxy::link;
+use crate::sys::timespec;
+use crate::wire::Confinement;
+use crate::wire::{End, Header, MAX_BODY, Reply, Setup};
 
 /// The kernel's limit on one argument is 128 KiB (`MAX_ARG_STRLEN`).
 const LONGEST_COMMAND: usize = 120 << 10;
@@ -59,13 +61,13 @@ pub fn exec(trees: &Trees, setup: &Setup, order: Order, reaper: &mut Reaper, cal
     rustix::process::fchdir(&dir).doing("entering the working directory")?;
     // Wall time is watched; this is for what spins while nobody watches.
     limit(Resource::Cpu, timeout_secs + 1)?;
-    if setup.way.holds() {
+    if setup.way.is_sandboxed() {
         limit(Resource::Fsize, LARGEST_FILE)?;
     }
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
-    let guarded = setup.way == Way::Namespaces && setup.network == Network::Guarded;
+    let guarded = setup.way == Confinement::Namespaces && setup.network == Network::Guarded;
     let proxy = if guarded { link::variables() } else { Vec::new() };
-    if setup.way.holds() {
+    if setup.way.is_sandboxed() {
         jail::seal()?;
     }
     let mut child = child::command(Path::new("/bin/sh"))
@@ -174,13 +176,13 @@ struct Guard {
 const LEAST_FREE: u64 = 200 << 20;
 
 impl Guard {
-    fn new(workspace: &Dir, way: Way) -> Result<Self> {
+    fn new(workspace: &Dir, way: Confinement) -> Result<Self> {
         let disk = workspace.as_fd().try_clone_to_owned()?;
         let free = rustix::fs::fstatvfs(&disk).doing("asking for free space")?;
         // Inside the namespaces it has an ordinary id even where it is root outside: who that is, the map tells.
         let outside = fs_err::read_to_string("/proc/self/uid_map").unwrap_or_default();
         let root_outside = outside.split_whitespace().nth(1) == Some("0");
-        let counts_processes = way == Way::Namespaces && root_outside;
+        let counts_processes = way == Confinement::Namespaces && root_outside;
         Ok(Self {
             disk,
             least_bytes: LEAST_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2),

@@ -1,10 +1,10 @@
 //! Asking a model: the seam and the kinds of failure.
 
 pub mod anthropic;
+pub mod chain;
 pub mod demo;
 mod errors;
 mod host;
-pub mod lineup;
 pub mod openai;
 mod quirks;
 mod replies;

@@ -139,7 +139,7 @@ pub(super) fn take_over(store: &Files, session: &mut Session) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::shelf;
+    use crate::session::archive;
     use std::path::PathBuf;
 
     struct Scratch(Home);
@@ -178,9 +178,9 @@ mod tests {
         assert!(home.session_notes("telegram_1").exists() && held.messages.is_empty());
         let seen = Files::new(home.clone()).peek("telegram_1").unwrap();
         assert!(home.session_notes("telegram_1").exists() && !home.session("telegram_1").exists());
-        let list = shelf::list(home).unwrap();
+        let list = archive::list(home).unwrap();
         assert_eq!((list.len(), list[0].messages, list[0].last.is_empty()), (1, 2, false));
-        assert_eq!(shelf::read(home, "telegram_1").unwrap().waiting.len(), 2);
+        assert_eq!(archive::read(home, "telegram_1").unwrap().waiting.len(), 2);
         drop(held);
         note(home, "telegram_1", "c", "The job sent this", "three").unwrap();
         assert!(!home.session_notes("telegram_1").exists());
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!((first.id.as_str(), session.messages.len()), ("note:a", 3));
         assert!(!home.session_notes("telegram_1").exists());
         // Nobody has asked anything that would have to be answered.
-        assert_eq!(shelf::read(home, "telegram_1").unwrap().state(), shelf::State::New);
+        assert_eq!(archive::read(home, "telegram_1").unwrap().state(), archive::State::New);
     }
 
     #[test]
@@ -254,18 +254,18 @@ mod tests {
         let cancel = Cancel::new(None);
         let mut held = Files::new(home.clone()).load("telegram_1", &cancel).unwrap();
         note(home, "telegram_1", "a", "Title", "text").unwrap();
-        assert_eq!(shelf::find(home, "telegram_1").unwrap(), "telegram_1", "it can be erased");
+        assert_eq!(archive::find(home, "telegram_1").unwrap(), "telegram_1", "it can be erased");
         let hello = Message::User(User { content: "hello".into(), ..User::default() });
         let (entries, now) = ([Entry::Message(&hello)], SystemTime::now());
         Files::new(home.clone()).append(&mut held, &entries, Durability::Now, now).unwrap();
         drop(held);
-        shelf::reset(home, "telegram_1", &cancel, now).unwrap().unwrap();
+        archive::reset(home, "telegram_1", &cancel, now).unwrap().unwrap();
         assert!(Files::new(home.clone()).load("telegram_1", &cancel).unwrap().messages.is_empty());
         let held = Files::new(home.clone()).load("telegram_1", &cancel).unwrap();
         note(home, "telegram_1", "b", "Title", "text").unwrap();
         drop(held);
         fs_err::write(home.sessions().join("telegram_1.jsonl.notes.new"), "a crash has left it").unwrap();
-        assert_eq!(shelf::erase(home, "telegram_1", &cancel).unwrap(), 4);
+        assert_eq!(archive::erase(home, "telegram_1", &cancel).unwrap(), 4);
         assert_eq!(fs_err::read_dir(home.sessions()).unwrap().count(), 0);
         assert_eq!(fs_err::read_dir(home.state().join("locks")).unwrap().count(), 0);
     }

@@ -11,9 +11,9 @@ use super::api::{Api, Failure, MOST_FILE};
 use super::update::Attached;
 use crate::cancel::{Cancel, Why};
 use crate::hands::Hands;
-use crate::hands::wire::{ImageKind, Incoming};
 use crate::message::Image;
 use crate::text::{LocalTime, clip, fence, size};
+use crate::wire::{ImageKind, Incoming};
 
 /// The most bytes of an image that is shown: hosts refuse larger ones.
 const MOST_IMAGE: usize = 5 << 20;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::api::{Api, Failure};
 use super::inbox::{Inbox, Open, id};
 use super::update::{ALLOWED, Me, Meaning, Said, meaning};
-use super::{CHANNEL, Desk, MOST_DEATHS, Settings};
-use crate::bus::{Inbound, Keeper, Kind, Origin};
+use super::{CHANNEL, MOST_DEATHS, Settings, TelegramAck};
+use crate::bus::{Ack, Inbound, Kind, Origin};
 use crate::cancel::Cancel;
 use crate::log::{Level, Sink};
 use crate::paths::session_name;
@@ -53,7 +53,7 @@ pub struct Poller {
     pub api: Arc<Api>,
     pub settings: Settings,
     pub inbox: Arc<Mutex<Inbox>>,
-    pub desk: Arc<Desk>,
+    pub desk: Arc<TelegramAck>,
     pub inbound: Sender<Inbound>,
     pub cancel: Cancel,
     pub log: Sink,
@@ -62,7 +62,7 @@ pub struct Poller {
 
 /// How the polling goes, for whoever watches over it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sign<'a> {
+pub enum PollEvent<'a> {
     /// Telegram has said how the bot is called.
     Serving(&'a str),
     /// A poll was answered.
@@ -75,7 +75,7 @@ pub enum Sign<'a> {
 
 /// Whoever watches over the polling.
 pub struct Watch {
-    pub tell: Box<dyn Fn(Sign) + Send>,
+    pub tell: Box<dyn Fn(PollEvent) + Send>,
     /// He wants a sign at least this often.
     pub within: Duration,
 }
@@ -133,7 +133,7 @@ impl Poller {
                             }
                             limit = MOST_UPDATES;
                             offset.confirm(&updates, Instant::now());
-                            (self.watch.tell)(Sign::Polled);
+                            (self.watch.tell)(PollEvent::Polled);
                         }
                         // They stay with Telegram until they can be kept.
                         Err(e) => self.pause(&mut pauses, &format!("messages cannot be kept: {e}"), None),
@@ -186,7 +186,7 @@ impl Poller {
         *pauses = Pauses::default();
         let username = me["username"].as_str().unwrap_or_default().to_owned();
         (self.log)(Level::Info, &format!("serving as @{username}"));
-        (self.watch.tell)(Sign::Serving(&username));
+        (self.watch.tell)(PollEvent::Serving(&username));
         Some(Me { id: me["id"].as_i64().unwrap_or_default(), username })
     }
 
@@ -239,8 +239,8 @@ impl Poller {
 
     fn bring(&self, reports: Vec<Inbound>) {
         for report in reports {
-            let keeper = Some(self.desk.clone() as Arc<dyn Keeper>);
-            drop(self.inbound.send(Inbound { keeper, ..report }));
+            let ack = Some(self.desk.clone() as Arc<dyn Ack>);
+            drop(self.inbound.send(Inbound { ack, ..report }));
         }
     }
 
@@ -327,7 +327,7 @@ impl Poller {
             attachments: Vec::new(),
             kind,
             ids: updates.iter().map(|update| id(*update)).collect(),
-            keeper: Some(self.desk.clone() as Arc<dyn Keeper>),
+            ack: Some(self.desk.clone() as Arc<dyn Ack>),
             is_part: said.is_part,
             is_alone: alone,
         };
@@ -346,13 +346,13 @@ impl Poller {
         }
         // What is over after one more try is not worth a word.
         if time.is_some() || pauses.failures > 0 {
-            (self.watch.tell)(Sign::Failing(why));
+            (self.watch.tell)(PollEvent::Failing(why));
         }
         let grown = Duration::from_secs(1 << pauses.failures.min(6));
         pauses.failures += 1;
         let until = Instant::now() + time.unwrap_or(grown).min(LONGEST_PAUSE);
         loop {
-            (self.watch.tell)(Sign::Waiting);
+            (self.watch.tell)(PollEvent::Waiting);
             let left = until.saturating_duration_since(Instant::now());
             // Whether it slept or was stopped, the caller looks.
             if left.is_zero() || self.cancel.sleep(left.min(self.watch.within)).is_err() {

@@ -17,11 +17,11 @@ use super::{CHANNEL, Wake};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::disk::Lock;
-use crate::hands::wire::ImageKind;
 use crate::log::{Level, Sink};
 use crate::outbox::{Item, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::text::{clip, one_line};
+use crate::wire::ImageKind;
 
 /// What wakes the sender.
 pub enum Signal {
@@ -208,7 +208,7 @@ impl Sending {
         let Some(turn) = self.turns.get_mut(chat) else { return };
         match event {
             Event::Delta(text) => turn.draft.push_str(&text),
-            Event::DeltasVoid => {
+            Event::DeltasDiscarded => {
                 turn.draft.clear();
                 turn.shown = 0;
             }

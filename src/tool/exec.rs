@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::child::Network;
 use crate::error::Result;
-use crate::hands::wire::{End, Header, Job, Reply};
-use crate::hands::{Hands, Way};
+use crate::hands::{Confinement, Hands};
 use crate::text::one_line;
+use crate::wire::{End, Header, Job, Reply};
 
 /// No command may take longer than this, whatever the call asks for, in seconds.
 const LONGEST: u64 = 600;
@@ -49,15 +49,15 @@ impl Exec {
     fn why_no_network(&self) -> &'static str {
         let way = self.hands.settled().map(|settled| settled.way);
         match (self.network, way) {
-            (_, Some(Way::Off | Way::Bare) | None) | (Network::Full, _) => "",
+            (_, Some(Confinement::Disabled | Confinement::Unconfined) | None) | (Network::Full, _) => "",
             (Network::None, _) => {
                 "\n[commands have no network here: tools.exec.network is \"none\". The user can set it to \"guarded\" or \
                  \"full\" in config.json]"
             }
-            (Network::Guarded, Some(Way::Namespaces)) => {
+            (Network::Guarded, Some(Confinement::Namespaces)) => {
                 "\n[commands reach the network here through the proxy in http_proxy alone: this program seems not to use it]"
             }
-            (Network::Guarded, Some(Way::Landlock)) => {
+            (Network::Guarded, Some(Confinement::Landlock)) => {
                 "\n[commands have no network here: tools.exec.network is \"guarded\", which needs namespaces, and this system \
                  offers none]"
             }

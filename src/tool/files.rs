@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
 use crate::hands::Hands;
-use crate::hands::wire::{FileJob, Header, Job, Reply};
 use crate::message::Image;
 use crate::text::one_line;
+use crate::wire::{FileJob, Header, Job, Reply};
 
 /// A tool as the model is told of it.
 struct Offer {

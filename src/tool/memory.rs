@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
 use crate::hands::Hands;
-use crate::hands::wire::{FileJob, Header, Job, Remember, Reply};
 use crate::text::{LocalTime, one_line};
+use crate::wire::{FileJob, Header, Job, Remember, Reply};
 
 pub struct Memory {
     spec: ToolSpec,

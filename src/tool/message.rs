@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
-use crate::bell;
 use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
 use crate::disk::{self, NewFile};
 use crate::error::{Error, Result};
 use crate::hands::Hands;
+use crate::notify;
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, TELEGRAM as CHANNEL, session_name, telegram_chat};
 use crate::session::note;
@@ -170,7 +170,7 @@ impl Tool for SendMessage {
             path => Some(self.copy(&outbox, path, &mut item, turn)?),
         };
         let id = outbox.post(&item)?;
-        bell::ring(&self.home);
+        notify::signal(&self.home);
         let mut told = format!("on its way to {}", item.to);
         if let Some((_, size)) = copied {
             told.push_str(&format!(", with {} ({size} bytes)", item.name));

@@ -266,7 +266,7 @@ impl Ready<'_> {
     pub fn summary(&self) -> String {
         let summary = match &self.fitted {
             Ok((tool, fitted)) => tool.summary(&struck(self.redactor, &fitted.args)),
-            Err(e) => self.redactor.strike(format!("cannot be run: {e}")),
+            Err(e) => self.redactor.redact(format!("cannot be run: {e}")),
         };
         one_line(&format!("{} {summary}", self.call.name), 160)
     }
@@ -319,7 +319,7 @@ impl Ready<'_> {
     }
 
     fn result(&self, output: ToolOutput) -> ToolResult {
-        let mut content = self.redactor.strike(output.text);
+        let mut content = self.redactor.redact(output.text);
         // A NUL is no text, and some servers refuse it.
         content.retain(|c| c != '\0');
         ToolResult { call_id: self.call.id.clone(), content, is_error: output.failed, images: output.images }
@@ -329,7 +329,7 @@ impl Ready<'_> {
 /// `args` without secrets. They are struck before anything is cut: half a secret is not recognized as one.
 fn struck(redactor: &Redactor, args: &Value) -> Value {
     match args {
-        Value::String(text) => redactor.strike(clip(text, MOST_SUMMARIZED).to_owned()).into(),
+        Value::String(text) => redactor.redact(clip(text, MOST_SUMMARIZED).to_owned()).into(),
         Value::Array(list) => list.iter().map(|v| struck(redactor, v)).collect(),
         Value::Object(map) => {
             let mut safe = Map::new();

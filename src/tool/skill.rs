@@ -84,7 +84,7 @@ impl Tool for ReadSkill {
 
     fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
         let Args { name, .. } = arguments(args)?;
-        Ok(ToolOutput::text(offered(&self.skills, &name)?.sheet()))
+        Ok(ToolOutput::text(offered(&self.skills, &name)?.prompt_text()))
     }
 }
 
@@ -105,6 +105,6 @@ impl Tool for RunSkill {
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let Args { name, task } = arguments(args)?;
         let skill = offered(&self.skills, &name)?;
-        (turn.run_task)(&Task { text: format!("{task}\n\nFollow this skill:\n\n{}", skill.sheet()) })
+        (turn.run_task)(&Task { text: format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text()) })
     }
 }

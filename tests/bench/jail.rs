@@ -9,8 +9,8 @@ use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use bantam::child::{self, Network};
-use bantam::hands::wire::{self, End, Header, Job, Setup};
-use bantam::hands::{self, Way};
+use bantam::hands::{self, Confinement};
+use bantam::wire::{self, End, Header, Job, Setup};
 
 /// Of each kind. They are taken in turn, so that whatever else the machine does meets all of them alike.
 const ROUNDS: usize = 100;
@@ -26,7 +26,7 @@ fn bare() -> Duration {
 }
 
 /// The time of one call, or why this way is not to be had here.
-fn held(bantam: &Path, workspace: &Path, way: Way) -> Result<Duration, String> {
+fn held(bantam: &Path, workspace: &Path, way: Confinement) -> Result<Duration, String> {
     let setup = Setup {
         way,
         network: Network::None,
@@ -34,7 +34,7 @@ fn held(bantam: &Path, workspace: &Path, way: Way) -> Result<Duration, String> {
         agent_dir: None,
         read_paths: Vec::new(),
         write_paths: Vec::new(),
-        all_but: None,
+        all_except: None,
         memory_mb: 512,
     };
     let setup = serde_json::to_string(&setup).unwrap();
@@ -72,7 +72,10 @@ fn main() -> ExitCode {
     let workspace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-jail");
     std::fs::create_dir_all(&workspace).unwrap();
 
-    let ways = [("namespaces, and Landlock where there is one", Way::Namespaces), ("Landlock alone", Way::Landlock)];
+    let ways = [
+        ("namespaces, and Landlock where there is one", Confinement::Namespaces),
+        ("Landlock alone", Confinement::Landlock),
+    ];
     let (mut there, mut missing) = (Vec::new(), Vec::new());
     for (name, way) in ways {
         match held(&bantam, &workspace, way) {

@@ -23,8 +23,6 @@ mod bothttp;
 #[path = "../it/botmethods.rs"]
 #[allow(dead_code)]
 mod botmethods;
-#[path = "../it/chance.rs"]
-mod chance;
 #[path = "../it/entities.rs"]
 #[allow(dead_code)]
 mod entities;
@@ -38,6 +36,8 @@ mod model;
 mod process;
 #[path = "../it/program.rs"]
 mod program;
+#[path = "../it/rng.rs"]
+mod rng;
 #[path = "../it/stored.rs"]
 #[allow(dead_code)]
 mod stored;
@@ -46,10 +46,10 @@ mod stored;
 mod system;
 
 use botapi::{BotApi, Fault, TOKEN};
-use chance::Chance;
 use harness::{Home, merged};
 use model::{Model, Reply, Request, call};
 use process::{Sample, sample};
+use rng::Rng;
 
 /// Between two messages.
 const PACE: Duration = Duration::from_secs(1);
@@ -82,7 +82,7 @@ struct Faults {
 }
 
 fn weather(faults: &Arc<Faults>) -> impl FnMut(&str) -> Option<Fault> + Send + use<> {
-    let (faults, mut chance) = (faults.clone(), Chance(0x5eed_0001));
+    let (faults, mut chance) = (faults.clone(), Rng(0x5eed_0001));
     move |method| {
         if chance.below(ODDS) > 0 {
             return None;
@@ -107,7 +107,7 @@ fn weather(faults: &Arc<Faults>) -> impl FnMut(&str) -> Option<Fault> + Send + u
 
 /// Answers with the items that it has not answered yet; for some of them it uses a tool first.
 fn model(faults: &Arc<Faults>) -> Model {
-    let (faults, chance) = (faults.clone(), Mutex::new(Chance(0x5eed_0002)));
+    let (faults, chance) = (faults.clone(), Mutex::new(Rng(0x5eed_0002)));
     let answer = move |request: &Request, _| {
         let reply = answer(request).counted(request.body.to_string().len() as u64 / 4, 100);
         let mut chance = chance.lock().unwrap();
@@ -281,7 +281,7 @@ fn main() -> ExitCode {
 fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<String>> {
     let mut written: Vec<Vec<String>> = vec![Vec::new(); people.len()];
     let mut since_new = vec![0; people.len()];
-    let mut chance = Chance(0x5eed_0003);
+    let mut chance = Rng(0x5eed_0003);
     let started = Instant::now();
     while started.elapsed() < length {
         let chat = usize::try_from(chance.below(people.len() as u64)).unwrap();

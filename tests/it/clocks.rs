@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use bantam::cron::{Author, Draft, Jobs, Singles, Status, Trigger, When};
+use bantam::cron::{Author, Draft, Jobs, OneShots, Status, Trigger, When};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn added(jobs: &Jobs, when: When) -> String {
 
 /// Runs what is due at `now`, as the gateway does, and tells which jobs it were.
 fn runs(jobs: &Jobs, now: i64) -> Vec<String> {
-    let due = jobs.look(now, HOUR, Singles::Run).unwrap().due;
+    let due = jobs.look(now, HOUR, OneShots::Run).unwrap().due;
     for id in &due {
         let claim = jobs.claim(id, Trigger::Due(HOUR), now).unwrap().expect("it is due");
         jobs.finish(claim, &Ok(()), now + 5).unwrap();
@@ -48,12 +48,12 @@ fn while_the_clock_has_not_been_set_jobs_for_a_single_time_wait() {
     let jobs = jobs(&home);
     let (single, every) = (added(&jobs, When::At("+5m".into())), added(&jobs, When::Every(60)));
     let now = START + 6 * MINUTE;
-    let looked = jobs.look(now, HOUR, Singles::Wait).unwrap();
+    let looked = jobs.look(now, HOUR, OneShots::Wait).unwrap();
     assert_eq!(looked.due, [every.as_str()]);
     // It is not taken for missed either, whatever time the clock shows.
-    let looked = jobs.look(now + 300 * DAY, HOUR, Singles::Wait).unwrap();
+    let looked = jobs.look(now + 300 * DAY, HOUR, OneShots::Wait).unwrap();
     assert!(looked.missed.iter().all(|(job, _)| job.id() == every));
-    assert!(jobs.look(now, HOUR, Singles::Run).unwrap().due.contains(&single));
+    assert!(jobs.look(now, HOUR, OneShots::Run).unwrap().due.contains(&single));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
     let then = now - 30 * DAY;
     assert!(runs(&jobs, then + 1).is_empty());
     assert_eq!(runs(&jobs, then + 10 * MINUTE), [every]);
-    assert_eq!(jobs.look(then + 11 * MINUTE, HOUR, Singles::Run).unwrap().next, Some(then + 20 * MINUTE));
+    assert_eq!(jobs.look(then + 11 * MINUTE, HOUR, OneShots::Run).unwrap().next, Some(then + 20 * MINUTE));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::thread;
 
-use bantam::cron::{Author, Draft, Jobs, Singles, Status, Trigger, When};
+use bantam::cron::{Author, Draft, Jobs, OneShots, Status, Trigger, When};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -305,33 +305,33 @@ fn a_due_run_is_claimed_once_whatever_the_crash() {
     let start = 1_800_000_000_000;
     let id = jobs.add(&drafted(When::Every(600)), Author::User, start).unwrap().id().to_owned();
     let first = start + 10 * MINUTE;
-    assert_eq!(jobs.look(first - 1, HOUR, Singles::Run).unwrap().next, Some(first));
+    assert_eq!(jobs.look(first - 1, HOUR, OneShots::Run).unwrap().next, Some(first));
     let before = fs::read(home.path("cron/jobs.json")).unwrap();
-    assert_eq!(jobs.look(first, HOUR, Singles::Run).unwrap().due, [id.as_str()]);
+    assert_eq!(jobs.look(first, HOUR, OneShots::Run).unwrap().due, [id.as_str()]);
     assert_eq!(fs::read(home.path("cron/jobs.json")).unwrap(), before, "looking writes nothing");
 
     // A crash before the run is recorded: nothing has happened.
     home.write("cron/jobs.json.new", "{ half");
     let claim = jobs.claim(&id, Trigger::Due(HOUR), first).unwrap().unwrap();
     assert!(jobs.claim(&id, Trigger::Due(HOUR), first + 1).is_err_and(|e| e.kind == bantam::error::Kind::Busy));
-    assert!(jobs.look(first + 1, HOUR, Singles::Run).unwrap().due.is_empty());
+    assert!(jobs.look(first + 1, HOUR, OneShots::Run).unwrap().due.is_empty());
     // A crash after it is recorded, and before the file has the next time.
     drop(claim);
     home.write("cron/jobs.json", &before);
-    let looked = jobs.look(first + 2, HOUR, Singles::Run).unwrap();
+    let looked = jobs.look(first + 2, HOUR, OneShots::Run).unwrap();
     assert_eq!((looked.due.len(), looked.next), (0, Some(first + 10 * MINUTE)));
     assert_eq!(jobs.history(0).unwrap()[0].status, Status::Unknown);
     assert!(jobs.claim(&id, Trigger::Due(HOUR), first + 3).unwrap().is_none());
 
     // Many slots were missed: one run. A clock set back repeats none.
     let later = first + 55 * MINUTE;
-    assert_eq!(jobs.look(later, HOUR, Singles::Run).unwrap().due, [id.as_str()]);
+    assert_eq!(jobs.look(later, HOUR, OneShots::Run).unwrap().due, [id.as_str()]);
     let claim = jobs.claim(&id, Trigger::Due(HOUR), later).unwrap().unwrap();
     jobs.finish(claim, &Ok(()), later + 5).unwrap();
     for back in [0, 4 * MINUTE, 50 * MINUTE] {
-        assert!(jobs.look(later + 6 - back, HOUR, Singles::Run).unwrap().due.is_empty(), "{back}");
+        assert!(jobs.look(later + 6 - back, HOUR, OneShots::Run).unwrap().due.is_empty(), "{back}");
     }
-    assert_eq!(jobs.look(first + 60 * MINUTE, HOUR, Singles::Run).unwrap().due, [id]);
+    assert_eq!(jobs.look(first + 60 * MINUTE, HOUR, OneShots::Run).unwrap().due, [id]);
 }
 
 #[test]
@@ -342,12 +342,12 @@ fn what_was_missed_for_too_long_is_recorded_once() {
     let daily = jobs.add(&drafted(When::Cron("0 9 * * *".into())), Author::User, start).unwrap();
     let single = jobs.add(&drafted(When::At("2027-01-15T08:30".into())), Author::User, start).unwrap();
     let noon = start + 4 * HOUR;
-    let looked = jobs.look(noon, HOUR, Singles::Run).unwrap();
+    let looked = jobs.look(noon, HOUR, OneShots::Run).unwrap();
     assert!(looked.due.is_empty());
     let missed: Vec<(&str, i64)> = looked.missed.iter().map(|(job, at)| (job.id(), *at)).collect();
     assert_eq!(missed, [(daily.id(), start + HOUR), (single.id(), start + 30 * MINUTE)]);
     assert_eq!(looked.next, Some(start + 25 * HOUR));
-    assert!(jobs.look(noon + 1, HOUR, Singles::Run).unwrap().missed.is_empty());
+    assert!(jobs.look(noon + 1, HOUR, OneShots::Run).unwrap().missed.is_empty());
     let statuses: Vec<Status> = jobs.history(noon).unwrap().iter().map(|run| run.status).collect();
     assert_eq!(statuses, [Status::Missed, Status::Missed]);
     let list = jobs.list().unwrap();
@@ -363,14 +363,14 @@ fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
     let at = || jobs.add(&drafted(When::At("+5m".into())), Author::User, start).unwrap().id().to_owned();
     let (good, bad) = (at(), at());
     let now = start + 6 * MINUTE;
-    assert_eq!(jobs.look(now, HOUR, Singles::Run).unwrap().due, [good.clone(), bad.clone()]);
+    assert_eq!(jobs.look(now, HOUR, OneShots::Run).unwrap().due, [good.clone(), bad.clone()]);
     let claim = |id: &str| jobs.claim(id, Trigger::Due(HOUR), now).unwrap().unwrap();
     jobs.finish(claim(&good), &Ok(()), now).unwrap();
     jobs.finish(claim(&bad), &Err("no answer".into()), now).unwrap();
     let list = jobs.list().unwrap();
     assert_eq!(list.len(), 1);
     assert_eq!((list[0].id(), list[0].is_enabled(), list[0].last_error()), (bad.as_str(), false, "no answer"));
-    let looked = jobs.look(now + 1, HOUR, Singles::Run).unwrap();
+    let looked = jobs.look(now + 1, HOUR, OneShots::Run).unwrap();
     assert_eq!((looked.due.len(), looked.missed.len(), looked.next), (0, 0, None));
 }
 

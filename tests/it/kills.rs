@@ -11,9 +11,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::chance::Chance;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
+use crate::rng::Rng;
 use crate::stored::{one_result_per_call, segments};
 
 /// Between two messages.
@@ -112,7 +112,7 @@ fn calls_of(message: &Value) -> Vec<(String, String)> {
 }
 
 /// Writes items until it is told to stop; gives them in the order of their updates.
-fn write(api: &BotApi, mut chance: Chance, is_over: &AtomicBool) -> Vec<String> {
+fn write(api: &BotApi, mut chance: Rng, is_over: &AtomicBool) -> Vec<String> {
     let (mut written, mut counts) = (Vec::new(), [0; CHATS.len()]);
     while !is_over.load(Ordering::SeqCst) {
         let chat = usize::try_from(chance.below(CHATS.len() as u64)).unwrap();
@@ -130,7 +130,7 @@ fn write(api: &BotApi, mut chance: Chance, is_over: &AtomicBool) -> Vec<String> 
 }
 
 /// Waits for the moment of a kill, and tells which it was.
-fn moment(api: &BotApi, home: &Home, chance: &mut Chance) -> &'static str {
+fn moment(api: &BotApi, home: &Home, chance: &mut Rng) -> &'static str {
     let log = home.path("workspace").join(LOG);
     let length = || fs::metadata(&log).map_or(0, |meta| meta.len());
     match chance.below(8) {
@@ -187,7 +187,7 @@ fn results(home: &Home) -> BTreeMap<String, BTreeSet<String>> {
 fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     let (kills, chosen) = (kills(), seed());
     println!("seed {chosen}");
-    let mut chance = Chance(chosen | 1);
+    let mut chance = Rng(chosen | 1);
     let (model, api) = (diligent(), BotApi::start());
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": PEOPLE, "api_base": api.base() });
     let extra = json!({ "channels": { "telegram": bot }, "model_list": [{ "context_window": 30_000 }] });
@@ -197,7 +197,7 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     let started = Instant::now();
     let is_over = AtomicBool::new(false);
     let written = thread::scope(|scope| {
-        let pace = Chance(chance.0 ^ 0x9e37_79b9_7f4a_7c15);
+        let pace = Rng(chance.0 ^ 0x9e37_79b9_7f4a_7c15);
         let writing = scope.spawn(|| write(&api, pace, &is_over));
         for _ in 0..kills {
             let gateway = home.bantam().arg("gateway").spawn();

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use bantam::beneath::Dir;
 use bantam::child::Network;
-use bantam::hands::Way;
-use bantam::hands::files::{Trees, perform};
-use bantam::hands::wire::{FileJob, Header, Setup};
+use bantam::files::{Trees, perform};
+use bantam::hands::Confinement;
+use bantam::wire::{FileJob, Header, Setup};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
 
@@ -123,13 +123,13 @@ fn job(n: usize) -> FileJob {
 fn nothing_escapes(arena: &Arena) {
     let (workspace, none) = (arena.workspace.clone(), Vec::new());
     let setup = Setup {
-        way: Way::Bare,
+        way: Confinement::Unconfined,
         network: Network::None,
         workspace: workspace.clone(),
         agent_dir: None,
         read_paths: none.clone(),
         write_paths: none,
-        all_but: None,
+        all_except: None,
         memory_mb: 0,
     };
     let (mut done, mut refused) = (0, 0);

@@ -124,7 +124,7 @@ pub fn file_handle(path: &Path) -> io::Result<(i32, String)> {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut mount: libc::c_int = 0;
     let (at, call) = (libc::AT_FDCWD, libc::SYS_name_to_handle_at);
-    // SAFETY: `handle` is laid out as struct file_handle with room for what it announces, and all outlive the call.
+    // SAFETY: `handle` is laid out as struct file_handle with room for what it announces, and all expire_idle the call.
     let result = unsafe { libc::syscall(call, at, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
     done(libc::c_int::try_from(result).unwrap())?;
     let mut text = String::new();

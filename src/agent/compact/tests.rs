@@ -12,7 +12,7 @@ use crate::bus::{Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::message::{ToolCall, Usage};
-use crate::provider::lineup::Retry;
+use crate::provider::chain::Retry;
 use crate::provider::{self, Provider};
 use crate::session::{Memory, Store};
 use crate::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};

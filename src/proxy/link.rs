@@ -16,7 +16,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use super::proxy::Proxy;
+use super::Proxy;
 use crate::error::{Context, Error, Result};
 use crate::guard::Guard;
 

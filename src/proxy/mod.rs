@@ -8,6 +8,7 @@
 //! connection. A connection is one thread; a second one looks the host's name up and connects, since neither can be broken
 //! off.
 
+pub mod link;
 mod relay;
 mod request;
 #[cfg(test)]

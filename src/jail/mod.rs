@@ -2,9 +2,9 @@
 //!
 //! Two ways, because neither is everywhere: Raspberry Pi OS has no Landlock, Ubuntu restricts user namespaces.
 //!
-//! - [`Way::Namespaces`]: a first process makes new namespaces. The second one, process 1 in them, makes a root from nothing,
+//! - [`Confinement::Namespaces`]: a first process makes new namespaces. The second one, process 1 in them, makes a root from nothing,
 //!   drops every capability, and adds Landlock where there is one. Nothing outside exists for it.
-//! - [`Way::Landlock`]: the second process stays where it is. The outside exists, and Landlock and the filter keep it shut.
+//! - [`Confinement::Landlock`]: the second process stays where it is. The outside exists, and Landlock and the filter keep it shut.
 //!
 //! Both end in the filter of system calls, and the second process is held before it reads its job. The first one is not
 //! held and cannot be reached from inside: it ends what the second one leaves behind.
@@ -23,13 +23,12 @@ use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{DumpableBehavior, Gid, Signal, getegid, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
-use serde::{Deserialize, Serialize};
 
-use super::link;
-use super::wire::Setup;
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
+use crate::proxy::link;
 use crate::sys;
+use crate::wire::{Confinement, Setup};
 use landlock::Tcp;
 use seccomp::Beside;
 
@@ -40,25 +39,6 @@ pub fn readable(path: &Path) -> Option<&'static str> {
         .iter()
         .copied()
         .find(|tree| path.starts_with(tree) || real(tree).is_ok_and(|tree| path.starts_with(tree)))
-}
-
-/// How a process is held.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum Way {
-    Namespaces,
-    Landlock,
-    /// By nothing but held directories: for file tools where the kernel offers no jail.
-    Bare,
-    /// By nothing, as the configuration says.
-    Off,
-}
-
-impl Way {
-    /// Whether a command may run.
-    pub fn holds(self) -> bool {
-        matches!(self, Self::Namespaces | Self::Landlock)
-    }
 }
 
 /// The id that the inside has where root owns the workspace: never 0.
@@ -167,7 +147,7 @@ pub fn settle_in(setup: &Setup) -> Result<()> {
         workspace: &setup.workspace,
         look: setup.look().collect(),
         change: setup.write_paths.iter().map(PathBuf::as_path).collect(),
-        beside: setup.all_but.as_deref().map(beside::beside).unwrap_or_default(),
+        beside: setup.all_except.as_deref().map(beside::beside).unwrap_or_default(),
         etc: etc.into_iter().filter(|(name, _)| ours(name)).collect(),
         host_network,
     };
@@ -206,7 +186,7 @@ pub fn shut_in(setup: &Setup) -> Result<()> {
     let look: Vec<&Path> =
         root::SYSTEM.iter().chain(root::ETC).chain(names).map(Path::new).chain(setup.look()).collect();
     let devices = root::DEVICES.iter().map(Path::new);
-    let mut beside = setup.all_but.as_deref().map(beside::beside).unwrap_or_default();
+    let mut beside = setup.all_except.as_deref().map(beside::beside).unwrap_or_default();
     // A rule for a link would be one for whatever it leads to.
     beside.retain(|path| !path.is_symlink());
     let opened = setup.write_paths.iter().chain([&setup.workspace]).chain(&beside).map(PathBuf::as_path);
@@ -237,11 +217,11 @@ pub const MOST_PROCESSES: u64 = 256;
 /// with all rights.
 ///
 /// Asked before the jail is entered: inside, /proc tells nothing.
-pub fn processes_allowed(way: Way) -> Option<u64> {
+pub fn processes_allowed(way: Confinement) -> Option<u64> {
     match way {
-        Way::Namespaces => Some(MOST_PROCESSES),
-        Way::Landlock => Some(MOST_PROCESSES + tasks_of(geteuid())),
-        Way::Bare | Way::Off => None,
+        Confinement::Namespaces => Some(MOST_PROCESSES),
+        Confinement::Landlock => Some(MOST_PROCESSES + tasks_of(geteuid())),
+        Confinement::Unconfined | Confinement::Disabled => None,
     }
 }
 
@@ -263,11 +243,13 @@ pub fn layers(setup: &Setup) -> String {
     let abi = sys::landlock_abi().map_or("none".to_owned(), |abi| format!("version {abi}"));
     let uid = geteuid().as_raw();
     match setup.way {
-        Way::Namespaces => format!(
+        Confinement::Namespaces => format!(
             "namespaces: user, mount, pid, ipc, uts, cgroup{}\nlandlock: {abi}\nseccomp: on\nuser: {uid}\n",
             if setup.network == Network::Full { "" } else { ", net" }
         ),
-        Way::Landlock => format!("namespaces: none\nlandlock: {abi}\nseccomp: on\nuser: {uid}\n"),
-        Way::Bare | Way::Off => format!("namespaces: none\nlandlock: not used\nseccomp: not used\nuser: {uid}\n"),
+        Confinement::Landlock => format!("namespaces: none\nlandlock: {abi}\nseccomp: on\nuser: {uid}\n"),
+        Confinement::Unconfined | Confinement::Disabled => {
+            format!("namespaces: none\nlandlock: not used\nseccomp: not used\nuser: {uid}\n")
+        }
     }
 }

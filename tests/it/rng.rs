@@ -1,9 +1,9 @@
-//! Chance that can be had again.
+//! Rng that can be had again.
 
 /// `xorshift64*`, from where it stands; never from 0.
-pub struct Chance(pub u64);
+pub struct Rng(pub u64);
 
-impl Chance {
+impl Rng {
     /// The next number, below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 >> 12;

@@ -1,9 +1,16 @@
 //! What all jobs with files share: the trees they may touch, which of them a path is in, and who does which job.
 
+mod edit;
+mod encoding;
+mod grep;
+pub mod notes;
+mod read;
+mod replace;
+
 use std::path::{Path, PathBuf};
 
-use super::wire::{FileJob, Header, Reply, Setup};
-use super::{edit, grep, look, notes, replace};
+use crate::wire::{FileJob, Header, Reply, Setup};
+
 use crate::beneath::{self, Dir};
 use crate::error::{Error, Result};
 
@@ -54,7 +61,7 @@ impl Trees {
                 trees.push(Tree { root: root.to_owned(), dir, most });
             }
         }
-        let all = setup.all_but.as_ref().and_then(|_| Dir::open("/".as_ref()).ok());
+        let all = setup.all_except.as_ref().and_then(|_| Dir::open("/".as_ref()).ok());
         let all = all.map(|dir| Tree { root: "/".into(), dir: dir.reaching(reach), most: Access::Write });
         Self { trees, all }
     }
@@ -97,12 +104,12 @@ impl Trees {
 /// Does a job. `hung_up` tells whether the caller has gone, so that a long one can end early.
 pub fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     match job {
-        FileJob::ListDir { path, depth } => look::list_dir(trees.find(path, Access::Read)?, depth.unwrap_or(1)),
+        FileJob::ListDir { path, depth } => read::list_dir(trees.find(path, Access::Read)?, depth.unwrap_or(1)),
         FileJob::ReadFile { path, offset, limit } => {
-            look::read_file(trees.find(path, Access::Read)?, offset.unwrap_or(1), *limit, hung_up)
+            read::read_file(trees.find(path, Access::Read)?, offset.unwrap_or(1), *limit, hung_up)
         }
         FileJob::TakeFile(part) => edit::take_file(trees, part),
-        FileJob::GiveFile { path, offset, most } => look::give_file(trees.find(path, Access::Read)?, *offset, *most),
+        FileJob::GiveFile { path, offset, most } => read::give_file(trees.find(path, Access::Read)?, *offset, *most),
         FileJob::Grep { pattern, path, glob, max } => {
             let search = grep::Search::new(pattern, glob.as_deref().unwrap_or_default(), *max)?;
             search.run(trees.find(path.as_deref().unwrap_or("."), Access::Read)?, hung_up)
@@ -138,7 +145,7 @@ pub(super) fn shown(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::child::Network;
-    use crate::hands::Way;
+    use crate::hands::Confinement;
 
     #[test]
     fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_alike() {
@@ -148,13 +155,13 @@ mod tests {
         }
         let at = |below: &str| root.join(below);
         let setup = Setup {
-            way: Way::Bare,
+            way: Confinement::Unconfined,
             network: Network::None,
             agent_dir: None,
             workspace: at("work"),
             read_paths: vec![at("open/closed"), at("closed"), at("not/there")],
             write_paths: vec![at("open"), at("closed/open")],
-            all_but: None,
+            all_except: None,
             memory_mb: 0,
         };
         let trees = Trees::open(Dir::open(&setup.workspace).unwrap(), &setup);

@@ -14,10 +14,9 @@ use crate::config::{Config, Env};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::Guard;
-use crate::hands::wire::Setup;
-use crate::hands::{self, Hands, Way};
+use crate::hands::{self, Confinement, Hands};
 use crate::paths::Home;
-use crate::provider::lineup::Retry;
+use crate::provider::chain::Retry;
 use crate::secret::Redactor;
 use crate::session::{self, Files};
 use crate::skills::Skills;
@@ -34,8 +33,9 @@ use crate::tool::spawn::Spawn;
 use crate::tool::subagent::Subagent;
 use crate::tool::think::Think;
 use crate::usage::{self, Budget};
+use crate::wire::Setup;
 use crate::zone::Zone;
-pub use models::lineup;
+pub use models::chain;
 
 /// Where conversations are kept.
 #[derive(Clone)]
@@ -82,20 +82,20 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
     let redactor = Redactor::new(config.secrets(env));
-    let (lineup, window) = lineup(parts, &redactor, &mut notices)?;
+    let (chain, window) = chain(parts, &redactor, &mut notices)?;
     let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
     let budget = Budget { tokens: config.budget.daily_tokens, cost: config.budget.daily_cost };
     if budget.cost > 0.0 {
         notices.extend(
-            lineup
+            chain
                 .unpriced()
                 .map(|name| format!("budget.daily_cost does not count {name}: its entry in model_list has no price")),
         );
     }
     let local_time = local_time(env);
     let mut builder = Agent::builder()
-        .lineup(lineup)
+        .chain(chain)
         .prompt(
             Prompt::from_files(home.agent(), hands.workspace().to_owned(), local_time.clone())
                 .unrestricted(!defaults.restrict_to_workspace)
@@ -150,13 +150,13 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
         .hint("move it, and name the new place in BANTAM_HOME: /var/lib/bantam, say"));
     }
     let setup = Setup {
-        way: Way::Bare,
+        way: Confinement::Unconfined,
         network: exec.network,
         workspace,
         agent_dir: Some(home.agent()),
         read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
         write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
-        all_but: (!config.agents.defaults.restrict_to_workspace).then(|| real(home.root())),
+        all_except: (!config.agents.defaults.restrict_to_workspace).then(|| real(home.root())),
         memory_mb: exec.memory_mb,
     };
     Ok(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)))

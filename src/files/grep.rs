@@ -11,12 +11,12 @@ use regex_lite::{Regex, escape};
 use rustix::fs::{AtFlags, FileType, statat};
 
 use super::encoding::{Encoding, as_utf8};
-use super::files::{Target, shown, text};
-use super::look::{Line, below, names, take_line};
-use super::wire::Reply;
+use super::read::{Line, below, names, take_line};
+use super::{Target, shown, text};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
 use crate::text::printable;
+use crate::wire::Reply;
 
 /// Lines that are given, unless the call names another number, and at most.
 const LINES: usize = 100;

@@ -23,12 +23,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::encoding::Encoding;
-use super::files::{Access, Target, Trees, text};
 use super::replace::{Change, replaced};
-use super::wire::{Incoming, Reply};
+use super::{Access, Target, Trees, text};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
+use crate::wire::{Incoming, Reply};
 
 /// The longest file that is edited in memory.
 const MOST_EDITED: u64 = 32 << 20;

@@ -5,9 +5,9 @@
 //! others are messages with a time, `{"state":{k:v}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
 //! `{"undo":N}`: the lines from N on are not history.
 
+pub mod archive;
 mod memory;
 mod note;
-pub mod shelf;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

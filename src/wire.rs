@@ -11,7 +11,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::jail::Way;
 use crate::beneath::{Reach, Shut};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
@@ -21,11 +20,30 @@ pub const MAX_REPLY: usize = 1 << 20;
 /// The most bytes of a job.
 const MAX_JOB: usize = 64 << 20;
 
+/// How a process is held.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Confinement {
+    Namespaces,
+    Landlock,
+    /// By nothing but held directories: for file tools where the kernel offers no jail.
+    Unconfined,
+    /// By nothing, as the configuration says.
+    Disabled,
+}
+
+impl Confinement {
+    /// Whether a command may run.
+    pub fn is_sandboxed(self) -> bool {
+        matches!(self, Self::Namespaces | Self::Landlock)
+    }
+}
+
 /// What a hands process is before it knows its job.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Setup {
     /// How it confines itself before it reads the job.
-    pub way: Way,
+    pub way: Confinement,
     pub network: Network,
     /// The tree it works in; absolute.
     pub workspace: PathBuf,
@@ -36,7 +54,7 @@ pub struct Setup {
     /// Trees it may read and change besides; absolute.
     pub write_paths: Vec<PathBuf>,
     /// Instead of single trees, all that its user may see but for this one: bantam's home. Absolute, without links.
-    pub all_but: Option<PathBuf>,
+    pub all_except: Option<PathBuf>,
     /// The most data memory a process of it may have, in MiB; 0 for no limit.
     pub memory_mb: u64,
 }
@@ -49,10 +67,10 @@ impl Setup {
 
     /// How far a path from the workspace leads.
     pub fn reach(&self) -> Reach {
-        match &self.all_but {
+        match &self.all_except {
             None => Reach::Beneath,
             // In a jail there is no such tree.
-            Some(_) if self.way.holds() => Reach::Everywhere,
+            Some(_) if self.way.is_sandboxed() => Reach::Everywhere,
             Some(home) => {
                 let open = self.workspace.canonicalize().unwrap_or_else(|_| self.workspace.clone());
                 Reach::But(Arc::new(Shut { tree: home.clone(), open }))

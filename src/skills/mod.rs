@@ -4,7 +4,7 @@
 //! stand in `agent/`, so no tool writes them; a home without that folder has those that are compiled in.
 
 mod front;
-mod shelf;
+mod install;
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::beneath;
 use crate::child::PATH;
 use crate::template;
 use crate::text::one_line;
-pub use shelf::{install, remove};
+pub use install::{install, remove};
 
 /// The most skills that are looked at.
 const MOST: usize = 100;
@@ -55,7 +55,7 @@ impl Skill {
     }
 
     /// The whole of it, for a model.
-    pub fn sheet(&self) -> String {
+    pub fn prompt_text(&self) -> String {
         let place = self.dir.as_ref().map_or(String::new(), |dir| {
             format!(" Its files are in {}: they can be read and run there, and not changed.", dir.display())
         });
@@ -132,7 +132,11 @@ impl Skills {
         }
         let found = self.all();
         let skill = found.named(name)?;
-        Some(format!("{}\n\n[The user calls for this skill]\n\n{}", skill.sheet(), rest.trim()).trim_end().to_owned())
+        Some(
+            format!("{}\n\n[The user calls for this skill]\n\n{}", skill.prompt_text(), rest.trim())
+                .trim_end()
+                .to_owned(),
+        )
     }
 
     fn add(&self, found: &mut Found, name: String, dir: Option<PathBuf>, text: &str) {
@@ -278,14 +282,14 @@ mod tests {
         assert!(found.named("b-2").unwrap().always && found.named("hidden").unwrap().hidden);
         assert_eq!(found.named("plain").unwrap().description, "Only a title");
         assert_eq!(found.problems.len(), 3, "{:?}", found.problems);
-        assert!(found.named("b-2").unwrap().sheet().ends_with("\n\nText."));
-        let sheet = found.named("b-2").unwrap().sheet();
-        assert!(sheet.contains("skills/b-2:"), "{sheet}");
+        assert!(found.named("b-2").unwrap().prompt_text().ends_with("\n\nText."));
+        let prompt_text = found.named("b-2").unwrap().prompt_text();
+        assert!(prompt_text.contains("skills/b-2:"), "{prompt_text}");
 
         let skills = Skills::new(folder.0.clone(), Vec::new());
         assert_eq!(
             skills.called(" /b-2  do it\n").unwrap(),
-            format!("{sheet}\n\n[The user calls for this skill]\n\ndo it")
+            format!("{prompt_text}\n\n[The user calls for this skill]\n\ndo it")
         );
         assert!(skills.called("/hidden").unwrap().ends_with("this skill]"));
         for message in ["/b-3 do it", "/etc/hosts is gone", "b-2", "/", "/b-2/x", "do /b-2"] {

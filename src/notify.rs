@@ -19,7 +19,7 @@ const LONGEST_PATH: usize = 108;
 const MOST_RINGS: usize = 1000;
 
 /// The bell of a home.
-pub struct Bell(UnixDatagram);
+pub struct Listener(UnixDatagram);
 
 /// Does something with the socket's path, by way of its directory when it is too long for an address.
 fn at<T>(home: &Home, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
@@ -33,15 +33,15 @@ fn at<T>(home: &Home, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T
 
 /// Hangs up the bell of a home, to be listened to. Only the gateway does, under its lock: one that was killed has left its
 /// own, and that is replaced.
-pub fn hang(home: &Home) -> Result<Bell> {
+pub fn bind(home: &Home) -> Result<Listener> {
     let path = home.state().join(NAME);
     disk::make_dir(&home.state())?;
     disk::remove(&path)?;
     let socket = at(home, |path| UnixDatagram::bind(path)).doing("making state/bell")?;
-    Ok(Bell(socket))
+    Ok(Listener(socket))
 }
 
-impl Bell {
+impl Listener {
     /// Waits until it has been rung since the last time, however often.
     pub fn wait(&self) -> io::Result<()> {
         let take = || self.0.recv(&mut [0; 1]);
@@ -56,12 +56,12 @@ impl Bell {
 }
 
 /// Takes it down. It may be gone, and what is left is replaced by the next one.
-pub fn take_down(home: &Home) {
+pub fn close(home: &Home) {
     drop(disk::remove(&home.state().join(NAME)));
 }
 
 /// Rings it. Nobody may be there.
-pub fn ring(home: &Home) {
+pub fn signal(home: &Home) {
     let send = || -> io::Result<usize> {
         let socket = UnixDatagram::unbound()?;
         // Where so many rings wait that there is no room for one more, it will be heard.
@@ -81,23 +81,23 @@ mod tests {
         for name in ["bell".to_owned(), "a-long-name-".repeat(12)] {
             let root = std::env::temp_dir().join(format!("bantam-{name}-{}", std::process::id()));
             let home = Home::new(root.clone());
-            ring(&home);
-            let left = hang(&home).unwrap();
-            let bell = hang(&home).unwrap();
+            signal(&home);
+            let left = bind(&home).unwrap();
+            let bell = bind(&home).unwrap();
             bell.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             for _ in 0..5000 {
-                ring(&home);
+                signal(&home);
             }
             bell.wait().unwrap();
             bell.0.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
             assert_eq!(bell.wait().unwrap_err().kind(), io::ErrorKind::WouldBlock);
             bell.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            ring(&home);
+            signal(&home);
             bell.wait().unwrap();
-            take_down(&home);
+            close(&home);
             drop((left, bell));
             assert!(!home.state().join(NAME).exists());
-            ring(&home);
+            signal(&home);
             fs_err::remove_dir_all(root).unwrap();
         }
     }

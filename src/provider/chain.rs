@@ -47,7 +47,7 @@ const DOWN: Duration = Duration::from_secs(60);
 
 /// The models that may answer, the first choice first.
 #[derive(Default)]
-pub struct Lineup {
+pub struct ModelChain {
     models: Vec<Model>,
 }
 
@@ -59,25 +59,25 @@ struct Model {
 
 struct State {
     /// For each key.
-    rests: Vec<Rest>,
+    rests: Vec<KeyState>,
     /// It failed, and is the last to be asked until then.
     down: Option<Instant>,
 }
 
 /// Whether a key can be used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rest {
+enum KeyState {
     Ready,
     Until(Instant),
     /// It was refused, and will be again.
     Refused,
 }
 
-impl Lineup {
+impl ModelChain {
     /// Adds a model that is asked when those before it fail. `keys` has the same model once for each key.
     pub fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
         if !keys.is_empty() {
-            let state = State { rests: vec![Rest::Ready; keys.len()], down: None };
+            let state = State { rests: vec![KeyState::Ready; keys.len()], down: None };
             self.models.push(Model { keys, state: Mutex::new(state) });
         }
     }
@@ -165,8 +165,8 @@ impl Model {
     fn pick(&self, now: Instant) -> usize {
         let mut state = self.lock();
         for rest in &mut state.rests {
-            if matches!(rest, Rest::Until(until) if *until <= now) {
-                *rest = Rest::Ready;
+            if matches!(rest, KeyState::Until(until) if *until <= now) {
+                *rest = KeyState::Ready;
             }
         }
         state.rests.iter().enumerate().min_by_key(|(at, rest)| (**rest, *at)).map_or(0, |(at, _)| at)
@@ -175,16 +175,16 @@ impl Model {
     /// Lets a key rest after what it was told. Whether another is ready.
     fn set_aside(&self, key: usize, error: &ProviderError, now: Instant) -> bool {
         let rest = match error {
-            ProviderError::Auth(_) | ProviderError::Unasked(_) => Rest::Refused,
-            ProviderError::Quota(_) => Rest::Until(now + QUOTA_REST),
+            ProviderError::Auth(_) | ProviderError::Unasked(_) => KeyState::Refused,
+            ProviderError::Quota(_) => KeyState::Until(now + QUOTA_REST),
             ProviderError::RateLimited { retry_after, .. } => {
-                Rest::Until(now + retry_after.unwrap_or(RATE_REST).min(QUOTA_REST))
+                KeyState::Until(now + retry_after.unwrap_or(RATE_REST).min(QUOTA_REST))
             }
             _ => return false,
         };
         let mut state = self.lock();
         state.rests[key] = rest;
-        state.rests.contains(&Rest::Ready)
+        state.rests.contains(&KeyState::Ready)
     }
 
     fn ask(
@@ -298,26 +298,26 @@ mod tests {
     type Outcome = Result<(String, String), (ProviderError, String)>;
 
     /// What came of it, and what was noted on the way.
-    fn run(lineup: &Lineup, max: u32) -> (Outcome, Vec<Note>) {
+    fn run(chain: &ModelChain, max: u32) -> (Outcome, Vec<Note>) {
         let cancel = Cancel::new(Some(Duration::from_secs(5)));
         let request = Request { system: System::default(), messages: &[], tools: &[], stream: false, cancel: &cancel };
         let retry = Retry { max, first_wait: Duration::from_millis(1) };
         let mut notes = Vec::new();
-        let result = lineup.ask(&request, retry, &mut |_| (), &mut |note| notes.push(note));
+        let result = chain.ask(&request, retry, &mut |_| (), &mut |note| notes.push(note));
         let result = result.map(|(reply, asked)| (reply.text, asked.name.to_owned()));
         (result.map_err(|(error, asked)| (error, asked.name.to_owned())), notes)
     }
 
-    fn lineup(models: Vec<Vec<Box<dyn Provider>>>) -> Lineup {
-        let mut lineup = Lineup::default();
+    fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> ModelChain {
+        let mut chain = ModelChain::default();
         for keys in models {
-            lineup.push(keys);
+            chain.push(keys);
         }
-        lineup
+        chain
     }
 
     fn one(turns: Vec<Turn>, max: u32) -> Result<String, ProviderError> {
-        run(&lineup(vec![vec![script("m/x", turns)]]), max).0.map(|(text, _)| text).map_err(|(error, _)| error)
+        run(&chain(vec![vec![script("m/x", turns)]]), max).0.map(|(text, _)| text).map_err(|(error, _)| error)
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
     fn an_answer_that_has_begun_is_asked_for_nowhere_else() {
         let half = || ("half an ", Err(transient(None)));
         assert_eq!(one(vec![half(), good("a")], 3), Err(transient(None)));
-        let two = lineup(vec![vec![script("m/x", vec![half()])], vec![script("m/y", vec![good("a")])]]);
+        let two = chain(vec![vec![script("m/x", vec![half()])], vec![script("m/y", vec![good("a")])]]);
         assert_eq!(run(&two, 3).0, Err((transient(None), "m/x".into())));
     }
 
@@ -352,13 +352,13 @@ mod tests {
             script("m/x", vec![("", Err(ProviderError::Quota("empty".into())))]),
             script("m/x", vec![good("a"), good("b")]),
         ];
-        let lineup = lineup(vec![keys]);
-        let (result, notes) = run(&lineup, 0);
+        let chain = chain(vec![keys]);
+        let (result, notes) = run(&chain, 0);
         assert_eq!(result, Ok(("a".into(), "m/x".into())));
         let mended: Vec<bool> = notes.iter().map(|note| matches!(note, Note::Notice(_))).collect();
         assert_eq!(mended, [true, false, true], "{notes:?}");
         // And is remembered.
-        assert_eq!(run(&lineup, 0), (Ok(("b".into(), "m/x".into())), Vec::new()));
+        assert_eq!(run(&chain, 0), (Ok(("b".into(), "m/x".into())), Vec::new()));
     }
 
     #[test]
@@ -373,35 +373,35 @@ mod tests {
                 script("m/x", vec![refused()]),
             ]
         };
-        assert_eq!(run(&lineup(vec![keys()]), 1).0, Ok(("a".into(), "m/x".into())));
-        assert!(matches!(run(&lineup(vec![keys()]), 0).0, Err((ProviderError::RateLimited { .. }, _))));
+        assert_eq!(run(&chain(vec![keys()]), 1).0, Ok(("a".into(), "m/x".into())));
+        assert!(matches!(run(&chain(vec![keys()]), 0).0, Err((ProviderError::RateLimited { .. }, _))));
     }
 
     #[test]
     fn a_model_that_fails_makes_room_for_the_next_and_comes_last_for_a_while() {
-        let lineup = lineup(vec![
+        let chain = chain(vec![
             vec![script("m/x", vec![("", Err(transient(None))), ("", Err(transient(None)))])],
             vec![script("m/y", vec![("", Err(ProviderError::Rejected("gone".into())))])],
             vec![script("m/z", vec![good("a"), good("b")])],
         ]);
-        let (result, notes) = run(&lineup, 1);
+        let (result, notes) = run(&chain, 1);
         assert_eq!(result, Ok(("a".into(), "m/z".into())));
         assert_eq!(notes.last(), Some(&Note::Notice("m/y: gone; asking m/z".into())), "{notes:?}");
-        assert_eq!(run(&lineup, 1), (Ok(("b".into(), "m/z".into())), Vec::new()));
+        assert_eq!(run(&chain, 1), (Ok(("b".into(), "m/z".into())), Vec::new()));
     }
 
     #[test]
     fn when_nobody_answers_it_is_the_first_ones_error() {
-        let lineup =
-            lineup(vec![vec![script("m/x", vec![refused()])], vec![script("m/y", vec![("", Err(transient(None)))])]]);
-        assert_eq!(run(&lineup, 0).0, Err((ProviderError::Auth("no".into()), "m/x".into())));
+        let chain =
+            chain(vec![vec![script("m/x", vec![refused()])], vec![script("m/y", vec![("", Err(transient(None)))])]]);
+        assert_eq!(run(&chain, 0).0, Err((ProviderError::Auth("no".into()), "m/x".into())));
     }
 
     #[test]
     fn a_conversation_that_is_too_long_is_nobody_elses_business() {
         let long = ProviderError::ContextTooLong("x".into());
-        let lineup =
-            lineup(vec![vec![script("m/x", vec![("", Err(long.clone()))])], vec![script("m/y", vec![good("a")])]]);
-        assert_eq!(run(&lineup, 0).0, Err((long, "m/x".into())));
+        let chain =
+            chain(vec![vec![script("m/x", vec![("", Err(long.clone()))])], vec![script("m/y", vec![good("a")])]]);
+        assert_eq!(run(&chain, 0).0, Err((long, "m/x".into())));
     }
 }

@@ -10,7 +10,7 @@ use crate::cron::{Due, Jobs, schedule};
 use crate::gateway::status;
 use crate::outbox::Outbox;
 use crate::paths::Home;
-use crate::session::shelf;
+use crate::session::archive;
 use crate::telegram::inbox;
 use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
@@ -19,7 +19,7 @@ use crate::zone::Zone;
 const SHOWN: usize = 5;
 
 /// See the module's description.
-pub struct Standing {
+pub struct GatewayStatus {
     is_running: bool,
     /// What the last gateway wrote; [`Value::Null`] when none did.
     told: Value,
@@ -50,8 +50,8 @@ fn time(millis: i64) -> String {
     rfc3339(UNIX_EPOCH + since)
 }
 
-impl Standing {
-    pub fn of(home: &Home, env: &Env, sessions: &[shelf::Summary]) -> Self {
+impl GatewayStatus {
+    pub fn of(home: &Home, env: &Env, sessions: &[archive::Summary]) -> Self {
         let mut warnings = Vec::new();
         let inbox = inbox::look(&home.state()).unwrap_or_else(|e| {
             warnings.push(e.message);

@@ -26,7 +26,7 @@ const PARTS: Duration = Duration::from_secs(1);
 const MOST_TOGETHER: usize = 16;
 
 /// Who does what comes in.
-pub trait Staff: Send + Sync {
+pub trait Handler: Send + Sync {
     /// The agent for a conversation.
     fn agent(&self, session: &str) -> Result<Arc<Agent>>;
 
@@ -36,7 +36,7 @@ pub trait Staff: Send + Sync {
     }
 
     /// The floor is open: from here on it can be asked whether anything is under way.
-    fn opens(&self, _floor: &Arc<Floor>) {}
+    fn opens(&self, _floor: &Arc<Dispatcher>) {}
 
     /// What all that comes in shares; `None` where each turn and each background task has limits of its own.
     fn shared(&self) -> Option<Shared> {
@@ -59,16 +59,16 @@ pub struct Shared {
     pub tokens: Arc<Tokens>,
 }
 
-/// One agent for all there is.
-pub struct One(pub Arc<Agent>);
+/// The same agent for every conversation.
+pub struct SharedAgent(pub Arc<Agent>);
 
 /// One agent for one question.
-pub struct Once {
+pub struct SingleTurn {
     agent: Arc<Agent>,
     shared: Shared,
 }
 
-impl Once {
+impl SingleTurn {
     /// The question's time begins now.
     pub fn new(agent: Arc<Agent>) -> Self {
         let limits = agent.limits();
@@ -77,7 +77,7 @@ impl Once {
     }
 }
 
-impl Staff for Once {
+impl Handler for SingleTurn {
     fn agent(&self, _: &str) -> Result<Arc<Agent>> {
         Ok(self.agent.clone())
     }
@@ -87,7 +87,7 @@ impl Staff for Once {
     }
 }
 
-impl Staff for One {
+impl Handler for SharedAgent {
     fn agent(&self, _: &str) -> Result<Arc<Agent>> {
         Ok(self.0.clone())
     }
@@ -95,12 +95,12 @@ impl Staff for One {
 
 /// Serves a channel until nothing more can come in from it, and every turn and every background task has ended. At most
 /// `at_once` turns are under way.
-pub fn serve(staff: Arc<dyn Staff>, at_once: usize, tasks: Tasks, from: impl Channel) -> Result<()> {
+pub fn serve(staff: Arc<dyn Handler>, at_once: usize, tasks: Tasks, from: impl Channel) -> Result<()> {
     let (tx, inbound) = channel();
     let outbound = from.start(tx)?;
     let shared = staff.shared();
-    let (room, alone, workers) = (Room::new(at_once), Mutex::default(), Mutex::default());
-    let floor = Arc::new(Floor { staff, shared, outbound, tasks, room, alone, workers });
+    let (room, alone, workers) = (Semaphore::new(at_once), Mutex::default(), Mutex::default());
+    let floor = Arc::new(Dispatcher { staff, shared, outbound, tasks, room, alone, workers });
     floor.staff.opens(&floor);
     for message in inbound {
         floor.take(message)?;
@@ -111,19 +111,19 @@ pub fn serve(staff: Arc<dyn Staff>, at_once: usize, tasks: Tasks, from: impl Cha
 impl Inbound {
     /// Answers what needs no turn.
     fn reply(&self, text: &str) {
-        if let Some(keeper) = &self.keeper {
-            let _closed = keeper.reply(&self.ids, &self.origin, text);
+        if let Some(ack) = &self.ack {
+            let _closed = ack.reply(&self.ids, &self.origin, text);
         }
     }
 }
 
 /// What all workers share.
-pub struct Floor {
-    staff: Arc<dyn Staff>,
+pub struct Dispatcher {
+    staff: Arc<dyn Handler>,
     shared: Option<Shared>,
     outbound: Sender<Outbound>,
     tasks: Tasks,
-    room: Room,
+    room: Semaphore,
     /// Held by a turn that runs beside no other of its sort.
     alone: Mutex<()>,
     workers: Mutex<Workers>,
@@ -136,7 +136,7 @@ struct Workers {
     are_last: bool,
 }
 
-impl Floor {
+impl Dispatcher {
     /// Acts on what came in: at once, or by the worker of its conversation.
     fn take(self: &Arc<Self>, message: Inbound) -> Result<()> {
         let stopped = match message.kind {
@@ -175,7 +175,7 @@ impl Floor {
         let mut workers = self.workers();
         let session = message.session.clone();
         let message = match workers.by_session.get(&session) {
-            // One that is about to end takes nothing more.
+            // SharedAgent that is about to end takes nothing more.
             Some(worker) => worker.queue.push(message),
             None => Some(message),
         };
@@ -285,20 +285,20 @@ impl Floor {
         cancel: Cancel,
         task: Option<&(String, Asked)>,
     ) -> (Option<Response>, bool) {
-        let Inbound { origin, session, mut text, attachments: mut images, ids, keeper, is_alone, .. } = message;
+        let Inbound { origin, session, mut text, attachments: mut images, ids, ack, is_alone, .. } = message;
         let alone = is_alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
         // What is fetched takes no room from those who have nothing to wait for.
-        let fetches = keeper.as_ref().is_some_and(|keeper| keeper.has_files(&ids));
+        let fetches = ack.as_ref().is_some_and(|ack| ack.has_files(&ids));
         let place = (!fetches).then(|| self.room.enter());
         let agent = match self.staff.agent(&session) {
             Ok(agent) => agent,
             Err(e) => {
                 let text = format!("⚠️ {}", e.message);
-                return (None, keeper.is_none_or(|keeper| keeper.reply(&ids, &origin, &text)));
+                return (None, ack.is_none_or(|ack| ack.reply(&ids, &origin, &text)));
             }
         };
-        if let Some(keeper) = &keeper {
-            if !keeper.begin(&ids, &origin, &mut text, &mut images, &cancel) {
+        if let Some(ack) = &ack {
+            if !ack.begin(&ids, &origin, &mut text, &mut images, &cancel) {
                 return (None, false);
             }
         }
@@ -320,7 +320,7 @@ impl Floor {
             agent: agent.clone(),
             session: session.clone(),
             origin: origin.clone(),
-            keeper: keeper.clone(),
+            ack: ack.clone(),
             depth,
         });
         let request = Request {
@@ -338,22 +338,22 @@ impl Floor {
             response.usage.add(asked.used.0);
             response.add_cost(asked.used.1);
         }
-        let is_kept = keeper.is_none_or(|keeper| keeper.end(&ids, &origin, &response));
+        let is_kept = ack.is_none_or(|ack| ack.end(&ids, &origin, &response));
         (Some(response), is_kept)
     }
 }
 
-/// Room for so many turns.
-struct Room {
+/// Semaphore for so many turns.
+struct Semaphore {
     most: usize,
     taken: Mutex<usize>,
     left: Condvar,
 }
 
-/// A place in the [`Room`], until dropped.
-struct Place<'a>(&'a Room);
+/// A place in the [`Semaphore`], until dropped.
+struct Permit<'a>(&'a Semaphore);
 
-impl Room {
+impl Semaphore {
     fn new(most: usize) -> Self {
         Self { most: most.max(1), taken: Mutex::new(0), left: Condvar::new() }
     }
@@ -362,16 +362,16 @@ impl Room {
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self) -> Place<'_> {
+    fn enter(&self) -> Permit<'_> {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken =
             self.left.wait_while(taken, |taken| *taken >= self.most).unwrap_or_else(PoisonError::into_inner);
         *taken += 1;
-        Place(self)
+        Permit(self)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.left.notify_one();
@@ -518,7 +518,7 @@ impl Inbound {
 
 impl Worker {
     /// `is_last`: it ends when nothing is left to do.
-    fn start(floor: Arc<Floor>, is_last: bool) -> Result<Self> {
+    fn start(floor: Arc<Dispatcher>, is_last: bool) -> Result<Self> {
         let queue = Arc::new(Queue::default());
         queue.lock().is_over = is_last;
         let own = queue.clone();

@@ -12,13 +12,13 @@ use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
 use super::encoding::as_utf8;
-use super::files::{Target, shown, text};
-use super::look::names;
-use super::wire::{Action, Remember, Reply};
+use super::read::names;
+use super::{Target, shown, text};
 use super::{edit, grep};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
 use crate::text::{first_lines, one_line, size};
+use crate::wire::{Action, Remember, Reply};
 
 /// Bytes of `memory/MEMORY.md` that go with every prompt.
 pub const SHOWN_OF_MEMORY: usize = 8 << 10;

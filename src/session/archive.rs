@@ -79,7 +79,7 @@ pub enum What {
 
 /// A conversation as its file tells it.
 #[derive(Default)]
-pub struct Story {
+pub struct Transcript {
     pub created: String,
     /// What counts, in order.
     pub entries: Vec<Entry>,
@@ -89,7 +89,7 @@ pub struct Story {
     pub damage: Vec<String>,
 }
 
-impl Story {
+impl Transcript {
     pub fn state(&self) -> State {
         let is_note = |what: &&What| matches!(what, What::Message(Message::User(user)) if user.id.starts_with(NOTE));
         match self.entries.iter().map(|entry| &entry.what).rfind(|what| !is_note(what)) {
@@ -177,7 +177,7 @@ fn summary(home: &Home, key: &str, kept: &Kept) -> Summary {
 
 /// The conversation `key`, as it is now: what was said since it was last summarised, before that the summary, and what is
 /// noted for it. Where a crash has come between two segments, it is what the next turn will find.
-pub fn read(home: &Home, key: &str) -> Result<Story> {
+pub fn read(home: &Home, key: &str) -> Result<Transcript> {
     let path = home.session(key);
     let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
     let mut story = story(found, &path)?.0;
@@ -193,7 +193,7 @@ pub fn read(home: &Home, key: &str) -> Result<Story> {
 
 /// The conversation `key` with all that has come into it behind the line `seq`, in earlier segments too, and perhaps more.
 /// What is noted for it has not come into it.
-pub fn read_after(home: &Home, key: &str, seq: u64) -> Result<Story> {
+pub fn read_after(home: &Home, key: &str, seq: u64) -> Result<Transcript> {
     let path = home.session(key);
     let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
     let (mut story, mut repeated) = self::story(found, &path)?;
@@ -213,7 +213,7 @@ pub fn read_after(home: &Home, key: &str, seq: u64) -> Result<Story> {
 }
 
 /// What a file tells, and the number of the last line that repeats one of an earlier segment.
-fn story(found: disk::Looked, path: &Path) -> Result<(Story, u64)> {
+fn story(found: disk::Looked, path: &Path) -> Result<(Transcript, u64)> {
     let disk::Looked { lines, mut damage, torn } = found;
     damage.extend(torn);
     if let Some(e) = too_new(&lines, path) {
@@ -234,7 +234,7 @@ fn story(found: disk::Looked, path: &Path) -> Result<(Story, u64)> {
         Some(Entry { seq: base + line.seq, time, what })
     };
     let entries = standing(lines).into_iter().filter_map(entry).collect();
-    Ok((Story { created, entries, damage, ..Story::default() }, (base + begun).saturating_sub(1)))
+    Ok((Transcript { created, entries, damage, ..Transcript::default() }, (base + begun).saturating_sub(1)))
 }
 
 /// The key that somebody means: one of a list, or the command line's conversation of that name.

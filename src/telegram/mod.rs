@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crate::bus::{Channel, Event, Inbound, Keeper, Origin, Outbound, Response, TurnStop};
+use crate::bus::{Ack, Channel, Event, Inbound, Origin, Outbound, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::hands::Hands;
@@ -38,7 +38,7 @@ use crate::text::LocalTime;
 use api::Api;
 use inbox::Inbox;
 use poll::Poller;
-pub use poll::{Sign, Watch};
+pub use poll::{PollEvent, Watch};
 use send::{Sending, Signal};
 pub use update::Said;
 
@@ -126,7 +126,7 @@ impl Channel for Telegram {
         let (signals, signalled) = channel();
         *wake.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
-        let desk = Arc::new(Desk {
+        let desk = Arc::new(TelegramAck {
             since: Instant::now(),
             api: api.clone(),
             inbox: inbox.clone(),
@@ -176,13 +176,13 @@ fn tell_of(origin: &Origin, event: &Event, log: &Sink) {
                 ),
             }
         }
-        Event::Delta(_) | Event::DeltasVoid | Event::Background(_) => return,
+        Event::Delta(_) | Event::DeltasDiscarded | Event::Background(_) => return,
     };
     log(level, &format!("{} {}: {text}", origin.channel, origin.chat));
 }
 
 /// Keeps messages until they are answered.
-struct Desk {
+struct TelegramAck {
     /// When it began.
     since: Instant,
     api: Arc<Api>,
@@ -195,7 +195,7 @@ struct Desk {
     cancel: Cancel,
 }
 
-impl Desk {
+impl TelegramAck {
     /// Says something in a chat, as the answer to these messages. Whether it was kept.
     fn say(&self, chat: &str, text: &str, answers: &[String]) -> bool {
         let (to, text) = (format!("{CHANNEL}:{chat}"), text.to_owned());
@@ -236,7 +236,7 @@ fn is_own(id: &str) -> bool {
     id.starts_with(CHANNEL)
 }
 
-impl Keeper for Desk {
+impl Ack for TelegramAck {
     fn is_ending(&self) -> bool {
         self.cancel.why().is_some()
     }

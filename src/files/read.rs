@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, FileType, fstat, readlinkat, statat};
 
 use super::encoding::as_utf8;
-use super::files::{Target, shown, text};
-use super::wire::{Header, ImageKind, MAX_BODY, Reply};
+use super::{Target, shown, text};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
 use crate::text::size;
+use crate::wire::{Header, ImageKind, MAX_BODY, Reply};
 
 /// The most entries that a listing shows.
 const MOST_ENTRIES: usize = 200;

@@ -33,7 +33,7 @@ pub fn wait(stop: &OwnedFd, watched: &[(BorrowedFd<'_>, PollFlags)], until: Opti
     fds.extend(watched.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)));
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        match poll(&mut fds, left.map(crate::hands::timespec).as_ref()) {
+        match poll(&mut fds, left.map(crate::sys::timespec).as_ref()) {
             Ok(_) if !fds[0].revents().is_empty() => return Err(Over::Stopped),
             Ok(0) if left.is_some_and(|left| left.is_zero()) => return Err(Over::Late),
             Ok(0) | Err(Errno::INTR) => {}
