@@ -6,7 +6,7 @@ use super::blocks;
 use super::characters::is_invisible;
 use super::format::{LIMIT, Piece, pieces};
 
-#[path = "../../tests/it/entities.rs"]
+#[path = "../../tests/support/entities.rs"]
 mod entities;
 
 /// The HTML of a text that fits into one message.

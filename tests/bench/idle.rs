@@ -12,40 +12,16 @@ use std::{fs, thread};
 
 use serde_json::json;
 
-// They are there for the tests, too, which use more of them.
-#[path = "../it/botapi.rs"]
-#[allow(dead_code)]
-mod botapi;
-#[path = "../it/bothttp.rs"]
-#[allow(dead_code)]
-mod bothttp;
-#[path = "../it/botmethods.rs"]
-#[allow(dead_code)]
-mod botmethods;
-#[path = "../it/entities.rs"]
-#[allow(dead_code)]
-mod entities;
-#[path = "../it/harness.rs"]
-#[allow(dead_code)]
-mod harness;
-#[path = "../it/model.rs"]
-#[allow(dead_code)]
-mod model;
 #[allow(dead_code)]
 mod process;
-#[path = "../it/program.rs"]
-mod program;
-#[path = "../it/stored.rs"]
-#[allow(dead_code)]
-mod stored;
-#[path = "../it/system.rs"]
-#[allow(dead_code)]
-mod system;
+#[allow(dead_code)] // the tests use the rest of it
+#[path = "../support/mod.rs"]
+mod support;
 
-use botapi::{BotApi, TOKEN};
-use harness::{Home, merged, walk};
-use model::{Model, Reply, call};
 use process::{field, sample, threads};
+use support::botapi::{BotApi, TOKEN};
+use support::harness::{Home, merged, walk};
+use support::model::{Model, Reply, call};
 
 /// Resident memory in KiB, as the kernel counts: 3 MB.
 const MOST_MEMORY: u64 = 3 << 10;

@@ -13,43 +13,17 @@ use std::{fs, thread};
 
 use serde_json::{Value, json};
 
-// They are there for the tests, too, which use more of them.
-#[path = "../it/botapi.rs"]
-#[allow(dead_code)]
-mod botapi;
-#[path = "../it/bothttp.rs"]
-#[allow(dead_code)]
-mod bothttp;
-#[path = "../it/botmethods.rs"]
-#[allow(dead_code)]
-mod botmethods;
-#[path = "../it/entities.rs"]
-#[allow(dead_code)]
-mod entities;
-#[path = "../it/harness.rs"]
-#[allow(dead_code)]
-mod harness;
-#[path = "../it/model.rs"]
-#[allow(dead_code)]
-mod model;
 #[allow(dead_code)]
 mod process;
-#[path = "../it/program.rs"]
-mod program;
-#[path = "../it/rng.rs"]
-mod rng;
-#[path = "../it/stored.rs"]
-#[allow(dead_code)]
-mod stored;
-#[path = "../it/system.rs"]
-#[allow(dead_code)]
-mod system;
+#[allow(dead_code)] // the tests use the rest of it
+#[path = "../support/mod.rs"]
+mod support;
 
-use botapi::{BotApi, Fault, TOKEN};
-use harness::{Home, merged};
-use model::{Model, Reply, Request, call};
 use process::{Sample, sample};
-use rng::Rng;
+use support::botapi::{BotApi, Fault, TOKEN};
+use support::harness::{Home, merged};
+use support::model::{Model, Reply, Request, call};
+use support::rng::Rng;
 
 /// Between two messages.
 const PACE: Duration = Duration::from_secs(1);

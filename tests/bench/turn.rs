@@ -12,13 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use std::{fs, io, mem, thread};
 
-#[path = "../it/program.rs"]
-mod program;
-#[path = "../it/stops.rs"]
-#[allow(dead_code)] // it looks at more than is counted here
-mod stops;
-#[path = "../it/syncs.rs"]
-mod syncs;
+#[allow(dead_code)] // the tests use the rest of it
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::syncs;
 
 /// Of each kind. They are taken in turn, so that whatever else the machine does meets all of them alike.
 const ROUNDS: usize = 100;

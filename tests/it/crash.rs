@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::{Home, Run, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply, call};
-use crate::stops::{Verdict, judged};
+use crate::seccomp_trace::{Verdict, trace};
 use crate::stored::{one_result_per_call, segments};
 
 /// How often turns are killed, each time a little later in their lives: `BANTAM_KILLS`, or so many.
@@ -183,7 +183,7 @@ fn a_turn_killed_before_any_of_its_system_calls_loses_nothing() {
         let padded = format!("{question} {}", "and so on ".repeat(40));
         let mut first = None;
         let work = || told.home.agent(["-s", "killed", "-m", &padded]);
-        let run = judged(CALLS, work, |stop| {
+        let run = trace(CALLS, work, |stop| {
             let program = stop.program();
             if program.is_none() || *first.get_or_insert(program) != program {
                 return Verdict::GoOn;

@@ -9,7 +9,7 @@ use crate::botapi::{BOT_NAME, BotApi, TOKEN};
 use crate::harness::{CANARY, Home, Run, config_for, merged};
 use crate::model::{Model, Reply};
 use crate::stored::sealed;
-use crate::system::{ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES};
+use crate::without_syscall::{ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES};
 
 /// A home whose model is at an address where nobody is asked anything.
 fn healthy() -> Home {

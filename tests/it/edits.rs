@@ -7,10 +7,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use crate::fixtures::Fixture;
 use crate::harness::{Home, config_for, merged};
-use crate::lacking;
 use crate::model::{Model, Reply, call};
+use crate::without_syscall;
 
 /// A call that writes, one that appends, and one that edits, each to `path`.
 fn every_change(path: &str) -> Vec<(&'static str, Value)> {
@@ -31,49 +31,49 @@ fn a_file_is_written_with_the_directories_it_needs() {
         ("שלום/it's \"quoted\" \\ \u{200f}.txt", "مرحبا\n"),
         (" leading and trailing ", "a\0b"),
     ] {
-        let desk = Desk::calling("write_file", &json!({ "path": path, "content": content }));
-        desk.is_told("made ");
-        assert_eq!(desk.bytes(path), content.as_bytes(), "{path}");
-        desk.has_no_leftovers();
+        let fixture = Fixture::calling("write_file", &json!({ "path": path, "content": content }));
+        fixture.is_told("made ");
+        assert_eq!(fixture.bytes(path), content.as_bytes(), "{path}");
+        fixture.has_no_leftovers();
     }
 }
 
 #[test]
 fn a_file_is_written_anew_and_keeps_its_mode() {
-    let desk = Desk::calling("write_file", &json!({ "path": "run.sh", "content": "#!/bin/sh\n" }));
-    let script = desk.home.write("workspace/run.sh", "#!/bin/sh\nexit 1\n");
+    let fixture = Fixture::calling("write_file", &json!({ "path": "run.sh", "content": "#!/bin/sh\n" }));
+    let script = fixture.home.write("workspace/run.sh", "#!/bin/sh\nexit 1\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    desk.is_told("replaced the content of run.sh");
-    assert_eq!(desk.bytes("run.sh"), b"#!/bin/sh\n");
+    fixture.is_told("replaced the content of run.sh");
+    assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\n");
     assert_eq!(fs::metadata(script).unwrap().mode() & 0o7777, 0o755);
-    desk.has_no_leftovers();
+    fixture.has_no_leftovers();
 }
 
 #[test]
 fn text_is_added_to_the_end_of_a_file() {
-    let desk = Desk::making([
+    let fixture = Fixture::making([
         ("append_file", json!({ "path": "log/today.md", "content": "one\n" })),
         ("append_file", json!({ "path": "log/today.md", "content": "two" })),
         ("append_file", json!({ "path": "log/today.md", "content": "three\n" })),
         ("append_file", json!({ "path": "wide.txt", "content": "é\n" })),
         ("append_file", json!({ "path": "empty", "content": "x" })),
     ]);
-    desk.home.write("workspace/wide.txt", b"\xfe\xff\0a\0\n");
-    desk.home.write("workspace/empty", "");
-    let inode = fs::metadata(desk.file("wide.txt")).unwrap().ino();
-    let told = desk.succeeds();
-    assert_eq!(desk.bytes("log/today.md"), b"one\ntwothree\n");
+    fixture.home.write("workspace/wide.txt", b"\xfe\xff\0a\0\n");
+    fixture.home.write("workspace/empty", "");
+    let inode = fs::metadata(fixture.file("wide.txt")).unwrap().ino();
+    let told = fixture.succeeds();
+    assert_eq!(fixture.bytes("log/today.md"), b"one\ntwothree\n");
     assert!(told[0].contains("made log/today.md"), "{told:?}");
     assert!(!told[1].contains("no line end") && told[2].contains("no line end"), "{told:?}");
-    assert_eq!(desk.bytes("wide.txt"), b"\xfe\xff\0a\0\n\0\xe9\0\n");
-    assert_eq!(fs::metadata(desk.file("wide.txt")).unwrap().ino(), inode, "rewritten, and not added to");
-    assert_eq!(desk.bytes("empty"), b"x");
+    assert_eq!(fixture.bytes("wide.txt"), b"\xfe\xff\0a\0\n\0\xe9\0\n");
+    assert_eq!(fs::metadata(fixture.file("wide.txt")).unwrap().ino(), inode, "rewritten, and not added to");
+    assert_eq!(fixture.bytes("empty"), b"x");
     assert!(!told[4].contains("no line end"), "{told:?}");
 }
 
 #[test]
 fn an_edit_keeps_line_ends_mode_encoding_and_every_other_byte() {
-    let desk = Desk::making([
+    let fixture = Fixture::making([
         ("edit_file", json!({ "path": "dos.txt", "old_text": "b\nc", "new_text": "B\nnew\nC" })),
         ("edit_file", json!({ "path": "latin.txt", "old_text": "= 1", "new_text": "= 2 é" })),
         ("edit_file", json!({ "path": "run.sh", "old_text": "exit 1", "new_text": "exit 0" })),
@@ -81,23 +81,23 @@ fn an_edit_keeps_line_ends_mode_encoding_and_every_other_byte() {
         ("edit_file", json!({ "path": "世界.md", "old_text": "👋", "new_text": "שלום" })),
         ("edit_file", json!({ "path": "all.txt", "old_text": "x", "new_text": "yy", "replace_all": true })),
     ]);
-    desk.home.write("workspace/dos.txt", "a\r\nb\r\nc\r\n");
-    desk.home.write("workspace/latin.txt", b"caf\xe9 = 1\n\xff\xfe\x00\x80");
-    let script = desk.home.write("workspace/run.sh", "#!/bin/sh\nexit 1");
+    fixture.home.write("workspace/dos.txt", "a\r\nb\r\nc\r\n");
+    fixture.home.write("workspace/latin.txt", b"caf\xe9 = 1\n\xff\xfe\x00\x80");
+    let script = fixture.home.write("workspace/run.sh", "#!/bin/sh\nexit 1");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    desk.home.write("workspace/wide.txt", b"\xff\xfe\xe5\x65\x2c\x67\r\0\n\0");
-    desk.home.write("workspace/世界.md", "你好 👋 世界\n");
-    desk.home.write("workspace/all.txt", "x\nx x\n");
-    let told = desk.succeeds();
-    assert_eq!(desk.bytes("dos.txt"), b"a\r\nB\r\nnew\r\nC\r\n");
-    assert_eq!(desk.bytes("latin.txt"), b"caf\xe9 = 2 \xc3\xa9\n\xff\xfe\x00\x80");
-    assert_eq!(desk.bytes("run.sh"), b"#!/bin/sh\nexit 0");
+    fixture.home.write("workspace/wide.txt", b"\xff\xfe\xe5\x65\x2c\x67\r\0\n\0");
+    fixture.home.write("workspace/世界.md", "你好 👋 世界\n");
+    fixture.home.write("workspace/all.txt", "x\nx x\n");
+    let told = fixture.succeeds();
+    assert_eq!(fixture.bytes("dos.txt"), b"a\r\nB\r\nnew\r\nC\r\n");
+    assert_eq!(fixture.bytes("latin.txt"), b"caf\xe9 = 2 \xc3\xa9\n\xff\xfe\x00\x80");
+    assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\nexit 0");
     assert_eq!(fs::metadata(script).unwrap().mode() & 0o7777, 0o755);
-    assert_eq!(desk.bytes("wide.txt"), b"\xff\xfe\x3d\xd8\x00\xde\r\0\n\0");
-    assert_eq!(desk.bytes("世界.md"), "你好 שלום 世界\n".as_bytes());
-    assert_eq!(desk.bytes("all.txt"), b"yy\nyy yy\n");
+    assert_eq!(fixture.bytes("wide.txt"), b"\xff\xfe\x3d\xd8\x00\xde\r\0\n\0");
+    assert_eq!(fixture.bytes("世界.md"), "你好 שלום 世界\n".as_bytes());
+    assert_eq!(fixture.bytes("all.txt"), b"yy\nyy yy\n");
     assert!(told[0].contains("1 match replaced (line 2)") && told[5].contains("3 matches"), "{told:?}");
-    desk.has_no_leftovers();
+    fixture.has_no_leftovers();
 }
 
 #[test]
@@ -110,36 +110,37 @@ fn an_edit_that_is_not_clear_changes_nothing_and_says_what_is_there() {
         ("fifth", "nor anything like it"),
         ("", "old_text is empty"),
     ] {
-        let desk = Desk::calling("edit_file", &json!({ "path": "notes.txt", "old_text": old_text, "new_text": "x" }));
-        desk.is_refused_saying(says);
-        assert_eq!(desk.bytes("notes.txt"), b"first\nsecond\nthird\nfourth\n");
-        desk.has_no_leftovers();
+        let fixture =
+            Fixture::calling("edit_file", &json!({ "path": "notes.txt", "old_text": old_text, "new_text": "x" }));
+        fixture.is_refused_saying(says);
+        assert_eq!(fixture.bytes("notes.txt"), b"first\nsecond\nthird\nfourth\n");
+        fixture.has_no_leftovers();
     }
     let call = json!({ "path": "empty", "old_text": "a", "new_text": "b" });
-    let desk = Desk::calling("edit_file", &call);
-    desk.home.write("workspace/empty", "");
-    desk.is_refused_saying("the file is empty");
-    Desk::calling("edit_file", &json!({ "path": "nowhere", "old_text": "a", "new_text": "b" }))
+    let fixture = Fixture::calling("edit_file", &call);
+    fixture.home.write("workspace/empty", "");
+    fixture.is_refused_saying("the file is empty");
+    Fixture::calling("edit_file", &json!({ "path": "nowhere", "old_text": "a", "new_text": "b" }))
         .is_refused_saying("nowhere does not exist");
 }
 
 #[test]
 fn a_link_that_stays_inside_is_followed_and_stays_a_link() {
     fn follows() {
-        let desk = Desk::making(every_change("dir/link"));
-        desk.home.write("workspace/real/target.txt", "first\n");
-        desk.home.dir("workspace/dir");
-        symlink("../to-real/target.txt", desk.file("dir/link")).unwrap();
-        symlink("real", desk.file("to-real")).unwrap();
-        let results = desk.results();
+        let fixture = Fixture::making(every_change("dir/link"));
+        fixture.home.write("workspace/real/target.txt", "first\n");
+        fixture.home.dir("workspace/dir");
+        symlink("../to-real/target.txt", fixture.file("dir/link")).unwrap();
+        symlink("real", fixture.file("to-real")).unwrap();
+        let results = fixture.results();
         assert!(!results[0].1 && !results[1].1, "{results:?}");
-        assert_eq!(desk.bytes("real/target.txt"), b"changed\nchanged\n");
-        assert_eq!(fs::read_link(desk.file("dir/link")).unwrap(), Path::new("../to-real/target.txt"));
-        assert_eq!(fs::read_dir(desk.file("dir")).unwrap().count(), 1);
-        desk.has_no_leftovers();
+        assert_eq!(fixture.bytes("real/target.txt"), b"changed\nchanged\n");
+        assert_eq!(fs::read_link(fixture.file("dir/link")).unwrap(), Path::new("../to-real/target.txt"));
+        assert_eq!(fs::read_dir(fixture.file("dir")).unwrap().count(), 1);
+        fixture.has_no_leftovers();
     }
     follows();
-    lacking::openat2(follows);
+    without_syscall::openat2(follows);
 }
 
 #[test]
@@ -154,68 +155,69 @@ fn a_link_that_leads_out_is_refused_and_nothing_outside_is_changed_or_made() {
             ("absolute", "absolute", "/tmp/bantam-must-not-make-this"),
             ("magic/tmp/bantam-must-not-make-this", "magic", "/proc/self/root"),
         ] {
-            let desk = Desk::making(every_change(path));
-            desk.home.write("outside/file", "first\n");
-            symlink(target, desk.file(link)).unwrap();
-            desk.is_refused_saying("leads out of the workspace");
-            assert_eq!(fs::read(desk.home.path("outside/file")).unwrap(), b"first\n", "{path}");
-            assert_eq!(fs::read_dir(desk.home.path("outside")).unwrap().count(), 1, "{path}");
-            assert!(desk.file(link).is_symlink() && !Path::new("/tmp/bantam-must-not-make-this").exists());
+            let fixture = Fixture::making(every_change(path));
+            fixture.home.write("outside/file", "first\n");
+            symlink(target, fixture.file(link)).unwrap();
+            fixture.is_refused_saying("leads out of the workspace");
+            assert_eq!(fs::read(fixture.home.path("outside/file")).unwrap(), b"first\n", "{path}");
+            assert_eq!(fs::read_dir(fixture.home.path("outside")).unwrap().count(), 1, "{path}");
+            assert!(fixture.file(link).is_symlink() && !Path::new("/tmp/bantam-must-not-make-this").exists());
         }
     }
     refuses();
-    lacking::openat2(refuses);
+    without_syscall::openat2(refuses);
 }
 
 #[test]
 fn a_file_with_another_name_outside_is_not_changed() {
-    let desk = Desk::making(every_change("linked"));
-    let outside = desk.home.write("outside/file", "first\n");
-    fs::hard_link(&outside, desk.file("linked")).unwrap();
-    desk.is_refused_saying("hard links");
+    let fixture = Fixture::making(every_change("linked"));
+    let outside = fixture.home.write("outside/file", "first\n");
+    fs::hard_link(&outside, fixture.file("linked")).unwrap();
+    fixture.is_refused_saying("hard links");
     assert_eq!(fs::read(outside).unwrap(), b"first\n");
-    desk.has_no_leftovers();
+    fixture.has_no_leftovers();
 }
 
 #[test]
 fn what_is_no_regular_file_is_not_changed_and_not_waited_for() {
-    let desk = Desk::making([every_change("pipe"), every_change("notes.d")].concat());
-    desk.home.dir("workspace/notes.d");
-    assert!(Command::new("mkfifo").arg(desk.file("pipe")).status().unwrap().success());
-    desk.is_refused_saying("is");
-    assert!(desk.file("notes.d").is_dir() && !desk.file("pipe").is_file());
+    let fixture = Fixture::making([every_change("pipe"), every_change("notes.d")].concat());
+    fixture.home.dir("workspace/notes.d");
+    assert!(Command::new("mkfifo").arg(fixture.file("pipe")).status().unwrap().success());
+    fixture.is_refused_saying("is");
+    assert!(fixture.file("notes.d").is_dir() && !fixture.file("pipe").is_file());
 
-    Desk::making([every_change("new/"), every_change("new/."), every_change("new/..")].concat())
+    Fixture::making([every_change("new/"), every_change("new/."), every_change("new/..")].concat())
         .is_refused_saying("names a directory");
 }
 
 #[test]
 fn a_file_that_may_not_be_written_is_not_replaced() {
-    lacking::privileges(|| {
-        let desk = Desk::making(every_change("fixed"));
-        fs::set_permissions(desk.home.write("workspace/fixed", "first\n"), fs::Permissions::from_mode(0o444)).unwrap();
-        desk.is_refused_saying("permission denied");
-        assert_eq!(desk.bytes("fixed"), b"first\n");
+    without_syscall::privileges(|| {
+        let fixture = Fixture::making(every_change("fixed"));
+        fs::set_permissions(fixture.home.write("workspace/fixed", "first\n"), fs::Permissions::from_mode(0o444))
+            .unwrap();
+        fixture.is_refused_saying("permission denied");
+        assert_eq!(fixture.bytes("fixed"), b"first\n");
     });
 }
 
 #[test]
 fn where_no_file_can_be_made_one_is_written_over_in_its_place() {
-    lacking::privileges(|| {
+    without_syscall::privileges(|| {
         let mut calls = every_change("closed/file");
         calls
             .push(("edit_file", json!({ "path": "closed/file", "old_text": "changed\nchanged", "new_text": "short" })));
         calls.push(("write_file", json!({ "path": "closed/new", "content": "" })));
-        let desk = Desk::making(calls);
-        let file = desk.home.write("workspace/closed/file", "first, and much longer than what comes\n");
+        let fixture = Fixture::making(calls);
+        let file = fixture.home.write("workspace/closed/file", "first, and much longer than what comes\n");
         let inode = fs::metadata(&file).unwrap().ino();
-        fs::set_permissions(desk.file("closed"), fs::Permissions::from_mode(0o555)).unwrap();
-        let results = desk.results();
-        fs::set_permissions(desk.file("closed"), fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(desk.bytes("closed/file"), b"short\n", "{results:?}");
+        fs::set_permissions(fixture.file("closed"), fs::Permissions::from_mode(0o555)).unwrap();
+        let results = fixture.results();
+        fs::set_permissions(fixture.file("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(fixture.bytes("closed/file"), b"short\n", "{results:?}");
         assert_eq!(fs::metadata(&file).unwrap().ino(), inode);
         assert!(results[4].1 && results[4].0.contains("permission denied"), "{results:?}");
-        desk.has_no_leftovers();
+        fixture.has_no_leftovers();
     });
 }
 
@@ -239,33 +241,33 @@ fn no_path_of_any_form_leads_a_tool_out() {
             tools.push(("grep", json!({ "path": path, "pattern": "." })));
             tools
         };
-        let desk = Desk::making(calls.iter().flat_map(|(path, _)| tools(path)));
+        let fixture = Fixture::making(calls.iter().flat_map(|(path, _)| tools(path)));
         let expected = calls.iter().flat_map(|(path, says)| tools(path).into_iter().map(move |call| (call, says)));
-        for ((result, failed), ((tool, arguments), says)) in desk.results().into_iter().zip(expected) {
+        for ((result, failed), ((tool, arguments), says)) in fixture.results().into_iter().zip(expected) {
             // A directory by its form is refused for that.
             let known = result.contains(says) || result.contains("names a directory");
             assert!(failed && known, "{tool} {arguments}: {result}");
         }
-        assert_eq!(desk.home.files().iter().filter(|path| path.starts_with("workspace/")).count(), 1);
+        assert_eq!(fixture.home.files().iter().filter(|path| path.starts_with("workspace/")).count(), 1);
     }
     refuses();
-    lacking::openat2(refuses);
+    without_syscall::openat2(refuses);
 }
 
 /// A home, a directory beside it that tools may read, and one that they may change too.
-fn opened(calls: impl FnOnce(&str, &str) -> Vec<(&'static str, Value)>) -> (Desk, Home) {
+fn opened(calls: impl FnOnce(&str, &str) -> Vec<(&'static str, Value)>) -> (Fixture, Home) {
     let other = Home::empty();
     let [read, write] = ["read", "write"].map(|name| other.dir(name).display().to_string());
     other.write("read/book.txt", "first page\n");
     other.write("write/draft.txt", "first words\n");
     let paths = json!({ "tools": { "read_paths": [read, "/nowhere/at/all"], "write_paths": [write] } });
-    (Desk::configured(&paths, calls(&read, &write)), other)
+    (Fixture::configured(&paths, calls(&read, &write)), other)
 }
 
 #[test]
 fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
     fn opens() {
-        let (desk, other) = opened(|read, write| {
+        let (fixture, other) = opened(|read, write| {
             vec![
                 ("read_file", json!({ "path": format!("{read}/book.txt") })),
                 ("list_dir", json!({ "path": read })),
@@ -276,7 +278,7 @@ fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
                 ("write_file", json!({ "path": format!("{write}//./new/file"), "content": "new\n" })),
             ]
         });
-        let told = desk.succeeds();
+        let told = fixture.succeeds();
         assert!(told[0].contains("first page") && told[1].contains("book.txt"), "{told:?}");
         assert!(told[2].contains("/read/book.txt:1:first page"), "{told:?}");
         assert!(told[3].contains("/write/draft.txt:1:first words"), "{told:?}");
@@ -284,16 +286,16 @@ fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
         assert_eq!(fs::read(other.path("write/new/file")).unwrap(), b"new\n");
     }
     opens();
-    lacking::openat2(opens);
+    without_syscall::openat2(opens);
 }
 
 #[test]
 fn a_tree_opened_for_reading_is_not_changed_and_none_is_left_through_links() {
-    let (desk, other) = opened(|read, _| every_change(&format!("{read}/book.txt")));
-    desk.is_refused_saying("may only be read");
+    let (fixture, other) = opened(|read, _| every_change(&format!("{read}/book.txt")));
+    fixture.is_refused_saying("may only be read");
     assert_eq!(fs::read(other.path("read/book.txt")).unwrap(), b"first page\n");
 
-    let (desk, other) = opened(|read, write| {
+    let (fixture, other) = opened(|read, write| {
         let mut calls = every_change(&format!("{write}/link"));
         calls.extend(every_change(&format!("{write}/../secret")));
         calls.push(("read_file", json!({ "path": format!("{read}/link") })));
@@ -304,7 +306,7 @@ fn a_tree_opened_for_reading_is_not_changed_and_none_is_left_through_links() {
     other.write("secret", "first secret\n");
     symlink("../secret", other.path("read/link")).unwrap();
     symlink("../secret", other.path("write/link")).unwrap();
-    desk.is_refused_saying("leads out of the workspace");
+    fixture.is_refused_saying("leads out of the workspace");
     assert_eq!(fs::read(other.path("secret")).unwrap(), b"first secret\n");
 }
 
@@ -371,12 +373,12 @@ fn when_there_is_no_room_the_old_file_stays_as_it_was() {
         ("edit_file", json!({ "path": "large.txt", "old_text": "first", "new_text": more })),
         ("append_file", json!({ "path": "large.txt", "content": "fits\n" })),
     ];
-    let desk = Desk::making(calls);
-    desk.home.write("workspace/large.txt", &full);
-    desk.home.bantam().after(limited).args(["agent", "-m", "do it"]).run().exits(0);
-    let results = desk.model.request(1).texts("tool");
+    let fixture = Fixture::making(calls);
+    fixture.home.write("workspace/large.txt", &full);
+    fixture.home.bantam().after(limited).args(["agent", "-m", "do it"]).run().exits(0);
+    let results = fixture.model.request(1).texts("tool");
     assert!(results[0].contains("too large") && results[1].contains("too large"), "{results:?}");
     assert!(results[2].contains("added"), "{results:?}");
-    assert!(desk.bytes("large.txt") == [&full[..], b"fits\n"].concat(), "the file is not as it was");
-    desk.has_no_leftovers();
+    assert!(fixture.bytes("large.txt") == [&full[..], b"fits\n"].concat(), "the file is not as it was");
+    fixture.has_no_leftovers();
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Home, Run, merged};
 use crate::model::{Model, Reply, call};
-use crate::stops::{Verdict, judged};
+use crate::seccomp_trace::{Verdict, trace};
 use crate::stored::segments;
 
 /// How many faults a test tries unless it is told to try them all.
@@ -101,7 +101,7 @@ fn with<T: Send>(fault: Option<Fault>, work: impl FnOnce() -> T + Send) -> (T, V
     let mut first = None;
     let mut begun = false;
     let mut about = String::new();
-    let done = judged(&calls, work, |stop| {
+    let done = trace(&calls, work, |stop| {
         let Some(program) = stop.program() else { return Verdict::GoOn };
         // What comes before is the dynamic loader, which a static program has not; the first thing that bantam itself
         // does is to close itself to others.

@@ -5,15 +5,15 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::desk::Desk;
+use crate::fixtures::Fixture;
 use crate::harness::{Home, merged};
-use crate::lacking;
 use crate::model::{Model, Reply};
+use crate::without_syscall;
 
 #[test]
 fn a_file_is_read_by_a_relative_and_by_an_absolute_path() {
-    Desk::calling("read_file", &json!({ "path": "notes.txt" })).is_told("second");
-    Desk::calling("read_file", &json!({ "path": "./notes.txt" })).is_told("second");
+    Fixture::calling("read_file", &json!({ "path": "notes.txt" })).is_told("second");
+    Fixture::calling("read_file", &json!({ "path": "./notes.txt" })).is_told("second");
     let model = Model::answering(|request, n| {
         let system = request.last("system");
         // The model learns the workspace's own path from the system prompt, so it will use it.
@@ -33,7 +33,7 @@ fn a_file_is_read_by_a_relative_and_by_an_absolute_path() {
 #[test]
 fn a_file_is_read_from_a_line_on_and_for_so_many_lines() {
     let (result, failed) =
-        Desk::calling("read_file", &json!({ "path": "notes.txt", "offset": 2, "limit": 2 })).result();
+        Fixture::calling("read_file", &json!({ "path": "notes.txt", "offset": 2, "limit": 2 })).result();
     assert!(!failed, "{result}");
     assert!(result.contains("second") && result.contains("third"), "{result}");
     assert!(!result.contains("first") && !result.contains("fourth"), "{result}");
@@ -41,106 +41,106 @@ fn a_file_is_read_from_a_line_on_and_for_so_many_lines() {
 
 #[test]
 fn a_file_that_does_not_exist_is_told_by_its_name() {
-    let (result, failed) = Desk::calling("read_file", &json!({ "path": "nowhere.txt" })).result();
+    let (result, failed) = Fixture::calling("read_file", &json!({ "path": "nowhere.txt" })).result();
     assert!(failed && result.contains("nowhere.txt"), "{result}");
 }
 
 #[test]
 fn a_directory_is_not_read_as_a_file() {
-    Desk::calling("read_file", &json!({ "path": "." })).is_refused();
+    Fixture::calling("read_file", &json!({ "path": "." })).is_refused();
 }
 
 #[test]
 fn a_path_with_dots_cannot_leave_the_workspace() {
-    Desk::calling("read_file", &json!({ "path": "../config.json" })).is_refused();
-    Desk::calling("read_file", &json!({ "path": "a/../../config.json" })).is_refused();
-    Desk::calling("list_dir", &json!({ "path": ".." })).is_refused();
+    Fixture::calling("read_file", &json!({ "path": "../config.json" })).is_refused();
+    Fixture::calling("read_file", &json!({ "path": "a/../../config.json" })).is_refused();
+    Fixture::calling("list_dir", &json!({ "path": ".." })).is_refused();
 }
 
 #[test]
 fn an_absolute_path_outside_of_the_workspace_is_refused() {
-    Desk::calling("read_file", &json!({ "path": "/etc/passwd" })).is_refused();
-    Desk::calling("list_dir", &json!({ "path": "/" })).is_refused();
-    let desk = Desk::calling("read_file", &json!({ "path": "/proc/self/environ" }));
-    desk.is_refused();
+    Fixture::calling("read_file", &json!({ "path": "/etc/passwd" })).is_refused();
+    Fixture::calling("list_dir", &json!({ "path": "/" })).is_refused();
+    let fixture = Fixture::calling("read_file", &json!({ "path": "/proc/self/environ" }));
+    fixture.is_refused();
 }
 
 #[test]
 fn a_path_through_proc_is_refused() {
-    Desk::calling("read_file", &json!({ "path": "/proc/self/root/etc/passwd" })).is_refused();
-    Desk::calling("read_file", &json!({ "path": "/proc/self/cwd/notes.txt" })).is_refused();
+    Fixture::calling("read_file", &json!({ "path": "/proc/self/root/etc/passwd" })).is_refused();
+    Fixture::calling("read_file", &json!({ "path": "/proc/self/cwd/notes.txt" })).is_refused();
 }
 
 #[test]
 fn a_symlink_that_leaves_the_workspace_is_refused() {
-    let desk = Desk::calling("read_file", &json!({ "path": "link" }));
-    symlink("../config.json", desk.home.path("workspace/link")).unwrap();
-    desk.is_refused();
+    let fixture = Fixture::calling("read_file", &json!({ "path": "link" }));
+    symlink("../config.json", fixture.home.path("workspace/link")).unwrap();
+    fixture.is_refused();
 
-    let desk = Desk::calling("read_file", &json!({ "path": "link" }));
-    symlink("/etc/passwd", desk.home.path("workspace/link")).unwrap();
-    desk.is_refused();
+    let fixture = Fixture::calling("read_file", &json!({ "path": "link" }));
+    symlink("/etc/passwd", fixture.home.path("workspace/link")).unwrap();
+    fixture.is_refused();
 
-    let desk = Desk::calling("read_file", &json!({ "path": "up/config.json" }));
-    symlink("..", desk.home.path("workspace/up")).unwrap();
-    desk.is_refused();
+    let fixture = Fixture::calling("read_file", &json!({ "path": "up/config.json" }));
+    symlink("..", fixture.home.path("workspace/up")).unwrap();
+    fixture.is_refused();
 
-    let desk = Desk::calling("read_file", &json!({ "path": "root/etc/passwd" }));
-    symlink("/proc/self/root", desk.home.path("workspace/root")).unwrap();
-    desk.is_refused();
+    let fixture = Fixture::calling("read_file", &json!({ "path": "root/etc/passwd" }));
+    symlink("/proc/self/root", fixture.home.path("workspace/root")).unwrap();
+    fixture.is_refused();
 
-    let desk = Desk::calling("list_dir", &json!({ "path": "root" }));
-    symlink("/", desk.home.path("workspace/root")).unwrap();
-    desk.is_refused();
+    let fixture = Fixture::calling("list_dir", &json!({ "path": "root" }));
+    symlink("/", fixture.home.path("workspace/root")).unwrap();
+    fixture.is_refused();
 }
 
 #[test]
 fn a_workspace_that_is_swapped_for_a_symlink_is_not_followed_to_another_tree() {
-    let desk = Desk::calling("read_file", &json!({ "path": "sub/config.json" }));
-    desk.home.dir("workspace/sub");
-    std::fs::remove_dir(desk.home.path("workspace/sub")).unwrap();
-    symlink(desk.home.path(""), desk.home.path("workspace/sub")).unwrap();
-    desk.is_refused();
+    let fixture = Fixture::calling("read_file", &json!({ "path": "sub/config.json" }));
+    fixture.home.dir("workspace/sub");
+    std::fs::remove_dir(fixture.home.path("workspace/sub")).unwrap();
+    symlink(fixture.home.path(""), fixture.home.path("workspace/sub")).unwrap();
+    fixture.is_refused();
 }
 
 #[test]
 fn a_fifo_is_refused_at_once() {
-    let desk = Desk::calling("read_file", &json!({ "path": "pipe" }));
-    let made = Command::new("mkfifo").arg(desk.home.path("workspace/pipe")).status().unwrap();
+    let fixture = Fixture::calling("read_file", &json!({ "path": "pipe" }));
+    let made = Command::new("mkfifo").arg(fixture.home.path("workspace/pipe")).status().unwrap();
     assert!(made.success());
-    desk.is_refused();
+    fixture.is_refused();
 }
 
 #[test]
 fn a_directory_is_listed() {
-    let desk = Desk::calling("list_dir", &json!({ "path": "." }));
-    desk.home.write("workspace/sub/deep.txt", "deep\n");
-    let (result, failed) = desk.result();
+    let fixture = Fixture::calling("list_dir", &json!({ "path": "." }));
+    fixture.home.write("workspace/sub/deep.txt", "deep\n");
+    let (result, failed) = fixture.result();
     assert!(!failed && result.contains("notes.txt") && result.contains("sub"), "{result}");
 }
 
 #[test]
 fn a_directory_of_many_files_is_listed_in_part_and_says_so() {
-    let desk = Desk::calling("list_dir", &json!({ "path": "many" }));
+    let fixture = Fixture::calling("list_dir", &json!({ "path": "many" }));
     for n in 0..250 {
-        desk.home.write(&format!("workspace/many/file-{n:03}"), "");
+        fixture.home.write(&format!("workspace/many/file-{n:03}"), "");
     }
-    let (result, failed) = desk.result();
+    let (result, failed) = fixture.result();
     assert!(!failed && result.contains("50 more"), "{result}");
 }
 
 #[test]
 fn a_file_that_is_no_text_is_told_as_text() {
-    let desk = Desk::calling("read_file", &json!({ "path": "latin.txt" }));
-    desk.home.write("workspace/latin.txt", b"caf\xe9\n");
-    desk.is_told("caf");
+    let fixture = Fixture::calling("read_file", &json!({ "path": "latin.txt" }));
+    fixture.home.write("workspace/latin.txt", b"caf\xe9\n");
+    fixture.is_told("caf");
 }
 
 #[test]
 fn a_name_with_control_characters_does_not_reach_a_terminal() {
-    let desk = Desk::calling("list_dir", &json!({ "path": "." }));
-    desk.home.write("workspace/\x1b]0;owned\x07name", "");
-    let run = desk.home.agent(["-v", "-m", "do it"]);
+    let fixture = Fixture::calling("list_dir", &json!({ "path": "." }));
+    fixture.home.write("workspace/\x1b]0;owned\x07name", "");
+    let run = fixture.home.agent(["-v", "-m", "do it"]);
     run.exits(0).says("list_dir");
     assert!(!run.stderr.contains('\x1b'), "{:?}", run.stderr);
 }
@@ -155,9 +155,9 @@ fn a_file_is_read_whatever_its_encoding_and_whatever_its_name() {
         ("empty", b"", "(empty)"),
         ("图 🖼 שלום 'q\".txt", "中文\nمرحبا 👩‍👩‍👧\n".as_bytes(), "中文\nمرحبا 👩‍👩‍👧\n"),
     ] {
-        let desk = Desk::calling("read_file", &json!({ "path": name }));
-        desk.home.write(&format!("workspace/{name}"), bytes);
-        assert_eq!(desk.result(), (says.to_owned(), false), "{name}");
+        let fixture = Fixture::calling("read_file", &json!({ "path": name }));
+        fixture.home.write(&format!("workspace/{name}"), bytes);
+        assert_eq!(fixture.result(), (says.to_owned(), false), "{name}");
     }
 }
 
@@ -172,24 +172,24 @@ fn what_is_left_of_a_long_file_is_told() {
         (json!({ "offset": 9 }), lines(3), "error: long.txt has only 3 lines"),
     ] {
         let arguments = merged(json!({ "path": "long.txt" }), &arguments);
-        let desk = Desk::calling("read_file", &arguments);
-        desk.home.write("workspace/long.txt", content);
-        let (result, _) = desk.result();
+        let fixture = Fixture::calling("read_file", &arguments);
+        fixture.home.write("workspace/long.txt", content);
+        let (result, _) = fixture.result();
         assert!(result.contains(says), "{arguments}: {}", &result[result.len().saturating_sub(200)..]);
     }
 }
 
 #[test]
 fn a_file_without_end_or_lines_is_read_in_bounded_time() {
-    let desk = Desk::making([
+    let fixture = Fixture::making([
         ("read_file", json!({ "path": "sparse" })),
         ("read_file", json!({ "path": "long-line.txt" })),
         ("grep", json!({ "path": "sparse", "pattern": "needle" })),
         ("edit_file", json!({ "path": "sparse", "old_text": "a", "new_text": "b" })),
     ]);
-    desk.home.write("workspace/long-line.txt", "x".repeat(3 << 20));
-    std::fs::File::create(desk.file("sparse")).unwrap().set_len(1 << 40).unwrap();
-    let results = desk.results();
+    fixture.home.write("workspace/long-line.txt", "x".repeat(3 << 20));
+    std::fs::File::create(fixture.file("sparse")).unwrap().set_len(1 << 40).unwrap();
+    let results = fixture.results();
     assert!(results[1].0.contains("page 1 of "), "{}", &results[1].0[results[1].0.len() - 200..]);
     assert!(results[2].0.contains("1 binary files left out"), "{results:?}");
     assert!(results[3].0.contains("too large to be edited"), "{results:?}");
@@ -206,13 +206,13 @@ const IMAGES: [(&str, &[u8], &str); 4] = [
 #[test]
 fn an_image_comes_as_an_image_after_all_the_results_and_stays_in_the_conversation() {
     let calls = IMAGES.map(|(name, _, _)| ("read_file", json!({ "path": name })));
-    let desk = Desk::making(calls.into_iter().chain([("read_file", json!({ "path": "notes.txt" }))]));
+    let fixture = Fixture::making(calls.into_iter().chain([("read_file", json!({ "path": "notes.txt" }))]));
     for (name, bytes, _) in IMAGES {
-        desk.home.write(&format!("workspace/{name}"), bytes);
+        fixture.home.write(&format!("workspace/{name}"), bytes);
     }
-    let told = desk.succeeds();
+    let told = fixture.succeeds();
     assert!(told[0].contains("image/png") && told[4].contains("second"), "{told:?}");
-    let request = desk.model.request(1);
+    let request = fixture.model.request(1);
     let messages = request.messages();
     let shown = messages.last().unwrap();
     assert_eq!(shown["role"], "user");
@@ -220,7 +220,7 @@ fn an_image_comes_as_an_image_after_all_the_results_and_stays_in_the_conversatio
     assert_eq!(urls.collect::<Vec<_>>(), IMAGES.map(|(_, _, url)| url));
     assert!(messages[messages.len() - 6..messages.len() - 1].iter().all(|m| m["role"] == "tool"), "{}", request.body);
 
-    let session = desk.home.session("cli_default");
+    let session = fixture.home.session("cli_default");
     let first = &session.history()[2]["images"];
     assert_eq!(*first, json!([{ "mime": "image/png", "base64": "iVBORw0KGgoAAAANSUhEUg==" }]));
 }
@@ -238,10 +238,10 @@ fn an_image_is_sent_again_with_the_next_question() {
 
 #[test]
 fn an_image_that_is_too_large_is_refused_with_its_size() {
-    let desk = Desk::calling("read_file", &json!({ "path": "large.png" }));
+    let fixture = Fixture::calling("read_file", &json!({ "path": "large.png" }));
     let bytes = [IMAGES[0].1, &vec![0; (2 << 20) + (512 << 10)]].concat();
-    desk.home.write("workspace/large.png", bytes);
-    desk.is_refused_saying("is an image of 2.5 MB (image/png), and images of up to 1008 KB can be shown");
+    fixture.home.write("workspace/large.png", bytes);
+    fixture.is_refused_saying("is an image of 2.5 MB (image/png), and images of up to 1008 KB can be shown");
 }
 
 #[test]
@@ -259,17 +259,17 @@ fn a_host_that_takes_no_images_gets_words_in_their_place() {
 
 #[test]
 fn a_directory_is_listed_with_what_is_below_and_names_as_they_are() {
-    let desk = Desk::making([
+    let fixture = Fixture::making([
         ("list_dir", json!({ "path": "." })),
         ("list_dir", json!({ "path": ".", "depth": 3 })),
         ("list_dir", json!({ "path": "void" })),
         ("list_dir", json!({ "path": "to-sub" })),
     ]);
-    desk.home.write("workspace/sub/deep/er/file", "12345");
-    desk.home.write("workspace/it's \"quoted\" 👩‍👩‍👧 \u{200f}שלום 文.txt", "");
-    desk.home.dir("workspace/void");
-    symlink("sub", desk.file("to-sub")).unwrap();
-    let told = desk.succeeds();
+    fixture.home.write("workspace/sub/deep/er/file", "12345");
+    fixture.home.write("workspace/it's \"quoted\" 👩‍👩‍👧 \u{200f}שלום 文.txt", "");
+    fixture.home.dir("workspace/void");
+    symlink("sub", fixture.file("to-sub")).unwrap();
+    let told = fixture.succeeds();
     let top = "it's \"quoted\" 👩‍👩‍👧 \u{200f}שלום 文.txt  0 bytes\nnotes.txt  26 bytes\nsub/\n";
     assert_eq!(told[0], format!("{top}to-sub -> sub\nvoid/\n"));
     assert_eq!(told[1], format!("{top}sub/deep/\nsub/deep/er/\nto-sub -> sub\nvoid/\n"));
@@ -279,19 +279,19 @@ fn a_directory_is_listed_with_what_is_below_and_names_as_they_are() {
 
 #[test]
 fn a_tool_that_only_looks_is_refused_what_leads_out_without_openat2_too() {
-    lacking::openat2(|| {
+    without_syscall::openat2(|| {
         for (path, target) in
             [("link", "../config.json"), ("up/config.json", ".."), ("all", "/"), ("me", "/proc/self/root")]
         {
             let tools = ["read_file", "list_dir", "grep"];
             let calls = tools.map(|tool| (tool, json!({ "path": path, "pattern": "." })));
-            let desk = Desk::making(calls);
-            symlink(target, desk.file(path.split('/').next().unwrap())).unwrap();
-            desk.is_refused();
+            let fixture = Fixture::making(calls);
+            symlink(target, fixture.file(path.split('/').next().unwrap())).unwrap();
+            fixture.is_refused();
         }
-        let desk = Desk::calling("read_file", &json!({ "path": "a/../to-notes" }));
-        desk.home.dir("workspace/a");
-        symlink("a/../notes.txt", desk.file("to-notes")).unwrap();
-        desk.is_told("second");
+        let fixture = Fixture::calling("read_file", &json!({ "path": "a/../to-notes" }));
+        fixture.home.dir("workspace/a");
+        symlink("a/../notes.txt", fixture.file("to-notes")).unwrap();
+        fixture.is_told("second");
     });
 }

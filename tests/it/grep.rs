@@ -5,12 +5,12 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use crate::fixtures::Fixture;
 
 /// What the model is told of searches in one tree.
 #[track_caller]
 fn searches<const N: usize>(searches: [Value; N]) -> [(String, bool); N] {
-    let desk = Desk::making(searches.map(|arguments| ("grep", arguments)));
+    let fixture = Fixture::making(searches.map(|arguments| ("grep", arguments)));
     for (path, content) in [
         ("src/main.rs", &b"fn main() {\n    run();\n}\n"[..]),
         ("src/deep/run.rs", b"fn run() {}\r\nfn Run() {}\r\n"),
@@ -21,14 +21,14 @@ fn searches<const N: usize>(searches: [Value; N]) -> [(String, bool); N] {
         ("wide.txt", b"\xff\xfef\0n\0 \0w\0i\0d\0e\0\n\0"),
         ("latin.txt", b"caf\xe9 fn\n"),
     ] {
-        desk.home.write(&format!("workspace/{path}"), content);
+        fixture.home.write(&format!("workspace/{path}"), content);
     }
-    desk.home.write("outside/secret", "fn outside() {}\n");
-    symlink("../outside", desk.file("out")).unwrap();
-    symlink("../outside/secret", desk.file("out-file")).unwrap();
-    symlink(".", desk.file("circle")).unwrap();
-    assert!(Command::new("mkfifo").arg(desk.file("pipe")).status().unwrap().success());
-    desk.results().try_into().unwrap()
+    fixture.home.write("outside/secret", "fn outside() {}\n");
+    symlink("../outside", fixture.file("out")).unwrap();
+    symlink("../outside/secret", fixture.file("out-file")).unwrap();
+    symlink(".", fixture.file("circle")).unwrap();
+    assert!(Command::new("mkfifo").arg(fixture.file("pipe")).status().unwrap().success());
+    fixture.results().try_into().unwrap()
 }
 
 #[test]
@@ -69,17 +69,17 @@ fn files_are_chosen_by_name_or_by_path() {
 
 #[test]
 fn what_was_not_shown_is_told() {
-    let desk = Desk::making([
+    let fixture = Fixture::making([
         ("grep", json!({ "pattern": "hit", "path": "many.txt", "max": 3 })),
         ("grep", json!({ "pattern": "hit", "path": "many.txt", "max": 1000 })),
         ("grep", json!({ "pattern": "needle", "path": "long.txt" })),
         ("grep", json!({ "pattern": "hit", "path": "few.txt", "max": 2 })),
     ]);
-    desk.home.write("workspace/many.txt", "hit, and some more text to fill the line\n".repeat(5000));
-    desk.home.write("workspace/few.txt", "hit\nhit\n");
+    fixture.home.write("workspace/many.txt", "hit, and some more text to fill the line\n".repeat(5000));
+    fixture.home.write("workspace/few.txt", "hit\nhit\n");
     let long = format!("{}needle{}\n{}needle\n", "a".repeat(5000), "b".repeat(5000), "c".repeat(100_000));
-    desk.home.write("workspace/long.txt", long);
-    let told = desk.succeeds();
+    fixture.home.write("workspace/long.txt", long);
+    let told = fixture.succeeds();
     assert_eq!(told[0].lines().count(), 4);
     assert!(told[0].ends_with("[there are more than these 3 lines]\n"), "{}", told[0]);
     assert!(told[1].len() < 30_000 && told[1].ends_with(" lines]\n"), "{} bytes", told[1].len());

@@ -3,21 +3,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod botapi;
-mod bothttp;
-mod botmethods;
-mod desk;
-mod entities;
-mod harness;
-mod lacking;
-mod marker;
-mod model;
-mod network;
-mod program;
-mod stops;
-mod stored;
-mod syncs;
-mod system;
+#[path = "../support/mod.rs"]
+mod support;
+
+// Every test names them without their folder.
+use support::{
+    botapi, entities, fixtures, harness, marker, model, program, rng, seccomp_trace, stored, syncs, without_syscall,
+};
 
 mod agent;
 mod aimock;
@@ -52,6 +44,7 @@ mod keys;
 mod kills;
 mod life;
 mod memory;
+mod network;
 mod onboard;
 mod power;
 mod provider;
@@ -60,7 +53,6 @@ mod quirks;
 mod race;
 mod recipes;
 mod repl;
-mod rng;
 mod secrets;
 mod send;
 mod service;

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::desk::Desk;
+use crate::fixtures::Fixture;
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, call};
 
@@ -21,7 +21,7 @@ fn memory(action: &str, more: &Value) -> (&'static str, Value) {
 
 #[test]
 fn a_note_is_written_added_to_listed_found_and_deleted() {
-    let desk = Desk::making([
+    let fixture = Fixture::making([
         memory("view", &json!({})),
         memory("write", &json!({ "key": "garden", "content": "# Garden\nThe quince stands in the north" })),
         memory("append", &json!({ "key": "garden.md", "content": "Watered on Monday" })),
@@ -35,7 +35,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
         memory("view", &json!({ "key": "garden" })),
         memory("search", &json!({ "query": "quince" })),
     ]);
-    let results = desk.results();
+    let results = fixture.results();
     let told = |n: usize| results[n].0.as_str();
     assert_eq!(told(0), "there are no notes yet\n");
     assert_eq!(told(5), "# Garden\nThe quince stands in the north\nWatered on Monday\n");
@@ -53,21 +53,21 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     assert!(results[10].1 && told(10).contains("does not exist"), "{results:?}");
     assert!(told(11).starts_with("no line of 2 notes"), "{results:?}");
     assert!(results.iter().enumerate().all(|(n, (_, failed))| *failed == (n == 10)), "{results:?}");
-    assert_eq!(desk.bytes("memory/MEMORY.md"), b"Likes tea\n");
-    desk.has_no_leftovers();
+    assert_eq!(fixture.bytes("memory/MEMORY.md"), b"Likes tea\n");
+    fixture.has_no_leftovers();
 }
 
 #[test]
 fn what_is_added_to_a_day_gets_its_time() {
     let before = today();
-    let desk = Desk::making([
+    let fixture = Fixture::making([
         memory("append", &json!({ "key": "today", "content": "sowed peas" })),
         memory("append", &json!({ "key": "2020-01-31", "content": "was forgotten\n" })),
     ]);
-    desk.succeeds();
-    let of = |day: &str| fs::read_to_string(desk.file(&format!("memory/{day}.md"))).unwrap();
+    fixture.succeeds();
+    let of = |day: &str| fs::read_to_string(fixture.file(&format!("memory/{day}.md"))).unwrap();
     // It may have become midnight meanwhile.
-    let day = if desk.file(&format!("memory/{before}.md")).exists() { before } else { today() };
+    let day = if fixture.file(&format!("memory/{before}.md")).exists() { before } else { today() };
     let added = of(&day);
     let time = added
         .strip_prefix("- ")
@@ -86,9 +86,9 @@ fn a_key_leads_nowhere_else_and_what_is_no_note_is_refused() {
     let calls = keys
         .iter()
         .flat_map(|key| actions.iter().map(move |action| memory(action, &json!({ "key": key, "content": "hacked" }))));
-    let desk = Desk::making(calls);
-    desk.is_refused_saying("is no key of a note");
-    assert!(!desk.file("memory").exists() || fs::read_dir(desk.file("memory")).unwrap().count() == 1);
+    let fixture = Fixture::making(calls);
+    fixture.is_refused_saying("is no key of a note");
+    assert!(!fixture.file("memory").exists() || fs::read_dir(fixture.file("memory")).unwrap().count() == 1);
 }
 
 #[test]
@@ -98,59 +98,61 @@ fn links_pipes_and_directories_are_no_notes() {
     let calls = keys
         .iter()
         .flat_map(|key| actions.iter().map(move |action| memory(action, &json!({ "key": key, "content": "hacked" }))));
-    let desk = Desk::making(calls);
-    let at = |key: &str| desk.file(&format!("memory/{key}.md"));
-    desk.home.dir("workspace/memory/dir.md");
+    let fixture = Fixture::making(calls);
+    let at = |key: &str| fixture.file(&format!("memory/{key}.md"));
+    fixture.home.dir("workspace/memory/dir.md");
     symlink("../notes.txt", at("link")).unwrap();
     symlink("../../config.json", at("out")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-    desk.is_refused();
-    assert_eq!(desk.bytes("notes.txt"), b"first\nsecond\nthird\nfourth\n");
+    fixture.is_refused();
+    assert_eq!(fixture.bytes("notes.txt"), b"first\nsecond\nthird\nfourth\n");
     assert!(keys.iter().all(|key| at(key).symlink_metadata().is_ok()));
 
     // They are not listed, and a search does not wait for them.
-    let desk = Desk::making([memory("view", &json!({})), memory("search", &json!({ "query": "api_key second" }))]);
-    let at = |key: &str| desk.file(&format!("memory/{key}.md"));
-    desk.home.write("workspace/memory/real.md", "nothing of it");
+    let fixture =
+        Fixture::making([memory("view", &json!({})), memory("search", &json!({ "query": "api_key second" }))]);
+    let at = |key: &str| fixture.file(&format!("memory/{key}.md"));
+    fixture.home.write("workspace/memory/real.md", "nothing of it");
     symlink("../notes.txt", at("link")).unwrap();
     symlink("../../config.json", at("out")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-    let told = desk.succeeds();
+    let told = fixture.succeeds();
     assert_eq!(told[0], "real  13 bytes  nothing of it\n");
     assert!(told[1].starts_with("no line of 1 notes"), "{told:?}");
 
     // The directory itself may not lead out either.
-    let desk = Desk::making(actions.map(|action| memory(action, &json!({ "key": "config", "content": "hacked" }))));
-    symlink("..", desk.home.path("workspace/memory")).unwrap();
-    desk.home.write("config.md", "api_key");
-    desk.is_refused();
-    assert_eq!(fs::read(desk.home.path("config.md")).unwrap(), b"api_key");
+    let fixture =
+        Fixture::making(actions.map(|action| memory(action, &json!({ "key": "config", "content": "hacked" }))));
+    symlink("..", fixture.home.path("workspace/memory")).unwrap();
+    fixture.home.write("config.md", "api_key");
+    fixture.is_refused();
+    assert_eq!(fs::read(fixture.home.path("config.md")).unwrap(), b"api_key");
 }
 
 #[test]
 fn a_note_has_an_end() {
     let much = "word and word\n".repeat(4500);
-    let desk = Desk::making([
+    let fixture = Fixture::making([
         memory("write", &json!({ "key": "a", "content": much })),
         memory("append", &json!({ "key": "a", "content": "x".repeat(5000) })),
         memory("write", &json!({ "key": "a", "content": "x".repeat(70_000) })),
         memory("append", &json!({ "key": "b", "content": "x".repeat(70_000) })),
     ]);
-    let results = desk.results();
+    let results = fixture.results();
     assert!(!results[0].1, "{results:?}");
     for (result, failed) in &results[1..] {
         assert!(failed & result.contains("64 KB"), "{result}");
     }
-    assert_eq!(desk.bytes("memory/a.md"), much.as_bytes());
-    assert!(!desk.file("memory/b.md").exists());
+    assert_eq!(fixture.bytes("memory/a.md"), much.as_bytes());
+    assert!(!fixture.file("memory/b.md").exists());
 
     // Larger than a note can be, made by other means: all of it is there for other tools.
-    let desk =
-        Desk::making([memory("view", &json!({ "key": "huge" })), memory("search", &json!({ "query": "needle" }))]);
-    let huge = fs::File::create(desk.home.write("workspace/memory/huge.md", "needle")).unwrap();
+    let fixture =
+        Fixture::making([memory("view", &json!({ "key": "huge" })), memory("search", &json!({ "query": "needle" }))]);
+    let huge = fs::File::create(fixture.home.write("workspace/memory/huge.md", "needle")).unwrap();
     huge.set_len(1 << 40).unwrap();
-    desk.home.write("workspace/memory/small.md", "needle");
-    let told = desk.succeeds();
+    fixture.home.write("workspace/memory/small.md", "needle");
+    let told = fixture.succeeds();
     assert!(told[1].contains("small:1: needle"), "{told:?}");
 }
 

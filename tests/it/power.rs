@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Home, holds, merged, unique, walk};
 use crate::model::{Model, Reply, call};
-use crate::stops::{Stop, Verdict, judged};
+use crate::seccomp_trace::{Stop, Verdict, trace};
 use crate::stored::{one_result_per_call, segments};
 
 /// The calls that change what is on a disk, wait for it, or let something out of the program.
@@ -118,7 +118,7 @@ fn recorded(home: &Home, question: &str) -> Vec<Moment> {
     let root = fs::canonicalize(root).unwrap();
     let mut moments = vec![Moment { image: image(&root), what: What::Changed }];
     let mut first = None;
-    let run = judged(
+    let run = trace(
         CALLS,
         || home.agent(["-m", question]),
         |stop| {

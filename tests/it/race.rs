@@ -15,8 +15,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
 
 use crate::harness::Home;
-use crate::lacking;
 use crate::model::{Model, Reply, call};
+use crate::without_syscall;
 
 /// Calls of each of the two ways to open a path.
 const TRIES: usize = 50_000;
@@ -174,7 +174,7 @@ fn without_openat2_they_win_it_too() {
     let arena = Arena::new(&home);
     arena.swapping(|| {
         assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
-        lacking::openat2(|| nothing_escapes(&arena));
+        without_syscall::openat2(|| nothing_escapes(&arena));
     });
     arena.is_whole();
 }

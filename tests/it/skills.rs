@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::harness::{Home, until};
 use crate::model::{Model, Reply, Request, USAGE, call};
-use crate::stops::{Verdict, judged};
+use crate::seccomp_trace::{Verdict, trace};
 
 const TEA: &str = "---\nname: tea\ndescription: Makes tea. 茶\n---\nBoil water, then run sh scripts/steep.sh.\n";
 
@@ -310,7 +310,7 @@ fn a_kill_at_any_step_of_an_installation_or_a_removal_leaves_a_whole_skill_or_no
     for (args, wanted) in [(&["install", from.as_str()][..], true), (&["remove", "tea", "-y"], false)] {
         for last in 1.. {
             let mut step = 0;
-            let run = judged(
+            let run = trace(
                 &STEPS,
                 || bantam(args),
                 |stop| {

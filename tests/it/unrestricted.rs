@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply, call};
-use crate::system::{LANDLOCK, NAMESPACES, Withheld};
+use crate::without_syscall::{LANDLOCK, NAMESPACES, Withheld};
 
 /// One call after the other, in one turn. Returns what the model was told of each, and whether it failed.
 #[track_caller]

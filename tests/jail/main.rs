@@ -6,21 +6,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-// Shared with the other tests, which use the rest of them.
+// The other tests use the rest of it.
 #[allow(dead_code)]
-#[path = "../it/harness.rs"]
-mod harness;
-#[allow(dead_code)]
-#[path = "../it/model.rs"]
-mod model;
-#[path = "../it/program.rs"]
-mod program;
-#[allow(dead_code)]
-#[path = "../it/stored.rs"]
-mod stored;
-#[allow(dead_code)]
-#[path = "../it/system.rs"]
-mod system;
+#[path = "../support/mod.rs"]
+mod support;
+
+use support::{harness, model, program};
 
 mod arena;
 mod attack;

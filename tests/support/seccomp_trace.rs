@@ -1,5 +1,5 @@
-//! Stands between the program and the kernel: system calls stop at a filter that the program is born with, are looked at,
-//! and go on, fail, or are the last thing that the program does.
+//! Stops chosen system calls of the program before the kernel makes them; a test then lets each go on, fails it, or kills
+//! the program at it.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
@@ -13,9 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::program::program;
+use super::without_syscall::filter;
 
 /// A system call that waits for a verdict.
 pub struct Stop {
@@ -41,7 +43,7 @@ impl Stop {
         let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
         let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
         let runs = fs::read_link(format!("/proc/{}/exe", self.thread)).ok()?;
-        (runs == Path::new(crate::program::program())).then_some(process)
+        (runs == Path::new(program())).then_some(process)
     }
 
     /// What the descriptor in this argument is open on: a path, `socket:[N]`, `pipe:[N]`.
@@ -73,8 +75,8 @@ impl Stop {
     }
 }
 
-/// Does `work`, and asks `judge` about each of these calls that it and every process which it started makes.
-pub fn judged<T: Send>(
+/// Does `work`, and asks `judge` about each of these calls that it and the processes it starts make.
+pub fn trace<T: Send>(
     calls: &[libc::c_long],
     work: impl FnOnce() -> T + Send,
     mut judge: impl FnMut(&Stop) -> Verdict,
@@ -95,15 +97,9 @@ pub fn judged<T: Send>(
     })
 }
 
-/// Has these calls of the calling thread, and of all that it starts, stop and be told at the descriptor.
+/// Stops these calls of the calling thread, and of all that it starts, and reports them at the descriptor.
 fn stop_at(calls: &[libc::c_long]) -> io::Result<OwnedFd> {
-    let op = |code: u32, k: u32, jf: u8| sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf, k };
-    let mut program = vec![op(BPF_LD | BPF_W | BPF_ABS, 0, 0)];
-    for call in calls {
-        program.push(op(BPF_JMP | BPF_JEQ | BPF_K, u32::try_from(*call).unwrap(), 1));
-        program.push(op(BPF_RET | BPF_K, libc::SECCOMP_RET_USER_NOTIF, 0));
-    }
-    program.push(op(BPF_RET | BPF_K, libc::SECCOMP_RET_ALLOW, 0));
+    let mut program = filter(calls.iter().map(|call| (*call, libc::SECCOMP_RET_USER_NOTIF)));
     let length = u16::try_from(program.len()).unwrap();
     let filter = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
     // SAFETY: the program lives through the call, which copies it, and the descriptor is new and nobody else's.

@@ -1,9 +1,9 @@
 //! A scripted Telegram: the Bot API on loopback, with the rules of the real one where a bot could trip over them.
 //!
 //! Here is what a test has in hand: people write, things go wrong when it says so with [`BotApi::fault`], and what the bot
-//! has sent can be looked at. The rules are those of [`crate::botmethods`]: updates wait until a later offset confirms
+//! has sent can be looked at. The rules are those of [`super::botmethods`]: updates wait until a later offset confirms
 //! them, a poll holds until there is one, a second poll ends the first; texts are parsed and counted as the server does
-//! ([`crate::entities`]). Every request is kept, for [`crate::botschema`] to be checked.
+//! ([`super::entities`]). Every request is kept, for [`crate::botschema`] to be checked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::bothttp::{Request, read, respond};
-use crate::botmethods::{Answer, answer, error, sent_message};
-use crate::entities;
+use super::bothttp::{Request, read, respond};
+use super::botmethods::{Answer, answer, error, sent_message};
+use super::entities;
 
 /// The token of every test, an obvious fake.
 pub const TOKEN: &str = "123456:TEST-token-of-no-bot";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, config_for};
+use super::harness::{CANARY, config_for};
 
 /// What the model counts for every reply.
 pub const USAGE: (u64, u64, u64) = (11, 7, 18);

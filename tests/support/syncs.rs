@@ -1,6 +1,6 @@
 //! How often a program waits for the disk.
 
-use crate::stops::{Verdict, judged};
+use super::seccomp_trace::{Verdict, trace};
 
 /// Every system call that waits until something is on the disk.
 const CALLS: [libc::c_long; 6] = [
@@ -18,7 +18,7 @@ const CALLS: [libc::c_long; 6] = [
 /// Does `work`, and tells what came of it and how many such calls it and every process that it started made.
 pub fn counted<T: Send>(work: impl FnOnce() -> T + Send) -> (T, usize) {
     let mut count = 0;
-    let done = judged(&CALLS, work, |_| {
+    let done = trace(&CALLS, work, |_| {
         count += 1;
         Verdict::GoOn
     });

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::botapi::{BOT, BOT_NAME, Sent, Shared, State};
-use crate::bothttp::Request;
-use crate::entities;
+use super::botapi::{BOT, BOT_NAME, Sent, Shared, State};
+use super::bothttp::Request;
+use super::entities;
 
 /// What is answered: a result, or an error's status, description and parameters.
 pub type Answer = Result<Value, (u16, String, Value)>;

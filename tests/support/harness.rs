@@ -1,7 +1,7 @@
 //! Runs the real program in a home of its own and looks at what it left there.
 //!
 //! When a test fails, [`Home`] prints on its way out every command that ran, both its streams, and the
-//! files below the home; [`crate::model::Model`] adds the requests it got. After every run the harness looks for
+//! files below the home; [`super::model::Model`] adds the requests it got. After every run the harness looks for
 //! the [`CANARY`]: a key may be in `config.json` and on the wire, and nowhere else.
 
 use std::ffi::{OsStr, OsString};
@@ -20,9 +20,9 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use crate::program::program;
-use crate::stored::Session;
-use crate::system::{Withheld, withhold};
+use super::program::program;
+use super::stored::Session;
+use super::without_syscall::{Withheld, withhold};
 
 /// What a person sees of what a terminal was sent: without escape sequences and carriage returns.
 pub fn seen(text: &str) -> String {

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged};
-use crate::model::{Model, Reply, call};
+use super::harness::{CANARY, Home, merged};
+use super::model::{Model, Reply, call};
 
-pub struct Desk {
+pub struct Fixture {
     pub model: Model,
     pub home: Home,
 }
 
-impl Desk {
+impl Fixture {
     /// One call.
     pub fn calling(tool: &str, arguments: &Value) -> Self {
         Self::making([(tool, arguments.clone())])

@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{holds, unique};
+use super::harness::{holds, unique};
 
 /// A duration for `sleep` that no other process sleeps for, so that it can be found among all processes.
 pub struct Marker(String);

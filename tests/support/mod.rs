@@ -1,0 +1,17 @@
+//! What the tests in `tests/it` and `tests/jail` and the measurements in `tests/bench` share: homes and runs of the real
+//! program, scripted models and Telegram servers, and ways to watch or hinder the program from outside.
+
+pub mod botapi;
+pub mod bothttp;
+pub mod botmethods;
+pub mod entities;
+pub mod fixtures;
+pub mod harness;
+pub mod marker;
+pub mod model;
+pub mod program;
+pub mod rng;
+pub mod seccomp_trace;
+pub mod stored;
+pub mod syncs;
+pub mod without_syscall;
