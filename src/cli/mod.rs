@@ -194,7 +194,7 @@ fn zone(env: &Env) -> Zone {
 /// A stored time, as clocks show it here: `2026-11-21 22:44:35`. What is no time stays as it is.
 fn shown(rfc3339: &str, zone: &Zone) -> String {
     match Civil::parse(rfc3339) {
-        Some((civil, offset)) => zone.stamp(civil.seconds() - i64::from(offset.unwrap_or(0))),
+        Some((seconds, offset)) => zone.stamp(seconds - i64::from(offset.unwrap_or(0))),
         None => one_line(rfc3339, 19),
     }
 }

@@ -7,7 +7,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
-use crate::zone::{Civil, Wall, Zone};
+use crate::zone::{Civil, Zone};
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
 pub type Millis = i64;
@@ -126,7 +126,7 @@ impl Cron {
         })
     }
 
-    /// Goes from one change of the clocks to the next: between them, walls and instants run side by side.
+    /// Goes from day to day, and to each change of the clocks: between them, walls and instants run side by side.
     fn next(&self, after: i64, zone: &Zone) -> Option<i64> {
         let end = after + MOST_DAYS * DAY;
         // No change is of two days, so whatever the clocks show a second time now, they have shown since then.
@@ -135,7 +135,7 @@ impl Cron {
         let mut passed = from + i64::from(zone.offset_at(from));
         while from < end {
             let offset = i64::from(zone.offset_at(from));
-            let until = zone.change_after(from).unwrap_or(end).min(end);
+            let until = zone.change_between(from, from + DAY).unwrap_or(from + DAY);
             let first = from + offset;
             if from > after && !self.any_hour && self.first(passed, first).is_some() {
                 return Some(from);
@@ -170,7 +170,7 @@ impl Cron {
     }
 
     fn fits_day(&self, t: &Civil) -> bool {
-        let (day, weekday) = (has(self.days, t.day), has(self.weekdays, t.weekday()));
+        let (day, weekday) = (has(self.days, t.day), has(self.weekdays, t.weekday));
         if self.either_day { day || weekday } else { day && weekday }
     }
 }
@@ -222,14 +222,8 @@ pub fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     let text = text.trim();
     let read = match text.strip_prefix('+') {
         Some(span) => span_millis(span).and_then(|span| now.checked_add(span)),
-        None => Civil::parse(text).map(|(civil, offset)| {
-            let wall = civil.seconds();
-            1000 * match offset {
-                Some(offset) => wall - i64::from(offset),
-                None => match zone.instants(wall) {
-                    Wall::Gap(unix) | Wall::Once(unix) | Wall::Twice(unix, _) => unix,
-                },
-            }
+        None => Civil::parse(text).map(|(wall, offset)| {
+            1000 * offset.map_or_else(|| zone.first_instant(wall), |offset| wall - i64::from(offset))
         }),
     };
     read.filter(|at| (0..FARTHEST).contains(at)).ok_or_else(|| {
@@ -434,7 +428,7 @@ mod tests {
                 if !has(0, t.minute) || !has(1, t.hour) || !has(3, t.month) {
                     return false;
                 }
-                let (day, weekday) = (has(2, t.day), has(4, t.weekday()));
+                let (day, weekday) = (has(2, t.day), has(4, t.weekday));
                 if self.stars[2] || self.stars[4] { day && weekday } else { day || weekday }
             }
         }

@@ -67,4 +67,3 @@ mod terminal;
 mod unrestricted;
 mod usage;
 mod waits;
-mod zones;

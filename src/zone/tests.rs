@@ -1,0 +1,330 @@
+//! Rules, files, and local time against an implementation that we did not write: Python's `zoneinfo`, on the same database.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::*;
+use crate::error::Kind;
+
+fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+}
+
+fn ruled(text: &str) -> Zone {
+    Zone::local(&env(&[("TZ", text), ("TZDIR", "/nowhere")])).unwrap()
+}
+
+fn wall(text: &str) -> i64 {
+    Civil::parse(text).unwrap().0
+}
+
+#[test]
+fn a_rule_needs_no_database() {
+    let zone = ruled("CET-1CEST,M3.5.0,M10.5.0/3");
+    assert_eq!(zone.rfc3339(wall("2026-01-01T00:00")), "2026-01-01T01:00:00+01:00");
+    assert_eq!(zone.rfc3339(wall("2026-03-29T01:00")), "2026-03-29T03:00:00+02:00");
+    assert_eq!(zone.rfc3339(wall("2026-03-29T01:00") - 1), "2026-03-29T01:59:59+01:00");
+    assert_eq!(ruled("<-0330>3:30").rfc3339(0), "1969-12-31T20:30:00-03:30");
+    assert_eq!(ruled("").rfc3339(0), "1970-01-01T00:00:00+00:00");
+    assert_eq!(ruled("UTC").name(), "UTC");
+}
+
+#[test]
+fn a_time_on_the_wall_is_its_first_instant_or_that_of_the_change_that_skips_it() {
+    let zone = ruled("CET-1CEST,M3.5.0,M10.5.0/3");
+    let skip = wall("2026-03-29T01:00");
+    assert_eq!(zone.first_instant(wall("2026-03-29T01:59:59")), skip - 1);
+    assert_eq!(zone.first_instant(wall("2026-03-29T02:00")), skip);
+    assert_eq!(zone.first_instant(wall("2026-03-29T02:59:59")), skip);
+    assert_eq!(zone.first_instant(wall("2026-03-29T03:00")), skip);
+    let back = wall("2026-10-25T01:00");
+    assert_eq!(zone.first_instant(wall("2026-10-25T02:00")), back - 3600);
+    assert_eq!(zone.first_instant(wall("2026-10-25T02:59:59")), back - 1);
+    assert_eq!(zone.first_instant(wall("2026-10-25T03:00")), back + 3600);
+}
+
+/// RFC 8536, section 3.3.1, gives this for a summer that never ends.
+#[test]
+fn a_summer_of_a_whole_year_has_no_changes_that_show() {
+    let zone = ruled("XXX3EDT4,0/0,J365/23");
+    for day in 0..800 {
+        let unix = wall("2026-01-01T00:00") + day * 43_200 + 3 * 3600;
+        assert_eq!(zone.offset_at(unix), -4 * 3600, "{}", zone.rfc3339(unix));
+        assert_eq!(zone.first_instant(unix - 4 * 3600), unix);
+    }
+}
+
+#[test]
+fn what_is_no_zone_is_named() {
+    let names = [
+        "Europe/Nowhere",
+        "../../etc/passwd",
+        "..",
+        "/",
+        "Europe/",
+        "Summer",
+        "CET-1CEST,M13.1.0,M3.1.0",
+        "x\n",
+        "EST25",
+        "EST5:60",
+        "EST5EDT,M3.2.0",
+        "EST5EDT,M3.2.0,M11.1.0,",
+        "EST99999999999999999999",
+        "ESTé5",
+    ];
+    for name in names {
+        let error = Zone::named(name, &env(&[("TZDIR", "/nowhere")])).unwrap_err();
+        assert_eq!(error.kind, Kind::Config);
+        assert!(error.message.contains(name.trim()) && error.hint.is_some(), "{error}");
+    }
+    for path in ["/etc/passwd", "/dev/zero", "/etc", "/not/there"] {
+        // The variable may name any file; a job's zone may not.
+        assert!(Zone::local(&env(&[("TZ", path)])).is_err());
+        assert!(Zone::named(path, &env(&[])).unwrap_err().message.starts_with("there is no time zone"));
+    }
+}
+
+#[test]
+fn the_calendar_is_the_gregorian_one() {
+    assert_eq!(wall("2000-02-29T12:34:56"), 951_827_696);
+    assert_eq!(wall("1969-12-31T23:59:59"), -1);
+    let Civil { year, month, day, hour, minute, second, weekday } = Civil::of(951_827_696);
+    assert_eq!((year, month, day, hour, minute, second, weekday), (2000, 2, 29, 12, 34, 56, 2));
+    assert_eq!(Civil::of(wall("2026-11-22T00:00")).weekday, 0);
+    assert_eq!(Civil::of(i64::MAX).year, 1970);
+}
+
+#[test]
+fn times_are_read_as_rfc_3339_writes_them_and_no_other_way() {
+    let offset = |text| Civil::parse(text).unwrap().1;
+    assert_eq!(offset("2026-11-21T22:44:35.120Z"), Some(0));
+    assert_eq!(offset("2026-11-21t22:44:60z"), Some(0));
+    assert_eq!(offset("2026-11-21 22:44+05:30"), Some(19_800));
+    assert_eq!(offset("2026-11-21T22:44:35-03:00"), Some(-10_800));
+    assert_eq!(offset("2026-11-21T22:44"), None);
+    for bad in [
+        "",
+        "2026",
+        "2026-11-21",
+        "2026-11-21T22",
+        "2026-02-29T00:00",
+        "2026-00-01T00:00",
+        "2026-13-01T00:00",
+        "2026-11-31T00:00",
+        "2026-11-21T24:00",
+        "2026-11-21T22:60",
+        "2026-11-21T22:44:61",
+        "2026-11-21T22:44:35.",
+        "2026-11-21T22:44:3",
+        "2026-11-21T22:44X",
+        "2026-11-21T22:44+5:30",
+        "2026-11-21T22:44+05:60",
+        "+026-11-21T22:44",
+        "2026-11-21T22:44 ",
+        "2026/11/21T22:44",
+        "2026-11-21Tää:44",
+        "２026-11-21T22:44",
+    ] {
+        assert_eq!(Civil::parse(bad), None, "{bad}");
+    }
+}
+
+/// One table with times of `width` bytes: type 0 is UTC-1, type 1 UTC+2 from 1000 s on.
+fn table(width: usize, version: u8) -> Vec<u8> {
+    let mut bytes = [&b"TZif"[..], &[version], &[0; 15]].concat();
+    for count in [0_u32, 0, 0, 1, 2, 4] {
+        bytes.extend(count.to_be_bytes());
+    }
+    bytes.extend(&1000_i64.to_be_bytes()[8 - width..]);
+    bytes.push(1);
+    for offset in [-3600_i32, 7200] {
+        bytes.extend(offset.to_be_bytes());
+        bytes.extend([0, 0]);
+    }
+    bytes.extend(b"abc\0");
+    bytes
+}
+
+fn file(footer: &str) -> Vec<u8> {
+    [table(4, b'2'), table(8, b'2'), format!("\n{footer}\n").into_bytes()].concat()
+}
+
+fn zone(rules: TimeZone) -> Zone {
+    Zone { name: String::new(), rules }
+}
+
+#[test]
+fn a_file_without_a_rule_stays_at_its_last_offset() {
+    for bytes in [table(4, 0), file(""), file("abc-2")] {
+        let zone = zone(parse(&bytes).unwrap());
+        let offsets = [i64::MIN, 999, 1000, 1 << 33].map(|unix| zone.offset_at(unix));
+        assert_eq!(offsets, [-3600, -3600, 7200, 7200]);
+    }
+}
+
+#[test]
+fn no_damage_does_more_than_make_a_file_unreadable() {
+    let whole = file("abc-2");
+    let harmless = |bytes: &[u8]| {
+        let Some(zone) = parse(bytes).map(zone) else { return false };
+        for unix in [i64::MIN, 0, 1000, 1_700_000_000, i64::MAX] {
+            assert!(zone.offset_at(unix).abs() < MAX_OFFSET);
+        }
+        let unix = zone.first_instant(1_700_000_000);
+        assert_eq!(unix + i64::from(zone.offset_at(unix)), 1_700_000_000);
+        true
+    };
+    for length in 0..whole.len() {
+        harmless(&whole[..length]);
+    }
+    let mut readable = 0;
+    for at in 0..whole.len() {
+        for bits in [0x01, 0x80, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= bits;
+            readable += usize::from(harmless(&bytes));
+        }
+    }
+    assert!(readable > 0);
+    assert!(!harmless(&vec![0; MAX_BYTES + 1]));
+    assert!(!harmless(&[&b"TZif2"[..], &[0xff; 200]].concat()));
+}
+
+/// For each zone, from 1990 to 2100: the offset at the start, each change with the offset that holds from then on, and
+/// around each change what walls show, every ten minutes (and a day around it where clocks skip a day).
+const PYTHON: &str = r"
+import json, sys
+from datetime import datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+def offset(zone, unix):
+    return int(datetime.fromtimestamp(unix, zone).utcoffset().total_seconds())
+
+def instants(zone, wall):
+    naive = datetime(1970, 1, 1) + timedelta(seconds=wall)
+    found = set()
+    for fold in (0, 1):
+        aware = naive.replace(tzinfo=zone, fold=fold)
+        back = aware.astimezone(timezone.utc).astimezone(zone)
+        if back.replace(tzinfo=None) == naive:
+            found.add(int(aware.timestamp()))
+    return sorted(found)
+
+start, end = 631152000, 4133980800
+for name in sys.argv[1:]:
+    zone = ZoneInfo(name)
+    changes, walls = [], []
+    at, step = start, 86400
+    while at < end:
+        if offset(zone, at) != offset(zone, at + step):
+            low, high = at, at + step
+            while high - low > 1:
+                middle = (low + high) // 2
+                if offset(zone, middle) == offset(zone, low):
+                    low = middle
+                else:
+                    high = middle
+            before, after = offset(zone, low), offset(zone, high)
+            changes.append([high, after])
+            reach = abs(after - before) + 3600
+            for wall in range(high + min(before, after) - reach, high + max(before, after) + reach, 600):
+                walls.append([wall, instants(zone, wall)])
+        at += step
+    print(json.dumps([name, offset(zone, start), changes, walls]))
+";
+
+const ZONES: [&str; 14] = [
+    "Europe/Berlin",
+    "Europe/Dublin", // standard time is the summer's
+    "America/New_York",
+    "America/St_Johns",
+    "America/Sao_Paulo", // gave summer time up
+    "America/Santiago",
+    "Asia/Kolkata",
+    "Asia/Kathmandu",
+    "Asia/Shanghai",
+    "Australia/Lord_Howe", // half an hour
+    "Africa/Casablanca",   // stops for Ramadan, by the table to 2087
+    "Pacific/Apia",        // has no 2011-12-30
+    "Antarctica/Troll",    // two hours
+    "America/Nuuk",        // changes on a Saturday evening
+];
+
+fn named(name: &str) -> Zone {
+    Zone::named(name, &BTreeMap::new()).unwrap()
+}
+
+/// Every change between the first instant of 1990 and the last of 2100.
+fn changes(zone: &Zone) -> Vec<(i64, i64)> {
+    let days = (631_152_000..4_133_980_800).step_by(86_400);
+    let changed = days.filter_map(|day| zone.change_between(day, day + 86_400));
+    changed.map(|at| (at, i64::from(zone.offset_at(at)))).collect()
+}
+
+#[test]
+fn offsets_and_walls_are_those_of_another_implementation() {
+    let out = Command::new("python3").arg("-c").arg(PYTHON).args(ZONES).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let mut compared = 0;
+    for line in String::from_utf8(out.stdout).unwrap().lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let name = row[0].as_str().unwrap();
+        let zone = named(name);
+        assert_eq!(i64::from(zone.offset_at(631_152_000)), row[1].as_i64().unwrap(), "{name}");
+        let numbers = |list: &Value| list.as_array().unwrap().iter().map(|n| n.as_i64().unwrap()).collect::<Vec<_>>();
+        let theirs: Vec<(i64, i64)> =
+            row[2].as_array().unwrap().iter().map(numbers).map(|change| (change[0], change[1])).collect();
+        assert_eq!(changes(&zone), theirs, "{name}");
+        for pair in row[3].as_array().unwrap() {
+            let (wall, theirs) = (pair[0].as_i64().unwrap(), numbers(&pair[1]));
+            let ours = zone.first_instant(wall);
+            if let Some(first) = theirs.first() {
+                assert_eq!(ours, *first, "{name} {wall}");
+            } else {
+                // By the clock of before, the wall would be reached after the change; by the one of after, before it.
+                let [before, then] = [ours - 1, ours].map(|unix| wall - i64::from(zone.offset_at(unix)));
+                assert!(then < ours && ours <= before, "{name} {wall}");
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared > 10_000, "{compared}");
+}
+
+/// What the database says up to 2037 in tables, a rule says as well.
+#[test]
+fn rules_agree_with_tables() {
+    let places = [
+        ("Europe/Berlin", "CET-1CEST,M3.5.0,M10.5.0/3", 1997),
+        ("America/New_York", "EST5EDT", 2007),
+        ("Australia/Lord_Howe", "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0", 2009),
+        ("America/Nuuk", "<-02>2<-01>,M3.5.0/-1,M10.5.0/0", 2024),
+    ];
+    for (name, rule, since) in places {
+        let start = (since - 1970) * 31_556_952;
+        let [table, rule] = [named(name), ruled(rule)].map(|zone| changes(&zone));
+        let of_rule: Vec<_> = rule.into_iter().filter(|(at, _)| *at > start).collect();
+        let of_table: Vec<_> = table.into_iter().filter(|(at, _)| *at > start).collect();
+        assert!(of_rule.len() > 100);
+        assert_eq!(of_rule, of_table, "{name}");
+    }
+}
+
+#[test]
+fn every_zone_of_the_database_can_be_read() {
+    let list = fs_err::read_to_string("/usr/share/zoneinfo/tzdata.zi").unwrap();
+    let mut read = 0;
+    for line in list.lines() {
+        let mut words = line.split(' ');
+        let name = match words.next() {
+            Some("Z") => words.next(),
+            Some("L") => words.nth(1),
+            _ => continue,
+        };
+        let name = name.unwrap();
+        assert!(named(name).offset_at(1_795_301_075).abs() <= 14 * 3600, "{name}");
+        read += 1;
+    }
+    assert!(read > 400, "{read}");
+}
