@@ -7,13 +7,13 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::args::{Command, Flag, Given};
+use super::args::{Args, Command, Flag};
 use super::deliver::Delivery;
 use super::question::{Message, Question};
 use super::repl::{self, End, Repl, Talk, fresh_chat};
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Verbosity, View};
-use super::{report, say, tell};
+use super::{report, tell};
 use crate::agent::{Agent, Request};
 use crate::app::{self, Keep, Ready};
 use crate::bus::{Inbound, Origin};
@@ -30,50 +30,40 @@ use crate::session::{self, Entry, Files, Memory, Store, archive};
 pub const COMMAND: Command = Command {
     name: "agent",
     words: "[TEXT...]",
-    about: "ask once, about what is on standard input too; with no TEXT at a terminal, talk",
+    about: "ask once; without TEXT at a terminal, hold a conversation",
     flags: &[
         Flag::new(Some('m'), "message", "TEXT", "the question"),
         Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: default)"),
-        Flag::new(None, "new", "", "begin a conversation with a key of its own"),
+        Flag::new(None, "new", "", "start a conversation under a fresh key"),
         Flag::new(None, "no-session", "", "remember nothing"),
         Flag::new(None, "model", "NAME", "a model_list name or vendor/model"),
-        Flag::new(
-            Some('t'),
-            "template",
-            "NAME",
-            "ask what agent/prompts/NAME.md says; {{input}} in it is the question",
-        ),
-        Flag::new(Some('p'), "param", "key=value", "what {{key}} in the template stands for (repeatable)"),
-        Flag::new(Some('a'), "attach", "FILE", "a text file or an image to go with the question (repeatable)"),
-        Flag::new(None, "json", "", "one JSON object on standard output, on success and on failure"),
-        Flag::new(
-            None,
-            "events",
-            "",
-            "JSON Lines on standard output: what happens, as it happens; the last is --json's",
-        ),
-        Flag::new(None, "dry-run", "", "print the request that would go out; send and store nothing"),
+        Flag::new(Some('t'), "template", "NAME", "fill agent/prompts/NAME.md; {{input}} is the question"),
+        Flag::new(Some('p'), "param", "key=value", "fill {{key}} in the template (repeatable)"),
+        Flag::new(Some('a'), "attach", "FILE", "add a text file or an image (repeatable)"),
+        Flag::new(None, "json", "", "print one JSON object, on success and on failure"),
+        Flag::new(None, "events", "", "print JSON Lines of events, and then that object"),
+        Flag::new(None, "dry-run", "", "print the request; send and store nothing"),
         Flag::new(None, "no-stream", "", "ask for the whole answer at once"),
-        Flag::new(Some('q'), "quiet", "", "nothing but the answer and errors"),
-        Flag::new(Some('v'), "verbose", "", "tool calls, retries and timings on standard error"),
-        Flag::new(None, "max-steps", "N", "requests to the model in this turn; the last is asked without tools"),
-        Flag::new(None, "timeout", "SECS", "for the whole turn"),
-        Flag::new(None, "max-tokens", "N", "of one reply"),
-        Flag::new(None, "budget-tokens", "N", "of all requests and replies of the turn together"),
-        Flag::new(None, "tools", "a,b", "offer the model these tools and no others"),
-        Flag::new(None, "no-tools", "", "offer it none"),
+        Flag::new(Some('q'), "quiet", "", "print the answer and errors only"),
+        Flag::new(Some('v'), "verbose", "", "print tool calls, retries and timings to stderr"),
+        Flag::new(None, "max-steps", "N", "limit requests; the last one offers no tools"),
+        Flag::new(None, "timeout", "SECS", "limit the whole turn"),
+        Flag::new(None, "max-tokens", "N", "limit one reply"),
+        Flag::new(None, "budget-tokens", "N", "limit all requests and replies together"),
+        Flag::new(None, "tools", "a,b", "offer the model only these tools"),
+        Flag::new(None, "no-tools", "", "offer the model no tools"),
         Flag::new(Some('n'), "no-stdin", "", "do not read standard input"),
-        Flag::new(None, "workspace", "DIR", "work there instead"),
-        Flag::new(None, "to", "telegram:CHAT", "deliver the answer there, too"),
+        Flag::new(None, "workspace", "DIR", "work in DIR"),
+        Flag::new(None, "to", "telegram:CHAT", "also deliver the answer there"),
     ],
     run,
 };
 
-fn run(given: &Given, env: &Env) -> Result<u8> {
-    match ask(given, env) {
+fn run(args: &Args, env: &Env) -> Result<u8> {
+    match ask(args, env) {
         Ok(code) => Ok(code),
         // The object has one shape, on success and on failure, however early that was.
-        Err(e) if given.has("json") || given.has("events") => {
+        Err(e) if args.has("json") || args.has("events") => {
             super::print(&format!("{}\n", terminal::failure(&e)))?;
             Ok(report(&e))
         }
@@ -83,7 +73,7 @@ fn run(given: &Given, env: &Env) -> Result<u8> {
 
 /// One run of the command, before there is an agent.
 struct Start<'a> {
-    given: &'a Given,
+    args: &'a Args,
     env: &'a Env,
     home: Home,
     file: Option<String>,
@@ -91,48 +81,46 @@ struct Start<'a> {
     memory: Arc<Memory>,
 }
 
-fn ask(given: &Given, env: &Env) -> Result<u8> {
+fn ask(args: &Args, env: &Env) -> Result<u8> {
     for (one, other) in
         [("quiet", "verbose"), ("json", "events"), ("new", "session"), ("new", "no-session"), ("tools", "no-tools")]
     {
-        if given.has(one) && given.has(other) {
-            return Err(Error::usage(format!("--{one} and --{other} contradict each other")).hint("leave one out"));
-        }
+        args.exclude(one, other)?;
     }
-    let verbosity = match (given.has("quiet"), given.has("verbose")) {
+    let verbosity = match (args.has("quiet"), args.has("verbose")) {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,
     };
     // What is wrong with the flags is told before anything is read.
-    overrides(given, None)?;
-    tools(given)?;
-    given.number("budget-tokens")?;
-    let to = given.value("to").map(telegram_chat).transpose()?;
-    let chat = match given.value("session") {
-        None if given.has("new") => fresh_chat(),
+    overrides(args, None)?;
+    tools(args)?;
+    args.number("budget-tokens")?;
+    let to = args.value("to").map(telegram_chat).transpose()?;
+    let chat = match args.value("session") {
+        None if args.has("new") => fresh_chat(),
         key => key.unwrap_or("default").to_owned(),
     };
     let origin = Origin { channel: "cli".to_owned(), chat };
     let session = session_name(&origin.channel, &origin.chat)?;
-    let question = Question::read(given, verbosity)?;
+    let question = Question::read(args, verbosity)?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to delivers one answer, and there is no question").hint("ask it with -m \"...\""));
     }
     let home = config::home(env)?;
-    let message = question.map(|question| question.message(given, &home)).transpose()?;
+    let message = question.map(|question| question.message(args, &home)).transpose()?;
     let file = config::read(&home)?;
-    let start = Start { given, env, home, file, memory: Arc::default() };
+    let start = Start { args, env, home, file, memory: Arc::default() };
     let (loaded, ready) = start.agent_of(&session)?;
     if verbosity != Verbosity::Quiet {
         for line in loaded.warnings.iter().chain(&ready.notices) {
             tell(&format!("bantam: {line}"));
         }
     }
-    if let (Some(Message { text, images }), true) = (&message, given.has("dry-run")) {
+    if let (Some(Message { text, images }), true) = (&message, args.has("dry-run")) {
         let (input, images, cancel) = (text.clone(), images.clone(), Cancel::new(None));
         let request = Request { images, session, origin, cancel, ..Request::new(input, "") };
-        return say(&ready.agent.preview(&request)?);
+        return super::print(&format!("{}\n", ready.agent.preview(&request)?)).map(|()| 0);
     }
     let to = to.map(str::to_owned);
     // Whether it can be delivered at all is told before anything is asked.
@@ -156,7 +144,7 @@ fn ask(given: &Given, env: &Env) -> Result<u8> {
         delivery.iter().for_each(Delivery::rest);
         return code;
     };
-    let show = match (given.has("json"), given.has("events")) {
+    let show = match (args.has("json"), args.has("events")) {
         (true, _) => Show::Json,
         (_, true) => Show::Events,
         _ => Show::Text,
@@ -211,7 +199,7 @@ impl Start<'_> {
     /// Lets the conversation `chat` begin anew: on disk as its next segment, in memory under another name.
     /// Tells what became of the old one.
     fn begin_anew(&self, chat: &mut String) -> Result<&'static str> {
-        if self.given.has("no-session") {
+        if self.args.has("no-session") {
             *chat = fresh_chat();
             return Ok("");
         }
@@ -222,7 +210,7 @@ impl Start<'_> {
 
     /// Has the model `name` answer in the conversation `chat` when it is taken up again.
     fn note_model(&self, chat: &str, name: &str) -> Result<()> {
-        if self.given.has("no-session") {
+        if self.args.has("no-session") {
             return Ok(());
         }
         let store = Files::new(self.home.clone());
@@ -232,7 +220,7 @@ impl Start<'_> {
 
     /// The agent for the conversation `session`: the model that was chosen in it answers, unless a flag names one.
     fn agent_of(&self, session: &str) -> Result<(Loaded, Ready)> {
-        if self.given.has("model") || self.given.has("no-session") {
+        if self.args.has("model") || self.args.has("no-session") {
             return self.agent(None);
         }
         // A file that cannot be read is told of when it is loaded.
@@ -250,20 +238,20 @@ impl Start<'_> {
 
     /// The agent, answering with `model` if one is named.
     fn agent(&self, model: Option<&str>) -> Result<(Loaded, Ready)> {
-        let Self { given, env, home, file, memory } = self;
-        let loaded = config::load_for(home, file.as_deref(), env, overrides(given, model)?)?;
+        let Self { args, env, home, file, memory } = self;
+        let loaded = config::load_for(home, file.as_deref(), env, overrides(args, model)?)?;
         let ready = app::build(&app::Parts {
             home,
             config: &loaded.config,
             env,
             configured: file.is_some(),
-            keep: if given.has("no-session") { Keep::InMemory(memory.clone()) } else { Keep::OnDisk },
-            stream: !given.has("no-stream"),
-            tools: tools(given)?,
+            keep: if args.has("no-session") { Keep::InMemory(memory.clone()) } else { Keep::OnDisk },
+            stream: !args.has("no-stream"),
+            tools: tools(args)?,
             jobs: Some(Jobs::new(home.clone(), env)),
-            budget_tokens: given.number("budget-tokens")?,
+            budget_tokens: args.number("budget-tokens")?,
         })?;
-        if !given.has("dry-run") {
+        if !args.has("dry-run") {
             app::make_workspace(home, &loaded.config, env)?;
         }
         Ok((loaded, ready))
@@ -271,14 +259,14 @@ impl Start<'_> {
 }
 
 /// The tools that were chosen, if any were.
-fn tools(given: &Given) -> Result<Option<Vec<String>>> {
-    if given.has("no-tools") {
+fn tools(args: &Args) -> Result<Option<Vec<String>>> {
+    if args.has("no-tools") {
         return Ok(Some(Vec::new()));
     }
-    if !given.has("tools") {
+    if !args.has("tools") {
         return Ok(None);
     }
-    let names = given.values("tools").flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let names = args.values("tools").flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty());
     let names: Vec<String> = names.map(str::to_owned).collect();
     if names.is_empty() {
         return Err(Error::usage("--tools names no tool").hint("--tools read_file,list_dir, or --no-tools"));
@@ -287,12 +275,12 @@ fn tools(given: &Given) -> Result<Option<Vec<String>>> {
 }
 
 /// The flags that are settings, as the layer above the environment.
-fn overrides(given: &Given, model: Option<&str>) -> Result<Vec<Override>> {
+fn overrides(args: &Args, model: Option<&str>) -> Result<Vec<Override>> {
     let mut flags: Vec<Override> = Vec::new();
-    if let Some(model) = model.or(given.value("model")) {
+    if let Some(model) = model.or(args.value("model")) {
         flags.push(("agents.defaults.model_name", model.into(), From::Flag("--model")));
     }
-    if let Some(dir) = given.value("workspace") {
+    if let Some(dir) = args.value("workspace") {
         let dir = std::path::absolute(Path::new(dir)).doing("finding the workspace")?;
         let dir = dir.to_str().ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
         flags.push(("agents.defaults.workspace", dir.into(), From::Flag("--workspace")));
@@ -302,7 +290,7 @@ fn overrides(given: &Given, model: Option<&str>) -> Result<Vec<Override>> {
         ("timeout", "agents.defaults.timeout"),
         ("max-tokens", "agents.defaults.max_tokens"),
     ] {
-        if let Some(n) = given.number(flag)? {
+        if let Some(n) = args.number(flag)? {
             flags.push((path, Value::from(n), From::Flag(flag)));
         }
     }

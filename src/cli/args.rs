@@ -1,27 +1,35 @@
-//! Commands as tables: what a flag is called, what it takes, what it does. Parsing and help both read them.
+//! Command tables, and the parser that reads them. `help` prints the same tables.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+
+use lexopt::Arg;
 
 use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::text::{nearest, one_line};
 
 pub struct Command {
-    /// One word, or a word and a verb: `sessions list`. Each verb is a command of its own, with its own flags.
+    /// `agent`, or a group and its subcommand: `sessions list`.
     pub name: &'static str,
-    /// What follows the name: `KEY` has to be there, `[KEY]` may, and `[TEXT...]` may be many.
+    /// The words after the name: `KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable.
     pub words: &'static str,
     pub about: &'static str,
     pub flags: &'static [Flag],
-    pub run: fn(&Given, &Env) -> Result<u8>,
+    pub run: fn(&Args, &Env) -> Result<u8>,
+}
+
+impl Command {
+    pub fn group(&self) -> Option<&'static str> {
+        self.name.split_once(' ').map(|(group, _)| group)
+    }
 }
 
 pub struct Flag {
     pub short: Option<char>,
     /// Without the dashes.
     pub long: &'static str,
-    /// The name of what it takes; empty for one that takes nothing.
+    /// The placeholder for its value; empty for a switch.
     pub value: &'static str,
     pub help: &'static str,
 }
@@ -32,21 +40,21 @@ impl Flag {
     }
 }
 
-/// What was given, by the flags' long names.
+/// Parsed arguments, with flags under their long names.
 #[derive(Debug, Default)]
-pub struct Given {
+pub struct Args {
     flags: BTreeMap<&'static str, Vec<String>>,
     pub words: Vec<String>,
 }
 
-impl Given {
+impl Args {
     pub fn has(&self, flag: &str) -> bool {
         self.flags.contains_key(flag)
     }
 
     /// The last value given.
     pub fn value(&self, flag: &str) -> Option<&str> {
-        self.flags.get(flag)?.last().map(String::as_str)
+        self.values(flag).last()
     }
 
     /// Every value given, in order.
@@ -54,73 +62,85 @@ impl Given {
         self.flags.get(flag).into_iter().flatten().map(String::as_str)
     }
 
+    /// The value as a number of at least 1.
     pub fn number(&self, flag: &str) -> Result<Option<u64>> {
         let Some(text) = self.value(flag) else { return Ok(None) };
+        let wrong = |what| {
+            Error::usage(format!("--{flag} {}: {what}", one_line(text, 40))).hint(format!("for example --{flag} 30"))
+        };
         match text.parse() {
-            Ok(n) if n >= 1 => Ok(Some(n)),
-            _ => Err(Error::usage(format!("--{flag} {text}: not a number"))
-                .hint(format!("--{flag} takes a whole number of at least 1"))),
+            Ok(0) => Err(wrong("must be at least 1")),
+            Ok(n) => Ok(Some(n)),
+            Err(_) => Err(wrong("must be a whole number")),
         }
+    }
+
+    /// Fails when both flags are given.
+    pub fn exclude(&self, one: &str, other: &str) -> Result<()> {
+        if self.has(one) && self.has(other) {
+            return Err(Error::usage(format!("--{one} contradicts --{other}")).hint("leave one out"));
+        }
+        Ok(())
     }
 }
 
 #[derive(Debug)]
 pub enum Parsed {
     Help,
-    Run(Given),
+    Run(Args),
 }
 
 pub fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<Parsed> {
-    use lexopt::Arg;
-    let hint = || format!("bantam help {}", command.name);
-    let mut given = Given::default();
-    let mut parser = lexopt::Parser::from_args(args);
-    let text = |word: OsString| {
+    let help = || format!("bantam help {}", command.name);
+    let utf8 = |word: OsString| {
         word.into_string()
             .map_err(|_| Error::usage("an argument is not UTF-8").hint("pass such text through standard input"))
     };
-    loop {
-        let arg = parser.next().map_err(|e| Error::usage(e.to_string()).hint(hint()))?;
-        let (found, shown) = match arg {
-            None => return count(command, &given).map(|()| Parsed::Run(given)),
-            Some(Arg::Long("help") | Arg::Short('h')) => return Ok(Parsed::Help),
-            Some(Arg::Value(word)) => {
-                given.words.push(text(word)?);
+    let mut parsed = Args::default();
+    let mut parser = lexopt::Parser::from_args(args);
+    while let Some(arg) = parser.next().map_err(|e| Error::usage(e.to_string()).hint(help()))? {
+        let (flag, shown) = match arg {
+            Arg::Long("help") | Arg::Short('h') => return Ok(Parsed::Help),
+            Arg::Value(word) => {
+                parsed.words.push(utf8(word)?);
                 continue;
             }
-            Some(Arg::Long(name)) => (command.flags.iter().find(|f| f.long == name), format!("--{name}")),
-            Some(Arg::Short(c)) => (command.flags.iter().find(|f| f.short == Some(c)), format!("-{c}")),
+            Arg::Long(name) => (command.flags.iter().find(|f| f.long == name), format!("--{name}")),
+            Arg::Short(c) => (command.flags.iter().find(|f| f.short == Some(c)), format!("-{c}")),
         };
-        let Some(flag) = found else {
+        let Some(flag) = flag else {
             let known: Vec<String> = command.flags.iter().map(|f| format!("--{}", f.long)).collect();
-            let near = nearest(&shown, known.iter().map(String::as_str));
-            let near = near.map_or_else(hint, |near| format!("did you mean {near}?"));
-            return Err(Error::usage(format!("unknown flag {shown} for bantam {}", command.name)).hint(near));
+            let hint = match nearest(&shown, known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean {near}?"),
+                None if command.words.contains("TEXT") => {
+                    format!("put -- before text that starts with -; {} lists the flags", help())
+                }
+                None => help(),
+            };
+            return Err(Error::usage(format!("unknown flag {shown}")).hint(hint));
         };
         let value = if flag.value.is_empty() {
             String::new()
         } else {
-            let value = parser.value().map_err(|_| {
-                Error::usage(format!("{shown} needs a value")).hint(format!("--{} {}", flag.long, flag.value))
-            })?;
-            text(value)?
+            let missing = |_| Error::usage(format!("{shown} needs a value")).hint(format!("{shown} {}", flag.value));
+            utf8(parser.value().map_err(missing)?)?
         };
-        given.flags.entry(flag.long).or_default().push(value);
+        parsed.flags.entry(flag.long).or_default().push(value);
     }
+    check_words(command, &parsed.words)?;
+    Ok(Parsed::Run(parsed))
 }
 
-/// Checks how many words were given against what the command takes.
-fn count(command: &Command, given: &Given) -> Result<()> {
+fn check_words(command: &Command, given: &[String]) -> Result<()> {
     let Command { name, words, .. } = command;
-    let taken: Vec<&str> = words.split_whitespace().collect();
-    let needed = taken.iter().filter(|word| !word.starts_with('[')).count();
-    if let Some(missing) = taken.get(given.words.len()).filter(|_| given.words.len() < needed) {
-        return Err(Error::usage(format!("bantam {name} needs {missing}")).hint(format!("bantam {name} {words}")));
-    }
-    match given.words.get(taken.len()) {
-        Some(word) if !words.contains("...") => {
-            let word = one_line(word, 40);
-            Err(Error::usage(format!("bantam {name} does not take \"{word}\"")).hint(format!("bantam help {name}")))
+    let declared: Vec<&str> = words.split_whitespace().collect();
+    match (declared.get(given.len()), given.get(declared.len())) {
+        (Some(missing), _) if !missing.starts_with('[') => {
+            Err(Error::usage(format!("bantam {name} needs {missing}")).hint(format!("bantam {name} {words}")))
+        }
+        (_, Some(extra)) if !words.contains("...") => {
+            let extra = one_line(extra, 40);
+            Err(Error::usage(format!("bantam {name} does not take \"{extra}\"")).hint(format!("bantam help {name}")))
         }
         _ => Ok(()),
     }
@@ -138,9 +158,9 @@ mod tests {
         run: |_, _| Ok(0),
     };
 
-    fn parsed(args: &[&str]) -> Result<Given> {
+    fn parsed(args: &[&str]) -> Result<Args> {
         match parse(&COMMAND, args.iter().map(OsString::from))? {
-            Parsed::Run(given) => Ok(given),
+            Parsed::Run(args) => Ok(args),
             Parsed::Help => Err(Error::usage("help")),
         }
     }
@@ -157,8 +177,8 @@ mod tests {
     #[test]
     fn words_are_counted() {
         let taken = |words: &'static str, given: &[&str]| {
-            let given = Given { words: given.iter().map(|word| (*word).to_owned()).collect(), ..Given::default() };
-            count(&Command { words, ..COMMAND }, &given).is_ok()
+            let given: Vec<String> = given.iter().map(|word| (*word).to_owned()).collect();
+            check_words(&Command { words, ..COMMAND }, &given).is_ok()
         };
         assert!(taken("", &[]) && !taken("", &["a"]));
         assert!(taken("KEY", &["a"]) && !taken("KEY", &[]) && !taken("KEY", &["a", "b"]));
@@ -172,7 +192,7 @@ mod tests {
             (&["--mesage", "x"][..], "unknown flag --mesage", "did you mean --message?"),
             (&[], "bantam test needs A", "bantam test A [B...]"),
             (&["-z"], "unknown flag -z", "bantam help test"),
-            (&["-m"], "-m needs a value", "--message TEXT"),
+            (&["-m"], "-m needs a value", "-m TEXT"),
             (&["--json=1"], "json", "bantam help test"),
         ] {
             let error = parsed(args).unwrap_err();

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use super::args::{Command, Flag, Given};
+use super::args::{Args, Command, Flag};
 use super::deliver::Delivery;
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Verbosity, View};
@@ -96,7 +96,7 @@ fn jobs(env: &Env) -> Result<(Home, Jobs)> {
     Ok((home.clone(), Jobs::new(home, env)))
 }
 
-fn add(given: &Given, env: &Env) -> Result<u8> {
+fn add(given: &Args, env: &Env) -> Result<u8> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
     let hint = "give one of -e SECONDS, -c EXPR and --at TIME";
     let when = match (given.number("every")?, given.value("cron"), given.value("at")) {
@@ -138,7 +138,7 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     Ok(format!("{line} ({})\n", zone.name()))
 }
 
-fn list(given: &Given, env: &Env) -> Result<u8> {
+fn list(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
     let list = jobs.list()?;
     let now = now();
@@ -196,23 +196,23 @@ fn load(home: &Home, env: &Env) -> Result<(bool, Loaded)> {
     Ok((file.is_some(), loaded))
 }
 
-fn remove(given: &Given, env: &Env) -> Result<u8> {
+fn remove(given: &Args, env: &Env) -> Result<u8> {
     let job = jobs(env)?.1.remove(&given.words[0])?;
     print(&format!("{} is removed\n", printable(job.id()))).map(|()| 0)
 }
 
-fn enable(given: &Given, env: &Env) -> Result<u8> {
+fn enable(given: &Args, env: &Env) -> Result<u8> {
     let (_, jobs) = jobs(env)?;
     let job = jobs.enable(&given.words[0], now())?;
     print(&format!("{} is enabled\n{}", printable(job.id()), upcoming(&jobs, &job, 1)?)).map(|()| 0)
 }
 
-fn disable(given: &Given, env: &Env) -> Result<u8> {
+fn disable(given: &Args, env: &Env) -> Result<u8> {
     let job = jobs(env)?.1.disable(&given.words[0], now())?;
     print(&format!("{} is disabled\n", printable(job.id()))).map(|()| 0)
 }
 
-fn run_now(given: &Given, env: &Env) -> Result<u8> {
+fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
     // Some job is claimed whenever it is asked for.
     let Some(claim) = jobs.claim(&given.words[0], Trigger::Asked, now())? else { return Ok(0) };
@@ -233,7 +233,7 @@ fn run_now(given: &Given, env: &Env) -> Result<u8> {
 }
 
 /// Asks what the job says, the way `bantam agent` would.
-fn turn(job: &Job, home: &Home, given: &Given, env: &Env) -> Result<Response> {
+fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     if job.message().trim().is_empty() {
         return Err(
             Error::config("the job has no message").hint("its payload.message in cron/jobs.json says what to do")
@@ -303,7 +303,7 @@ fn objects(name: &str, list: Vec<Value>) -> Result<u8> {
     print(&format!("{}\n", Value::Object(object))).map(|()| 0)
 }
 
-fn history(given: &Given, env: &Env) -> Result<u8> {
+fn history(given: &Args, env: &Env) -> Result<u8> {
     let (_, jobs) = jobs(env)?;
     let list = jobs.list()?;
     let mut runs = jobs.history(now())?;

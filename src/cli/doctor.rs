@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::args::{Command, Flag, Given};
+use super::args::{Args, Command, Flag};
 use super::{deliver, gateway, print};
 use crate::app::{self, Keep, Parts};
 use crate::child::Sandbox;
@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-fn run(given: &Given, env: &Env) -> Result<u8> {
+fn run(given: &Args, env: &Env) -> Result<u8> {
     let ask = given.has("provider");
     let name = match given.words.as_slice() {
         [] => None,

@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use super::args::{Command, Given};
+use super::args::{Args, Command};
 use super::crew::AgentPool;
 use super::watch::{self, End};
 use super::{deliver, init};
@@ -38,7 +38,7 @@ pub const COMMAND: Command = Command {
 /// The least between two looks at what other programs of this home have changed, however often they tell of it.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
-fn run(_: &Given, env: &Env) -> Result<u8> {
+fn run(_: &Args, env: &Env) -> Result<u8> {
     if init::is_called_for() {
         return init::run(&["gateway"]);
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::shown;
+use super::local_time;
 use crate::config::Env;
 use crate::cron::{Due, Jobs, schedule};
 use crate::gateway::status;
@@ -99,7 +99,7 @@ impl GatewayStatus {
 
     /// Names and texts of lines; one without a name goes on with what is above it.
     pub fn lines(&self, zone: &Zone) -> Vec<(&'static str, String)> {
-        let at = |time: &str| shown(time, zone);
+        let at = |time: &str| local_time(time, zone);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (started, ended) = (text(&self.told["started"]), text(&self.told["ended"]));
         let polling = &self.told["polling"];

@@ -1,60 +1,94 @@
-//! `bantam help`: written from the commands' own tables.
+//! `bantam help`: printed from the command tables.
 
-use super::args::{Command, Given};
-use super::{COMMANDS, find, say};
+use super::args::{Args, Command};
+use super::{COMMANDS, find, print};
 use crate::config::Env;
 use crate::error::Result;
 
 pub const COMMAND: Command =
-    Command { name: "help", words: "[COMMAND...]", about: "this page, or a command's own", flags: &[], run };
+    Command { name: "help", words: "[COMMAND...]", about: "show this page, or that of a command", flags: &[], run };
 
-fn run(given: &Given, _: &Env) -> Result<u8> {
-    match &given.words[..] {
-        [] => say(&overview()),
-        words => say(&of(&find(&words.join(" "))?)),
+/// The width of the left column, and of a page.
+const LEFT: usize = 27;
+const WIDTH: usize = 80;
+
+fn run(args: &Args, _: &Env) -> Result<u8> {
+    match &args.words[..] {
+        [] => print(&overview()).map(|()| 0),
+        words => show(&find(&words.join(" "))?),
     }
 }
 
-pub fn overview() -> String {
-    let mut page = String::from("bantam: a whole personal AI agent in one small program\n\n");
+/// Prints the page of a command, or of all subcommands of a group.
+pub fn show(commands: &[&Command]) -> Result<u8> {
+    print(&commands.iter().map(|command| section(command)).collect::<Vec<_>>().join("\n")).map(|()| 0)
+}
+
+fn overview() -> String {
+    let mut page = String::from("bantam: a personal AI agent in one small program\n\n");
     for command in COMMANDS {
-        page.push_str(&format!("  {:<28} {}\n", usage(command), command.about));
+        page.push_str(&row(&usage(command), command.about));
     }
     page.push_str(
         "\n  bantam help COMMAND, bantam --version\n\n\
-         Everything is kept in $BANTAM_HOME (default ~/.bantam). Exit codes: 0 answered, 1 failed, 2 wrong usage,\n\
-         3 configuration, 4 credentials refused, 5 provider unreachable, 6 a limit was reached, 7 session busy,\n\
-         130 interrupted.",
+         bantam keeps everything in $BANTAM_HOME (default ~/.bantam). Exit codes:\n\
+         0 answered, 1 failed, 2 wrong usage, 3 configuration, 4 credentials refused,\n\
+         5 provider unreachable, 6 limit reached, 7 session busy, 130 interrupted.\n",
     );
     page
 }
 
-/// The page of a command, or of a word with verbs: one paragraph for each.
-pub fn of(commands: &[&Command]) -> String {
-    commands.iter().map(|command| paragraph(command)).collect::<Vec<_>>().join("\n\n")
-}
-
-fn paragraph(command: &Command) -> String {
-    let mut page = format!("{}\n{}\n", usage(command), command.about);
+fn section(command: &Command) -> String {
+    let mut page = format!("{}\n{}", usage(command), wrapped(0, command.about));
     if !command.flags.is_empty() {
         page.push('\n');
     }
     for flag in command.flags {
         let short = flag.short.map_or("    ".to_owned(), |c| format!("-{c}, "));
-        let left = format!("{short}--{} {}", flag.long, flag.value);
-        page.push_str(&format!("  {:<28} {}\n", left.trim_end(), flag.help));
+        page.push_str(&row(format!("{short}--{} {}", flag.long, flag.value).trim_end(), flag.help));
     }
-    page.trim_end().to_owned()
+    page
 }
 
 fn usage(command: &Command) -> String {
     format!("bantam {} {}", command.name, command.words).trim_end().to_owned()
 }
 
+fn row(left: &str, right: &str) -> String {
+    let gap = if left.len() > LEFT { format!("\n{:1$}", "", LEFT + 3) } else { " ".repeat(LEFT + 1 - left.len()) };
+    format!("  {left}{gap}{}", wrapped(LEFT + 3, right))
+}
+
+/// `text`, which starts in the column `indent`, in lines that all do.
+fn wrapped(indent: usize, text: &str) -> String {
+    let (mut page, mut column) = (String::new(), indent);
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > indent && column + 1 + width > WIDTH {
+            page.push_str(&format!("\n{:indent$}", ""));
+            column = indent;
+        } else if column > indent {
+            page.push(' ');
+            column += 1;
+        }
+        page.push_str(word);
+        column += width;
+    }
+    page + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn no_line_is_wider_than_a_terminal() {
+        let pages = COMMANDS.iter().map(|command| section(command)).chain([overview()]);
+        for line in pages.collect::<String>().lines() {
+            assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+    }
 
     #[test]
     fn every_command_and_flag_has_a_name_of_its_own_and_a_line_of_help() {

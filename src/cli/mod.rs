@@ -1,4 +1,4 @@
-//! The command line: from arguments to a command, and from its end to an exit code.
+//! The command line: finds the command, runs it, and turns its result into an exit code.
 
 mod agent;
 mod args;
@@ -28,7 +28,7 @@ mod usage;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use crate::config::Env;
@@ -36,9 +36,8 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::sys;
 use crate::text::{nearest, one_line};
 use crate::zone::{Civil, Zone};
-use args::{Command, Parsed};
+use args::{Args, Command, Parsed};
 
-/// Every command.
 const COMMANDS: &[&Command] = &[
     &agent::COMMAND,
     &gateway::COMMAND,
@@ -69,87 +68,59 @@ const COMMANDS: &[&Command] = &[
 
 /// Runs the program.
 pub fn main(args: impl Iterator<Item = OsString>, env: &Env) -> ExitCode {
-    ExitCode::from(match run(args, env) {
-        Ok(code) => code,
-        Err(e) => report(&e),
-    })
+    ExitCode::from(run(args, env).unwrap_or_else(|e| report(&e)))
 }
 
-fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
+fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     // This process holds the keys.
     sys::close_to_others().doing("closing itself to other processes")?;
-    let mut args = args.peekable();
     let Some(first) = args.next() else {
         return Err(Error::usage("no command").hint("bantam agent -m \"a question\", or bantam help"));
     };
-    match first.to_string_lossy().as_ref() {
-        "--version" | "-V" => say(concat!("bantam ", env!("CARGO_PKG_VERSION"))),
-        "--help" | "-h" => say(&help::overview()),
-        name => {
-            let mut name = name.to_owned();
-            let mut found = find(&name)?;
-            if found[0].name != name {
-                // A word with verbs: the verb comes next.
-                let verbs = verbs(&found);
-                let Some(verb) = args.next() else {
-                    return Err(Error::usage(format!("bantam {name} needs a verb")).hint(verbs));
-                };
-                let verb = verb.to_string_lossy();
-                if matches!(verb.as_ref(), "--help" | "-h") {
-                    return say(&help::of(&found));
-                }
-                if verb.starts_with('-') {
-                    return Err(Error::usage(format!("the verb of bantam {name} comes before its flags")).hint(verbs));
-                }
-                name = format!("{name} {verb}");
-                found = find(&name)?;
-            }
-            match args::parse(found[0], args)? {
-                Parsed::Help => say(&help::of(&found)),
-                Parsed::Run(given) => (found[0].run)(&given, env),
+    let name = match first.to_string_lossy().as_ref() {
+        "--version" | "-V" => return print(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0),
+        "--help" | "-h" => "help".to_owned(),
+        name => name.to_owned(),
+    };
+    let mut found = find(&name)?;
+    if found[0].name != name {
+        match args.next().map(|word| word.to_string_lossy().into_owned()) {
+            Some(word) if matches!(word.as_str(), "--help" | "-h") => return help::show(&found),
+            Some(word) if !word.starts_with('-') => found = find(&format!("{name} {word}"))?,
+            _ => {
+                let needs = format!("bantam {name} needs a subcommand: {}", subcommands(&found));
+                return Err(Error::usage(needs).hint(format!("bantam help {name}")));
             }
         }
     }
+    match args::parse(found[0], args)? {
+        Parsed::Help => help::show(&found),
+        Parsed::Run(args) => (found[0].run)(&args, env),
+    }
 }
 
-/// The command called `name`; for a word with verbs, all of them. Never empty.
+/// The command of this name, or all subcommands of the group of this name. Never empty.
 fn find(name: &str) -> Result<Vec<&'static Command>> {
-    let one = COMMANDS.iter().filter(|c| c.name == name);
-    let all = COMMANDS.iter().filter(|c| c.name.split_once(' ').is_some_and(|(word, _)| word == name));
-    let found: Vec<&Command> = one.chain(all).copied().collect();
+    let found: Vec<&Command> = COMMANDS.iter().copied().filter(|c| c.name == name || c.group() == Some(name)).collect();
     if !found.is_empty() {
         return Ok(found);
     }
-    let near = match name.split_once(' ') {
-        // Whoever has the first word right means one of its verbs.
-        Some((word, verb)) => {
-            let of_word = find(word)?;
-            let names = of_word.iter().filter_map(|c| c.name.split_once(' '));
-            let near = nearest(verb, names.map(|(_, verb)| verb)).map(|near| format!("{word} {near}"));
-            near.map_or_else(|| verbs(&of_word), |near| format!("did you mean `bantam {near}`?"))
-        }
-        None => {
-            let words = COMMANDS.iter().map(|c| c.name.split(' ').next().unwrap_or_default());
-            let near = nearest(name, words).map(|near| format!("did you mean `bantam {near}`?"));
-            near.unwrap_or_else(|| "bantam help lists the commands".to_owned())
-        }
+    let names = COMMANDS.iter().flat_map(|c| [Some(c.name), c.group()]).flatten();
+    let hint = match (nearest(name, names), name.split_once(' ')) {
+        (Some(near), _) => format!("did you mean `bantam {near}`?"),
+        (None, Some((group, _))) => format!("bantam {group} has {}", subcommands(&find(group)?)),
+        (None, None) => "bantam help lists the commands".to_owned(),
     };
-    Err(Error::usage(format!("there is no command \"{}\"", one_line(name, 40))).hint(near))
+    Err(Error::usage(format!("unknown command \"{}\"", one_line(name, 40))).hint(hint))
 }
 
-/// `bantam sessions list|show|reset|prune|erase`
-fn verbs(commands: &[&Command]) -> String {
-    let verbs: Vec<&str> = commands.iter().filter_map(|c| c.name.split_once(' ')).map(|(_, verb)| verb).collect();
-    let word = commands.iter().find_map(|c| c.name.split(' ').next()).unwrap_or_default();
-    format!("bantam {word} {}", verbs.join("|")).trim_end().to_owned()
+/// `list, show, reset`
+fn subcommands(commands: &[&Command]) -> String {
+    let names = commands.iter().filter_map(|c| c.name.split_once(' '));
+    names.map(|(_, name)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// Prints a command's answer.
-fn say(text: &str) -> Result<u8> {
-    print(&format!("{text}\n")).map(|()| 0)
-}
-
-/// Writes to standard output. Whoever reads it may have read enough: a closed pipe is no error.
+/// Writes to standard output. A closed pipe is no error: its reader has read enough.
 fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -158,14 +129,14 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Writes a line to standard error. When that is gone there is nobody left to tell.
+/// Writes a line to standard error, or nothing where that is closed.
 fn tell(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
 }
 
 /// Asks on the terminal.
 fn ask(question: &str) -> Result<String> {
-    // Whoever else has something to say meanwhile does not wait for the answer.
+    // The lock on standard error is not held while waiting: other threads may write meanwhile.
     drop(io::stderr().write_all(question.as_bytes()));
     let mut answer = String::new();
     if io::stdin().lock().read_line(&mut answer).doing("reading the answer")? == 0 {
@@ -174,7 +145,18 @@ fn ask(question: &str) -> Result<String> {
     Ok(answer.trim().to_owned())
 }
 
-/// The one printer of errors: what was being done and what went wrong, then the thing to type or change.
+/// Asks for permission, unless `--yes` gives it.
+fn confirm(args: &Args, question: &str) -> Result<bool> {
+    if args.has("yes") {
+        return Ok(true);
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Error::usage("cannot ask: not a terminal").hint("add --yes"));
+    }
+    Ok(matches!(ask(&format!("{question} [y/N] "))?.as_str(), "y" | "Y" | "yes"))
+}
+
+/// Prints an error and its hint, and returns the exit code.
 fn report(e: &Error) -> u8 {
     tell(&format!("bantam: error: {}", one_line(&e.message, 2000)));
     if let Some(hint) = &e.hint {
@@ -183,7 +165,7 @@ fn report(e: &Error) -> u8 {
     e.kind.exit_code()
 }
 
-/// The zone in which times are shown. One that cannot be read is told, and UTC shown instead.
+/// The local zone; UTC, with a warning, if it cannot be read.
 fn zone(env: &Env) -> Zone {
     Zone::local(env).unwrap_or_else(|e| {
         tell(&format!("bantam: {e}; times are UTC"));
@@ -191,15 +173,10 @@ fn zone(env: &Env) -> Zone {
     })
 }
 
-/// A stored time, as clocks show it here: `2026-11-21 22:44:35`. What is no time stays as it is.
-fn shown(rfc3339: &str, zone: &Zone) -> String {
+/// A stored time in local time: `2026-11-21 22:44:35`. Text that is not a time stays as it is.
+fn local_time(rfc3339: &str, zone: &Zone) -> String {
     match Civil::parse(rfc3339) {
         Some((seconds, offset)) => zone.stamp(seconds - i64::from(offset.unwrap_or(0))),
         None => one_line(rfc3339, 19),
     }
-}
-
-/// An error of this kind ends the program as its user wished.
-fn is_interrupt(e: &Error) -> bool {
-    e.kind == Kind::Interrupted
 }

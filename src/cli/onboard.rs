@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::args::{Command, Flag, Given};
+use super::args::{Args, Command, Flag};
 use super::echo::Hidden;
 use super::{ask, import, print, tell};
 use crate::app;
@@ -30,7 +30,7 @@ pub const COMMAND: Command = Command {
     run,
 };
 
-fn run(given: &Given, env: &Env) -> Result<u8> {
+fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let yes = given.has("yes");
     let terminal = io::stdin().is_terminal() && io::stderr().is_terminal();

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Read};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::args::Given;
+use super::args::Args;
 use super::attach::{self, Attachment};
 use super::tell;
 use super::terminal::Verbosity;
@@ -35,7 +35,7 @@ const MOST_INPUT: u64 = 8 << 20;
 impl Question {
     /// Reads it: from the flag, the words, or standard input; what a pipe brings besides goes below it. `None` when
     /// nobody asks anything and there is a terminal to ask at.
-    pub fn read(given: &Given, verbosity: Verbosity) -> Result<Option<Self>> {
+    pub fn read(given: &Args, verbosity: Verbosity) -> Result<Option<Self>> {
         let words = given.words.join(" ");
         let asked = match (given.value("message"), words.is_empty()) {
             (Some(_), false) => {
@@ -62,7 +62,7 @@ impl Question {
     }
 
     /// The whole message.
-    pub fn message(self, given: &Given, home: &Home) -> Result<Message> {
+    pub fn message(self, given: &Args, home: &Home) -> Result<Message> {
         let mut text = match given.value("template") {
             Some(name) => {
                 let params = params(given)?;
@@ -87,7 +87,7 @@ impl Question {
     }
 }
 
-fn params(given: &Given) -> Result<BTreeMap<&str, &str>> {
+fn params(given: &Args) -> Result<BTreeMap<&str, &str>> {
     let mut params = BTreeMap::new();
     for pair in given.values("param") {
         let (key, value) = pair.split_once('=').ok_or_else(|| {

@@ -171,7 +171,7 @@ impl Talk {
         }
         (self.turns, self.answered) = (self.turns + 1, true);
         match response.error {
-            Some(e) if super::is_interrupt(&e) => self.screen.note("bantam: stopped"),
+            Some(e) if e.kind == ErrorKind::Interrupted => self.screen.note("bantam: stopped"),
             Some(e) => self.fault(&e),
             None => {}
         }

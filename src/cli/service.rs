@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::args::{Command, Flag, Given};
+use super::args::{Args, Command, Flag};
 use super::{print, tell};
 use crate::app;
 use crate::config::{self, Env};
@@ -57,7 +57,7 @@ SystemCallFilter=~@cpu-emulation @module @obsolete @raw-io @reboot @swap
 SystemCallErrorNumber=EPERM
 ";
 
-fn run(given: &Given, env: &Env) -> Result<u8> {
+fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use super::args::{Command, Flag, Given};
+use super::args::{Args, Command, Flag};
 use super::gateway_status::GatewayStatus;
-use super::{print, shown, zone};
+use super::{local_time, print, zone};
 use crate::app;
 use crate::app::learned::{self, Row};
 use crate::config::table::{KEYS, Kind};
@@ -30,7 +30,7 @@ pub const COMMAND: Command = Command {
     run,
 };
 
-fn run(given: &Given, env: &Env) -> Result<u8> {
+fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let status = Status::of(&home, env, given.has("verbose"));
     if given.has("json") {
@@ -177,7 +177,7 @@ impl Status {
             &match self.sessions.first() {
                 None => "none".to_owned(),
                 Some(newest) => {
-                    let last = shown(&newest.last, zone);
+                    let last = local_time(&newest.last, zone);
                     format!("{}, the newest is {} ({last})", self.sessions.len(), newest.key)
                 }
             },

@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::is_interrupt;
 use super::markdown::Markdown;
 use super::screen::Screen;
 use crate::agent::Agent;
@@ -371,7 +370,7 @@ pub fn failure(e: &Error) -> Value {
         "output": "",
         "session": null,
         "model": null,
-        "stop": if is_interrupt(e) { "cancelled" } else { "error" },
+        "stop": if e.kind == ErrorKind::Interrupted { "cancelled" } else { "error" },
         "steps": 0,
         "tool_calls": [],
         "usage": crate::message::Usage::default().to_json(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::args::{Command, Given};
+use super::args::{Args, Command};
 use super::{print, tell};
 use crate::app;
 use crate::config::{self, Env};
@@ -20,7 +20,7 @@ pub const COMMAND: Command = Command {
     run,
 };
 
-fn run(_: &Given, env: &Env) -> Result<u8> {
+fn run(_: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let file = config::read(&home)?;
     let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Command, Flag, Given};
+use super::args::{Args, Command, Flag};
 use super::{print, tell};
 use crate::app;
 use crate::config::{self, Env};
@@ -26,7 +26,7 @@ pub const COMMAND: Command = Command {
     run,
 };
 
-fn run(given: &Given, env: &Env) -> Result<u8> {
+fn run(given: &Args, env: &Env) -> Result<u8> {
     let days = given.number("days")?.unwrap_or(DAYS);
     let home = config::home(env)?;
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));

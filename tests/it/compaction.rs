@@ -111,7 +111,7 @@ fn a_conversation_ten_times_the_window_goes_on() {
     }
     assert!(fs::metadata(home.path("sessions/cli_default.jsonl")).unwrap().len() < 40_000);
     let run = home.bantam().args(["sessions", "show", "default"]).run();
-    assert!(run.stdout.contains("what was said before, in short\nThe user counts."), "{}", run.stdout);
+    assert!(run.stdout.contains("summary\nThe user counts."), "{}", run.stdout);
     // What was noted early is known at the end.
     home.agent(["-m", "What was the other word?"]).exits(0).prints("PLUM\n");
     // A dry run shows what would be sent, with the summary.

@@ -213,7 +213,7 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
     home.write("sessions/cli_a.notes", "the user's own");
     sessions(&home, ["erase", "a"]).exits(2).prints("").fails_with_a_hint().says("--yes");
     let run = sessions(&home, ["erase", "a", "--yes"]);
-    run.exits(0).is_quiet().prints("cli_a is erased (5 files)\n");
+    run.exits(0).is_quiet().prints("Erased cli_a (5 files)\n");
     let mut left: Vec<String> = home.files().into_iter().filter(|file| file.starts_with("sessions/")).collect();
     left.sort();
     assert_eq!(
@@ -222,7 +222,7 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
     );
     assert!(!home.path("state/locks/cli_a.lock").exists() && home.path("state/locks/cli_ab.lock").exists());
     sessions(&home, ["erase", "a", "--yes"]).exits(1).fails_with_a_hint();
-    sessions(&home, ["erase", "a.1", "-y"]).exits(0).prints("cli_a%2E1 is erased (1 file)\n");
+    sessions(&home, ["erase", "a.1", "-y"]).exits(0).prints("Erased cli_a%2E1 (1 file)\n");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn on_a_terminal_erasing_is_asked_for() {
     let erase = |answer: &str| home.bantam().on_a_terminal().stdin(answer).args(["sessions", "erase", "default"]).run();
     let run = erase("\n");
     run.exits(0);
-    assert!(run.stdout.contains("[y/N]") && run.stdout.contains("nothing was erased"), "{}", run.stdout);
+    assert!(run.stdout.contains("[y/N]") && run.stdout.contains("Nothing erased"), "{}", run.stdout);
     assert!(home.path("sessions/cli_default.jsonl").exists());
     erase("y\n").exits(0);
     assert!(!home.path("sessions/cli_default.jsonl").exists());
@@ -262,7 +262,7 @@ fn pruning_takes_segments_that_are_old_and_never_what_a_conversation_goes_on_wit
     // A crash came between two segments: one of them is what counts.
     fs::remove_file(home.path("sessions/cli_gap.jsonl")).unwrap();
     let run = sessions(&home, ["prune"]);
-    run.exits(0).is_quiet().prints(&format!("removed {}\n", home.path("sessions/cli_old.1.jsonl").display()));
+    run.exits(0).is_quiet().prints(&format!("Removed {}\n", home.path("sessions/cli_old.1.jsonl").display()));
     for file in ["cli_old.jsonl", "cli_old.2.jsonl", "cli_gap.1.jsonl", "cli_gap.2.jsonl"] {
         assert!(home.path(&format!("sessions/{file}")).exists(), "{file}");
     }
