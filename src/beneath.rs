@@ -1,23 +1,29 @@
-//! Opening files below a directory, so that no path, link or race can lead out of it.
+//! Opens files beneath a held directory, so that no path, link or race can lead out of it.
 //!
-//! The boundary is the kernel's: `openat2` with `RESOLVE_BENEATH` from a held directory handle. Where the kernel lacks
-//! it (before 5.6, or under a filter), the path is walked one component at a time, no component is ever opened through
-//! a symbolic link, and the links are read and followed here, by the same rules. Either way a path comes to the same.
+//! The kernel enforces this: `openat2` with `RESOLVE_BENEATH`. Where it is missing (before Linux 5.6, or under a filter),
+//! the path is walked one component at a time: no component is opened through a symbolic link, and links are read and
+//! followed here, by the same rules. Both ways give the same result.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, open, openat, openat2, readlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
 
-/// Symbolic links followed on one path, at most; the kernel's own number.
-const MOST_LINKS: usize = 40;
+/// The kernel's limit on symbolic links followed in one path.
+const MAX_LINKS: usize = 40;
+
+/// How often to retry while renames keep the kernel from being sure. A hostile process can force that for ever.
+const MAX_RETRIES: usize = 128;
+
+/// Opening a pipe or a device must not wait.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// A held directory.
 #[derive(Debug)]
@@ -26,36 +32,34 @@ pub struct Dir {
     reach: Reach,
 }
 
-/// How far paths from a directory lead.
+/// How far paths from a directory may lead.
 #[derive(Clone, Debug)]
 pub enum Reach {
-    /// Nowhere but below it.
     Beneath,
-    /// Wherever the process may go, as its user has chosen.
+    /// Wherever the process may go, as the user has chosen.
     Everywhere,
-    /// The same, without a jail to keep a tree shut: into it only where it is opened again.
-    But(Arc<Shut>),
+    /// Everywhere but into one tree.
+    Except(Arc<Exclusion>),
 }
 
-/// A tree that is shut, and the one within it that is not. Real paths, without links.
+/// A tree that is closed, and the one within it that is open. Real paths, without links.
 #[derive(Debug)]
-pub struct Shut {
-    pub tree: PathBuf,
+pub struct Exclusion {
+    pub closed: PathBuf,
     pub open: PathBuf,
 }
 
-impl Shut {
+impl Exclusion {
     fn check(&self, fd: &OwnedFd) -> Result<(), Errno> {
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let real = readlinkat(CWD, link, Vec::new()).map_err(|_| Errno::ACCESS)?;
         let real = Path::new(OsStr::from_bytes(real.to_bytes()));
-        let shut = real.starts_with(&self.tree) && !real.starts_with(&self.open);
-        if shut { Err(Errno::ACCESS) } else { Ok(()) }
+        if real.starts_with(&self.closed) && !real.starts_with(&self.open) { Err(Errno::ACCESS) } else { Ok(()) }
     }
 }
 
-/// What to do with symbolic links, those within a directory's reach. Where that is everywhere, the last part of a path
-/// counts alone.
+/// What to do with symbolic links that stay within reach. With [`Reach::Everywhere`] it applies to the last component
+/// alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Links {
     Follow,
@@ -63,34 +67,50 @@ pub enum Links {
 }
 
 impl Dir {
+    /// Holds a directory whose path is trusted.
     pub fn open(path: &Path) -> Result<Self> {
-        let fd = open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        let fd = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .doing(format_args!("opening {}", path.display()))?;
-        Ok(Self::from(fd))
+        Ok(Self { fd, reach: Reach::Beneath })
     }
 
-    /// This directory, with another reach.
     pub fn reaching(self, reach: Reach) -> Self {
         Self { reach, ..self }
     }
 
-    /// The directory at `path`, open for reading and as far-reaching as this one.
+    /// The directory at `path`, open for reading, with the same reach.
     pub fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
         let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), links)?;
         Ok(Self { fd, reach: self.reach.clone() })
     }
 
-    /// Opens `path` below this directory. `""` and `.` are the directory itself.
+    /// The names in this directory, sorted.
+    pub fn names(&self) -> Result<Vec<CString>> {
+        let entries = rustix::fs::Dir::read_from(self)?;
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+        let mut names = names.collect::<Result<Vec<_>, _>>()?;
+        names.retain(|name| !matches!(name.to_bytes(), b"." | b".."));
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The directory called `name` in this one, unless it is a link or cannot be read.
+    pub fn subdir(&self, name: &CStr) -> Option<Self> {
+        self.dir_at(Path::new(OsStr::from_bytes(name.to_bytes())), Links::Refuse).ok()
+    }
+
+    /// Opens `path` from this directory. `""` and `.` are the directory itself.
     pub fn open_at(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let shut = match &self.reach {
-            Reach::Beneath => return self.open_beneath(path, flags, mode, links),
-            Reach::Everywhere => None,
-            Reach::But(shut) => Some(shut),
-        };
+        let flags = flags | OFlags::CLOEXEC;
+        if let Reach::Beneath = self.reach {
+            return self.open_beneath(path, flags, mode, links);
+        }
         let last = if links == Links::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
-        let fd = openat(&self.fd, path, flags | last | OFlags::CLOEXEC, mode)?;
-        shut.map_or(Ok(()), |shut| shut.check(&fd))?;
+        let fd = openat(&self.fd, path, flags | last, mode)?;
+        if let Reach::Except(exclusion) = &self.reach {
+            exclusion.check(&fd)?;
+        }
         Ok(fd)
     }
 
@@ -99,10 +119,8 @@ impl Dir {
         if links == Links::Refuse {
             resolve |= ResolveFlags::NO_SYMLINKS;
         }
-        // EAGAIN: something was renamed while the kernel looked, so it could not be sure. A hostile racer can force it
-        // for ever, so it is tried a bounded number of times.
-        for _ in 0..128 {
-            match openat2(&self.fd, path, flags | OFlags::CLOEXEC, mode, resolve) {
+        for _ in 0..MAX_RETRIES {
+            match openat2(&self.fd, path, flags, mode, resolve) {
                 Err(Errno::AGAIN) => {}
                 Err(Errno::NOSYS | Errno::PERM) => return self.walk(path, flags, mode, links),
                 result => return result,
@@ -113,11 +131,11 @@ impl Dir {
 
     /// The same without `openat2`.
     ///
-    /// `..` goes back to the directory that the walk came from, not to what the file system calls its parent by now: a
-    /// directory that is moved away meanwhile takes nobody with it.
+    /// `..` returns to the directory that the walk came from, not to the current parent: a directory that is moved away
+    /// meanwhile takes nobody with it.
     fn walk(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
         let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // What is still to be walked, the next component last; and the directories on the way here.
+        // The components still to walk, the next one last; and the directories that led here.
         let mut left = components(path)?;
         let mut trail = vec![openat(&self.fd, ".", step, Mode::empty())?];
         let mut followed = 0;
@@ -127,29 +145,29 @@ impl Dir {
                 trail.pop();
                 continue;
             }
-            // What is no link says EINVAL here; whatever else is wrong with it, the opening will say.
+            // Whatever is not a link fails here, and is opened or refused below.
             if let Ok(target) = readlinkat(at, name.as_os_str(), Vec::new()) {
                 followed += 1;
-                if links == Links::Refuse || followed > MOST_LINKS {
+                if links == Links::Refuse || followed > MAX_LINKS {
                     return Err(Errno::LOOP);
                 }
                 left.extend(components(Path::new(OsStr::from_bytes(target.to_bytes())))?);
             } else if left.is_empty() {
-                return openat(at, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode);
+                return openat(at, name, flags | OFlags::NOFOLLOW, mode);
             } else {
                 let below = openat(at, name, step, Mode::empty())?;
                 trail.push(below);
             }
         }
-        // It ended in a dot or in two.
-        openat(trail.last().ok_or(Errno::XDEV)?, ".", flags | OFlags::CLOEXEC, mode)
+        // The path ended in `.` or `..`.
+        openat(trail.last().ok_or(Errno::XDEV)?, ".", flags, mode)
     }
 
-    /// Where something at `path` is, or would be made: the directory that holds it, open for reading, and its name
-    /// there. A link in the last place is followed, so that the name is its target's.
-    pub fn place(&self, path: &Path) -> Result<(Self, OsString), Errno> {
+    /// Where a file at `path` is, or would be created: its directory, open for reading, and its name there. A link in the
+    /// last place is followed to the name of its target.
+    pub fn locate(&self, path: &Path) -> Result<(Self, OsString), Errno> {
         let mut path = path.to_owned();
-        for _ in 0..=MOST_LINKS {
+        for _ in 0..=MAX_LINKS {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::ISDIR) };
             let dir = self.dir_at(parent, Links::Follow)?;
             match readlinkat(&dir, name, Vec::new()) {
@@ -161,20 +179,11 @@ impl Dir {
         Err(Errno::LOOP)
     }
 
-    /// Opens a regular file for reading. Never hangs: a pipe or a device is refused. `called` is its
-    /// path as the reader knows it.
-    pub fn read(&self, path: &Path, called: &Path, links: Links) -> Result<fs_err::File> {
-        // Non-blocking, or opening a pipe that nobody writes would wait for ever.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let fd = self.open_at(path, flags, Mode::empty(), links).map_err(|e| explain(e, called))?;
-        regular(&fd, called)?;
-        Ok(fs_err::File::from_parts(fd.into(), called))
-    }
-}
-
-impl From<OwnedFd> for Dir {
-    fn from(fd: OwnedFd) -> Self {
-        Self { fd, reach: Reach::Beneath }
+    /// Opens a regular file for reading; never waits for a pipe or a device. Errors name it `asked`.
+    pub fn read(&self, path: &Path, asked: &Path, links: Links) -> Result<fs_err::File> {
+        let fd = self.open_at(path, READ, Mode::empty(), links).map_err(|e| explain(e, asked))?;
+        is_regular(&fstat(&fd)?, asked)?;
+        Ok(fs_err::File::from_parts(fd.into(), asked))
     }
 }
 
@@ -184,24 +193,15 @@ impl AsFd for Dir {
     }
 }
 
-/// The parts of a path, the last one first.
+/// The components of a relative path, the last one first.
 fn components(path: &Path) -> Result<Vec<OsString>, Errno> {
-    let mut names = Vec::new();
-    for component in path.components().rev() {
-        match component {
-            Component::CurDir => {}
-            Component::Normal(name) => names.push(name.to_owned()),
-            Component::ParentDir => names.push("..".into()),
-            Component::RootDir | Component::Prefix(_) => return Err(Errno::XDEV),
-        }
-    }
-    Ok(names)
-}
-
-fn regular(fd: impl AsFd, path: &Path) -> Result<Stat> {
-    let stat = fstat(fd).doing(path.display())?;
-    is_regular(&stat, path)?;
-    Ok(stat)
+    let names = path.components().rev().filter(|component| *component != Component::CurDir);
+    names
+        .map(|component| match component {
+            Component::RootDir | Component::Prefix(_) => Err(Errno::XDEV),
+            component => Ok(component.as_os_str().to_owned()),
+        })
+        .collect()
 }
 
 pub fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
@@ -212,7 +212,7 @@ pub fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
     }
 }
 
-/// An error of [`Dir::open_at`] in words.
+/// Puts an error of [`Dir::open_at`] into words.
 pub fn explain(e: Errno, path: &Path) -> Error {
     let path = path.display();
     Error::failed(match e {
@@ -229,55 +229,51 @@ pub fn explain(e: Errno, path: &Path) -> Error {
     })
 }
 
-/// The most that the program itself reads of a file that a model can write.
-pub const MAX_TRUSTED: usize = 64 << 10;
+/// The most bytes that this process itself reads of a file that a model can write.
+pub const MAX_UNTRUSTED: usize = 64 << 10;
 
-/// The first [`MAX_TRUSTED`] bytes of a file that a model can write, with a notice where it is cut there.
-pub fn read_trusted(dir: &Path, path: &str) -> Result<Option<String>> {
-    let Some((file, len)) = open_trusted(dir, path)? else { return Ok(None) };
-    let mut text = start_of(file, MAX_TRUSTED)?;
-    if len > MAX_TRUSTED as u64 {
-        text.push_str(&format!("\n[cut at {MAX_TRUSTED} bytes]\n"));
+/// Reads the start of a file that a model can write, with a notice where it is cut.
+pub fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
+    let Some((file, len)) = open_untrusted(dir, path)? else { return Ok(None) };
+    let mut text = read_lossy(file, MAX_UNTRUSTED)?;
+    if len > MAX_UNTRUSTED as u64 {
+        text.push_str(&format!("\n[cut at {MAX_UNTRUSTED} bytes]\n"));
     }
     Ok(Some(text))
 }
 
-/// The last `most` bytes of such a file, and whether that is all of it.
-pub fn read_trusted_end(dir: &Path, path: &str, most: usize) -> Result<Option<(String, bool)>> {
-    let Some((mut file, len)) = open_trusted(dir, path)? else { return Ok(None) };
-    let most = most.min(MAX_TRUSTED);
-    let before = len.saturating_sub(most as u64);
-    file.seek(SeekFrom::Start(before))?;
-    Ok(Some((start_of(file, most)?, before == 0)))
+/// Reads the last `max` bytes of such a file, and whether that is all of it.
+pub fn read_untrusted_end(dir: &Path, path: &str, max: usize) -> Result<Option<(String, bool)>> {
+    let Some((mut file, len)) = open_untrusted(dir, path)? else { return Ok(None) };
+    let start = len.saturating_sub(max as u64);
+    file.seek(SeekFrom::Start(start))?;
+    Ok(Some((read_lossy(file, max)?, start == 0)))
 }
 
-fn start_of(file: fs_err::File, most: usize) -> Result<String> {
+fn read_lossy(file: fs_err::File, max: usize) -> Result<String> {
     let mut bytes = Vec::new();
-    file.take(most as u64).read_to_end(&mut bytes)?;
+    file.take(max as u64).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The one way in which the process that holds the keys opens a file that a model can write: no links of either kind, and
-/// regular. With its length in bytes.
-fn open_trusted(dir: &Path, path: &str) -> Result<Option<(fs_err::File, u64)>> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = match openat(CWD, dir, flags, Mode::empty()) {
+/// The only way in which the process that holds the keys opens a file that a model can write: no symbolic links, one hard
+/// link, regular. Also returns its length in bytes.
+fn open_untrusted(dir: &Path, path: &str) -> Result<Option<(fs_err::File, u64)>> {
+    let held = match openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(None),
-        result => result.doing(format_args!("opening {}", dir.display()))?,
+        result => Dir { fd: result.doing(format_args!("opening {}", dir.display()))?, reach: Reach::Beneath },
     };
     let path = Path::new(path);
-    let held = Dir::from(fd);
-    match held.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse) {
+    let fd = match held.open_at(path, READ, Mode::empty(), Links::Refuse) {
         Err(Errno::NOENT) => return Ok(None),
-        Err(e) => return Err(explain(e, path)),
-        Ok(_) => {}
-    }
-    let file = held.read(path, path, Links::Refuse)?;
-    let stat = regular(&file, path)?;
+        result => result.map_err(|e| explain(e, path))?,
+    };
+    let stat = fstat(&fd)?;
+    is_regular(&stat, path)?;
     if stat.st_nlink != 1 {
-        return Err(Error::failed(format!("{} has more than one name (hard links)", path.display())));
+        return Err(Error::failed(format!("{} has several names (hard links)", path.display())));
     }
-    Ok(Some((file, u64::try_from(stat.st_size).unwrap_or(0))))
+    Ok(Some((fs_err::File::from_parts(fd.into(), path), u64::try_from(stat.st_size).unwrap_or(0))))
 }
 
 #[cfg(test)]
@@ -416,7 +412,7 @@ mod tests {
             ("..", Err(Errno::ISDIR)),
             ("/", Err(Errno::ISDIR)),
         ] {
-            let name = dir.place(Path::new(path)).map(|(_, name)| name);
+            let name = dir.locate(Path::new(path)).map(|(_, name)| name);
             assert_eq!(name, comes_to.map(OsString::from), "{path}");
         }
     }

@@ -18,7 +18,7 @@
 //! | 1 | [`http`] | makes every HTTP request |
 //! | 1 | [`hands`] | runs one file or exec call in a process without secrets: the caller (`mod`), the process (`inside`), commands (`run`) |
 //! | 1 | [`jail`] | confines a hands process: namespaces and mounts (`root`), Landlock, seccomp |
-//! | 1 | [`files`] | the file tools, inside a hands process |
+//! | 1 | [`files`] | the file tools, inside a hands process: trees and dispatch (`mod`), `read`, `list`, `grep`, `edit`, the agent's `notes`; how a file changes safely (`atomic`) |
 //! | 1 | [`proxy`] | the guarded network of a command |
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
 //! | 1 | [`outbox`] | messages to chats, kept until they are delivered |
@@ -54,7 +54,7 @@ pub mod cron;
 pub mod disk;
 pub mod doctor;
 pub mod error;
-pub mod files;
+pub(crate) mod files;
 pub mod gateway;
 pub mod guard;
 pub mod hands;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::beneath::{Reach, Shut};
+use crate::beneath::{Exclusion, Reach};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 
@@ -73,7 +73,7 @@ impl Setup {
             Some(_) if self.way.is_sandboxed() => Reach::Everywhere,
             Some(home) => {
                 let open = self.workspace.canonicalize().unwrap_or_else(|_| self.workspace.clone());
-                Reach::But(Arc::new(Shut { tree: home.clone(), open }))
+                Reach::Except(Arc::new(Exclusion { closed: home.clone(), open }))
             }
         }
     }

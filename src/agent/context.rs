@@ -126,7 +126,7 @@ impl Prompt {
                 ("USER PREFERENCES", "USER.md", SHOWN_OF_USER, "read_file shows them"),
                 ("MEMORY", "memory/MEMORY.md", SHOWN_OF_MEMORY, "the memory tool shows them"),
             ] {
-                match beneath::read_trusted(workspace, name) {
+                match beneath::read_untrusted(workspace, name) {
                     Ok(Some(text)) => built.section(title, &bounded(&text, most, rest)),
                     Ok(None) => {}
                     Err(e) => built.notices.push(format!("{}/{name} was left out: {e}", workspace.display())),
@@ -149,7 +149,7 @@ impl Prompt {
         let yesterday = days.filter(|day| *day < today).max();
         for day in yesterday.into_iter().chain([today]) {
             let name = format!("memory/{day}.md");
-            match beneath::read_trusted_end(workspace, &name, SHOWN_OF_A_DAY) {
+            match beneath::read_untrusted_end(workspace, &name, SHOWN_OF_A_DAY) {
                 Ok(Some((text, whole))) => {
                     // A line of which the beginning is missing says something else.
                     let cut = if whole { 0 } else { text.find('\n').map_or(0, |end| end + 1) };
@@ -232,7 +232,7 @@ impl Built {
     }
 
     fn agent_file(&mut self, dir: &Path, name: &str) -> Option<String> {
-        match beneath::read_trusted(dir, name) {
+        match beneath::read_untrusted(dir, name) {
             Ok(text) => text,
             Err(e) => {
                 self.notices.push(format!("{}/{name} was left out: {e}", dir.display()));

@@ -41,7 +41,7 @@ pub struct Row {
 
 /// All that is known, the oldest first.
 pub fn read(home: &Home, now: SystemTime) -> Vec<Row> {
-    let Ok(Some(text)) = beneath::read_trusted(&home.state(), FILE) else { return Vec::new() };
+    let Ok(Some(text)) = beneath::read_untrusted(&home.state(), FILE) else { return Vec::new() };
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     let rows = value["learned"].as_array().into_iter().flatten().filter_map(row);
     // A clock that was wrong once makes a row forgotten early or late, and nothing worse.

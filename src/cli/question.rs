@@ -103,7 +103,7 @@ fn find(name: &str, home: &Home) -> Result<String> {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let file = format!("prompts/{name}.md");
     if plain {
-        let own = beneath::read_trusted(&home.agent(), &file);
+        let own = beneath::read_untrusted(&home.agent(), &file);
         let own = own.doing(format_args!("reading the template {}", home.agent().join(&file).display()))?;
         if let Some(text) = own.or_else(|| template::text(&format!("agent/{file}"))) {
             return Ok(text);

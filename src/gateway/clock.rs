@@ -271,7 +271,7 @@ impl Clock {
     }
 
     fn beat(&self, inbound: &Sender<Inbound>) {
-        let file = beneath::read_trusted(&self.home.agent(), "HEARTBEAT.md").ok().flatten();
+        let file = beneath::read_untrusted(&self.home.agent(), "HEARTBEAT.md").ok().flatten();
         let Some(question) = file.and_then(|file| heartbeat::question(&file)) else { return };
         let Ok(session) = session_name(CHANNEL, heartbeat::ID) else { return };
         let origin = Origin { channel: CHANNEL.to_owned(), chat: heartbeat::ID.to_owned() };

@@ -104,7 +104,7 @@ impl Skills {
             }
             for name in names {
                 let path = format!("skills/{name}/SKILL.md");
-                match beneath::read_trusted(&self.agent_dir, &path) {
+                match beneath::read_untrusted(&self.agent_dir, &path) {
                     Ok(Some(text)) => self.add(&mut found, name.clone(), Some(self.dir().join(name)), &text),
                     // A file beside the folders, or a folder of something else.
                     Ok(None) => {}

@@ -32,7 +32,7 @@ fn a_file_is_written_with_the_directories_it_needs() {
         (" leading and trailing ", "a\0b"),
     ] {
         let fixture = Fixture::calling("write_file", &json!({ "path": path, "content": content }));
-        fixture.is_told("made ");
+        fixture.is_told("created ");
         assert_eq!(fixture.bytes(path), content.as_bytes(), "{path}");
         fixture.has_no_leftovers();
     }
@@ -43,7 +43,7 @@ fn a_file_is_written_anew_and_keeps_its_mode() {
     let fixture = Fixture::calling("write_file", &json!({ "path": "run.sh", "content": "#!/bin/sh\n" }));
     let script = fixture.home.write("workspace/run.sh", "#!/bin/sh\nexit 1\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    fixture.is_told("replaced the content of run.sh");
+    fixture.is_told("replaced run.sh");
     assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\n");
     assert_eq!(fs::metadata(script).unwrap().mode() & 0o7777, 0o755);
     fixture.has_no_leftovers();
@@ -55,29 +55,28 @@ fn text_is_added_to_the_end_of_a_file() {
         ("append_file", json!({ "path": "log/today.md", "content": "one\n" })),
         ("append_file", json!({ "path": "log/today.md", "content": "two" })),
         ("append_file", json!({ "path": "log/today.md", "content": "three\n" })),
-        ("append_file", json!({ "path": "wide.txt", "content": "é\n" })),
+        ("append_file", json!({ "path": "latin.txt", "content": "é\n" })),
         ("append_file", json!({ "path": "empty", "content": "x" })),
     ]);
-    fixture.home.write("workspace/wide.txt", b"\xfe\xff\0a\0\n");
+    fixture.home.write("workspace/latin.txt", b"\xe9\n");
     fixture.home.write("workspace/empty", "");
-    let inode = fs::metadata(fixture.file("wide.txt")).unwrap().ino();
+    let inode = fs::metadata(fixture.file("latin.txt")).unwrap().ino();
     let told = fixture.succeeds();
     assert_eq!(fixture.bytes("log/today.md"), b"one\ntwothree\n");
-    assert!(told[0].contains("made log/today.md"), "{told:?}");
+    assert!(told[0].contains("created log/today.md"), "{told:?}");
     assert!(!told[1].contains("no line end") && told[2].contains("no line end"), "{told:?}");
-    assert_eq!(fixture.bytes("wide.txt"), b"\xfe\xff\0a\0\n\0\xe9\0\n");
-    assert_eq!(fs::metadata(fixture.file("wide.txt")).unwrap().ino(), inode, "rewritten, and not added to");
+    assert_eq!(fixture.bytes("latin.txt"), b"\xe9\n\xc3\xa9\n");
+    assert_eq!(fs::metadata(fixture.file("latin.txt")).unwrap().ino(), inode, "rewritten, and not added to");
     assert_eq!(fixture.bytes("empty"), b"x");
     assert!(!told[4].contains("no line end"), "{told:?}");
 }
 
 #[test]
-fn an_edit_keeps_line_ends_mode_encoding_and_every_other_byte() {
+fn an_edit_keeps_line_ends_mode_and_every_other_byte() {
     let fixture = Fixture::making([
         ("edit_file", json!({ "path": "dos.txt", "old_text": "b\nc", "new_text": "B\nnew\nC" })),
         ("edit_file", json!({ "path": "latin.txt", "old_text": "= 1", "new_text": "= 2 é" })),
         ("edit_file", json!({ "path": "run.sh", "old_text": "exit 1", "new_text": "exit 0" })),
-        ("edit_file", json!({ "path": "wide.txt", "old_text": "日本\n", "new_text": "😀\n" })),
         ("edit_file", json!({ "path": "世界.md", "old_text": "👋", "new_text": "שלום" })),
         ("edit_file", json!({ "path": "all.txt", "old_text": "x", "new_text": "yy", "replace_all": true })),
     ]);
@@ -85,7 +84,6 @@ fn an_edit_keeps_line_ends_mode_encoding_and_every_other_byte() {
     fixture.home.write("workspace/latin.txt", b"caf\xe9 = 1\n\xff\xfe\x00\x80");
     let script = fixture.home.write("workspace/run.sh", "#!/bin/sh\nexit 1");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    fixture.home.write("workspace/wide.txt", b"\xff\xfe\xe5\x65\x2c\x67\r\0\n\0");
     fixture.home.write("workspace/世界.md", "你好 👋 世界\n");
     fixture.home.write("workspace/all.txt", "x\nx x\n");
     let told = fixture.succeeds();
@@ -93,17 +91,16 @@ fn an_edit_keeps_line_ends_mode_encoding_and_every_other_byte() {
     assert_eq!(fixture.bytes("latin.txt"), b"caf\xe9 = 2 \xc3\xa9\n\xff\xfe\x00\x80");
     assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\nexit 0");
     assert_eq!(fs::metadata(script).unwrap().mode() & 0o7777, 0o755);
-    assert_eq!(fixture.bytes("wide.txt"), b"\xff\xfe\x3d\xd8\x00\xde\r\0\n\0");
     assert_eq!(fixture.bytes("世界.md"), "你好 שלום 世界\n".as_bytes());
     assert_eq!(fixture.bytes("all.txt"), b"yy\nyy yy\n");
-    assert!(told[0].contains("1 match replaced (line 2)") && told[5].contains("3 matches"), "{told:?}");
+    assert!(told[0].contains("1 match replaced (line 2)") && told[4].contains("3 matches"), "{told:?}");
     fixture.has_no_leftovers();
 }
 
 #[test]
 fn an_edit_that_is_not_clear_changes_nothing_and_says_what_is_there() {
     for (old_text, says) in [
-        ("r", "old_text is there 3 times (lines 1, 3, 4)"),
+        ("r", "old_text occurs 3 times (lines 1, 3, 4)"),
         ("first  second", "line 1 has the same text with other white space: \"first\\nsecond\""),
         ("second\r\nthird", "line 2 has the same text with other line ends"),
         ("SECOND", "line 2 has the same text with other letter case"),
@@ -292,7 +289,7 @@ fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
 #[test]
 fn a_tree_opened_for_reading_is_not_changed_and_none_is_left_through_links() {
     let (fixture, other) = opened(|read, _| every_change(&format!("{read}/book.txt")));
-    fixture.is_refused_saying("may only be read");
+    fixture.is_refused_saying("is read-only");
     assert_eq!(fs::read(other.path("read/book.txt")).unwrap(), b"first page\n");
 
     let (fixture, other) = opened(|read, write| {
@@ -378,7 +375,7 @@ fn when_there_is_no_room_the_old_file_stays_as_it_was() {
     fixture.home.bantam().after(limited).args(["agent", "-m", "do it"]).run().exits(0);
     let results = fixture.model.request(1).texts("tool");
     assert!(results[0].contains("too large") && results[1].contains("too large"), "{results:?}");
-    assert!(results[2].contains("added"), "{results:?}");
+    assert!(results[2].contains("appended"), "{results:?}");
     assert!(fixture.bytes("large.txt") == [&full[..], b"fits\n"].concat(), "the file is not as it was");
     fixture.has_no_leftovers();
 }

@@ -37,7 +37,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     ]);
     let results = fixture.results();
     let told = |n: usize| results[n].0.as_str();
-    assert_eq!(told(0), "there are no notes yet\n");
+    assert_eq!(told(0), "no notes yet\n");
     assert_eq!(told(5), "# Garden\nThe quince stands in the north\nWatered on Monday\n");
     for line in
         ["garden  58 bytes  # Garden\n", "MEMORY  10 bytes  Likes tea\n", "買い物  25 bytes  牛乳とパンを買う\n"]
@@ -51,7 +51,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     assert_eq!(told(8), "買い物:1: 牛乳とパンを買う\n\n");
     assert_eq!(told(9), "deleted memory/garden.md");
     assert!(results[10].1 && told(10).contains("does not exist"), "{results:?}");
-    assert!(told(11).starts_with("no line of 2 notes"), "{results:?}");
+    assert!(told(11).starts_with("no matches in 2 notes"), "{results:?}");
     assert!(results.iter().enumerate().all(|(n, (_, failed))| *failed == (n == 10)), "{results:?}");
     assert_eq!(fixture.bytes("memory/MEMORY.md"), b"Likes tea\n");
     fixture.has_no_leftovers();
@@ -87,7 +87,7 @@ fn a_key_leads_nowhere_else_and_what_is_no_note_is_refused() {
         .iter()
         .flat_map(|key| actions.iter().map(move |action| memory(action, &json!({ "key": key, "content": "hacked" }))));
     let fixture = Fixture::making(calls);
-    fixture.is_refused_saying("is no key of a note");
+    fixture.is_refused_saying("invalid key");
     assert!(!fixture.file("memory").exists() || fs::read_dir(fixture.file("memory")).unwrap().count() == 1);
 }
 
@@ -118,7 +118,7 @@ fn links_pipes_and_directories_are_no_notes() {
     rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
     let told = fixture.succeeds();
     assert_eq!(told[0], "real  13 bytes  nothing of it\n");
-    assert!(told[1].starts_with("no line of 1 notes"), "{told:?}");
+    assert!(told[1].starts_with("no matches in 1 notes"), "{told:?}");
 
     // The directory itself may not lead out either.
     let fixture =

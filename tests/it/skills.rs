@@ -157,7 +157,11 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
     let home = with_tea(&model);
     let run = home.agent(["-m", "go"]);
     run.exits(0);
-    assert!(run.stdout.contains("made moon.txt") && run.stdout.contains("there is no tool called"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("created moon.txt") && run.stdout.contains("there is no tool called"),
+        "{}",
+        run.stdout
+    );
     assert_eq!(fs::read(home.path("workspace/moon.txt")).unwrap(), b"grey\n");
     let task = model.requests().iter().find_map(task_of).unwrap();
     assert!(task.starts_with("write\n") && task.contains("Boil water"), "{task}");

@@ -1,0 +1,60 @@
+//! Reads text files line by line, in bounded time.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::time::Instant;
+
+use crate::text::printable;
+
+/// A file whose reads fail with `TimedOut` after a deadline, or once the caller has hung up. A sparse file can be larger
+/// than anything that could be read.
+pub(super) struct Timed<'a> {
+    pub(super) file: fs_err::File,
+    pub(super) until: Instant,
+    pub(super) hung_up: &'a dyn Fn() -> bool,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() > self.until || (self.hung_up)() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it took too long"));
+        }
+        self.file.read(buf)
+    }
+}
+
+/// Skips the byte order mark that Windows programs put before UTF-8.
+pub(super) fn skip_bom(file: &mut BufReader<impl Read>) -> io::Result<()> {
+    const BOM: &[u8] = b"\xef\xbb\xbf";
+    if file.fill_buf()?.starts_with(BOM) {
+        file.consume(BOM.len());
+    }
+    Ok(())
+}
+
+/// The most characters of a line that are shown, and how many of them may precede the match.
+const EXCERPT: usize = 300;
+const BEFORE_MATCH: usize = 100;
+
+/// A line for display: all of it, or the part around byte `at`.
+pub(super) fn excerpt(line: &str, at: usize) -> String {
+    let before = line[..at].chars().count();
+    let skipped = if line.chars().count() > EXCERPT { before.saturating_sub(BEFORE_MATCH) } else { 0 };
+    let mut rest = line.chars().skip(skipped);
+    let shown: String = rest.by_ref().take(EXCERPT).collect();
+    let [start, end] = [skipped > 0, rest.next().is_some()].map(|cut| if cut { "…" } else { "" });
+    printable(&format!("{start}{shown}{end}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_shown_around_its_match() {
+        assert_eq!(excerpt("short \u{1b}[0m", 0), "short [0m");
+        let line = format!("{}needle{}", "ä".repeat(1000), "z".repeat(1000));
+        let seen = excerpt(&line, 2000);
+        assert!(seen.starts_with("…ä") && seen.ends_with("z…") && seen.contains("needle"), "{seen}");
+        assert_eq!(seen.chars().count(), EXCERPT + 2);
+    }
+}

@@ -1,0 +1,70 @@
+//! Lists directories.
+
+use rustix::fs::{AtFlags, FileType, readlinkat, statat};
+
+use super::{Target, escape_controls, text_reply};
+use crate::beneath::{Dir, Links};
+use crate::error::Result;
+use crate::text::size;
+use crate::wire::Reply;
+
+const MAX_ENTRIES: usize = 200;
+
+/// Each level takes a descriptor.
+const MAX_DEPTH: u32 = 10;
+
+/// Lists a directory: one entry a line, directories with a slash, files with their size, links with their target.
+pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
+    let dir = target.tree.dir_at(target.path, Links::Follow).map_err(|e| target.error(e))?;
+    let mut listing = Listing::default();
+    listing.add(&dir, "", depth.clamp(1, MAX_DEPTH))?;
+    if listing.omitted > 0 {
+        let at_least = if listing.incomplete { "at least " } else { "" };
+        listing.text.push_str(&format!("[{at_least}{} more]\n", listing.omitted));
+    }
+    if listing.shown == 0 {
+        listing.text.push_str("(empty)\n");
+    }
+    Ok(text_reply(listing.text))
+}
+
+#[derive(Default)]
+struct Listing {
+    text: String,
+    shown: usize,
+    omitted: usize,
+    /// Directories among those omitted may hold more.
+    incomplete: bool,
+}
+
+impl Listing {
+    fn add(&mut self, dir: &Dir, prefix: &str, depth: u32) -> Result<()> {
+        for name in dir.names()? {
+            if self.shown == MAX_ENTRIES {
+                self.omitted += 1;
+                self.incomplete |= depth > 1;
+                continue;
+            }
+            let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            self.shown += 1;
+            let path = format!("{prefix}{}", escape_controls(&name.to_string_lossy()));
+            match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => {
+                    self.text.push_str(&format!("{path}/\n"));
+                    if let Some(inner) = dir.subdir(&name).filter(|_| depth > 1) {
+                        self.add(&inner, &format!("{path}/"), depth - 1)?;
+                    }
+                }
+                FileType::RegularFile => {
+                    self.text.push_str(&format!("{path}  {}\n", size(u64::try_from(stat.st_size).unwrap_or(0))));
+                }
+                FileType::Symlink => {
+                    let target = readlinkat(dir, &name, Vec::new()).unwrap_or_default();
+                    self.text.push_str(&format!("{path} -> {}\n", escape_controls(&target.to_string_lossy())));
+                }
+                _ => self.text.push_str(&format!("{path}  (not a regular file)\n")),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Which tree a path is in; and the race that has broken many file tools: a checked path is swapped for a link before
+//! it is opened.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::*;
+use crate::child::Network;
+use crate::sys::filter_system_calls;
+use crate::wire::Confinement;
+
+#[test]
+fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_alike() {
+    let root = std::env::temp_dir().join(format!("bantam-trees-{}", std::process::id()));
+    for tree in ["work", "open/closed", "closed/open"] {
+        std::fs::create_dir_all(root.join(tree)).unwrap();
+    }
+    let at = |below: &str| root.join(below);
+    let setup = Setup {
+        way: Confinement::Unconfined,
+        network: Network::None,
+        agent_dir: None,
+        workspace: at("work"),
+        read_paths: vec![at("open/closed"), at("closed"), at("not/there")],
+        write_paths: vec![at("open"), at("closed/open")],
+        all_except: None,
+        memory_mb: 0,
+    };
+    let trees = Trees::open(Dir::open(&setup.workspace).unwrap(), &setup);
+    for (path, access, comes_to) in [
+        (at("work"), Access::Write, Some(".")),
+        (at("work/"), Access::Read, Some(".")),
+        (at("work//a/./b"), Access::Write, Some("a/b")),
+        (at("work/../secret"), Access::Read, Some("../secret")),
+        ("a/b".into(), Access::Write, Some("a/b")),
+        ("".into(), Access::Read, Some(".")),
+        // The root of the inner tree may be a link by now: it is looked up beneath the outer one.
+        (at("open/closed/a"), Access::Read, Some("closed/a")),
+        (at("open/closed/a"), Access::Write, Some("closed/a")),
+        (at("closed/open/a"), Access::Read, Some("open/a")),
+        (at("closed/open/a"), Access::Write, Some("a")),
+        (at("closed/a"), Access::Write, None),
+        (at("worker/a"), Access::Read, None),
+        (at("not/there/a"), Access::Read, None),
+        ("/".into(), Access::Read, None),
+    ] {
+        let path = path.to_str().unwrap();
+        let found = trees.find(path, access).ok();
+        assert_eq!(found.map(|target| target.path), comes_to.map(Path::new), "{path} for {access:?}");
+    }
+    std::fs::remove_dir_all(root).unwrap();
+}
+
+/// Calls of each of the two ways to open a path.
+const TRIES: usize = 50_000;
+
+const INSIDE: &str = "inside\n";
+const OUTSIDE: &str = "OUTSIDE\n";
+
+/// A workspace in which a directory and a file change places all the time with links that lead out of it.
+struct Arena {
+    root: PathBuf,
+    workspace: PathBuf,
+    outside: PathBuf,
+}
+
+impl Arena {
+    fn new(test: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("bantam-race-{test}-{}", std::process::id()));
+        let (workspace, outside) = (root.join("workspace"), root.join("outside"));
+        fs::create_dir_all(workspace.join("dir")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(workspace.join("dir/file"), INSIDE).unwrap();
+        fs::write(workspace.join("file"), INSIDE).unwrap();
+        fs::write(outside.join("file"), OUTSIDE).unwrap();
+        symlink("../outside", workspace.join("dir-link")).unwrap();
+        symlink("../outside/file", workspace.join("file-link")).unwrap();
+        Self { root, workspace, outside }
+    }
+
+    /// Swaps as fast as it can while `work` runs.
+    fn swapping<T>(&self, work: impl FnOnce() -> T) -> T {
+        let over = AtomicBool::new(false);
+        let swap = |a: &str, b: &str| {
+            let [a, b] = [a, b].map(|name| self.workspace.join(name));
+            renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    self.mend();
+                    for _ in 0..50 {
+                        swap("dir", "dir-link");
+                        swap("file", "file-link");
+                    }
+                }
+            });
+            // Also when the work panics, or the scope would wait for ever.
+            let _over = Over(&over);
+            work()
+        })
+    }
+
+    /// A write that loses the race puts its file where the link is by then, which is no escape, but leaves none.
+    fn mend(&self) {
+        let [a, b, new] = ["file", "file-link", "new-link"].map(|name| self.workspace.join(name));
+        if !a.is_symlink() && !b.is_symlink() {
+            symlink("../outside/file", &new).unwrap();
+            fs::rename(new, b).unwrap();
+        }
+    }
+
+    /// Nothing outside has changed, appeared or gone.
+    #[track_caller]
+    fn is_whole(&self) {
+        assert_eq!(fs::read_to_string(self.outside.join("file")).unwrap(), OUTSIDE);
+        assert_eq!(fs::read_dir(&self.outside).unwrap().count(), 1);
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.root).unwrap();
+    }
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Looks where the path leads, and then opens it: how many tries it took until one of them read what is outside.
+fn naive(arena: &Arena) -> Option<usize> {
+    let until = Instant::now() + Duration::from_secs(15);
+    (1..usize::MAX).take_while(|_| Instant::now() < until).find(|n| {
+        let path = arena.workspace.join(if n % 2 == 0 { "dir/file" } else { "file" });
+        let checked = path.canonicalize().is_ok_and(|real| real.starts_with(&arena.workspace));
+        checked && fs::read_to_string(&path).is_ok_and(|text| text == OUTSIDE)
+    })
+}
+
+/// Every tool by turns, on paths that lead through what is being swapped.
+fn job(n: usize) -> FileJob {
+    let path = ["dir/file", "file", "dir/../dir/file", "dir/new"][n / 10 % 4].to_owned();
+    let content = INSIDE.to_owned();
+    match n % 10 {
+        0 => FileJob::WriteFile { path, content },
+        1 => {
+            let (old_text, new_text) = if n % 20 == 1 { ("i", "I") } else { ("I", "i") };
+            FileJob::EditFile { path, old_text: old_text.into(), new_text: new_text.into(), replace_all: Some(true) }
+        }
+        2 => FileJob::AppendFile { path, content },
+        3 => FileJob::ListDir { path: "dir".into(), depth: Some(2) },
+        4 => FileJob::Grep { pattern: ".".into(), path: Some("dir".into()), glob: None, max: None },
+        5 => FileJob::Grep { pattern: ".".into(), path: None, glob: Some("f*".into()), max: Some(5) },
+        _ => FileJob::ReadFile { path, offset: None, limit: Some(5) },
+    }
+}
+
+/// Calls the tools' own code `TRIES` times.
+#[track_caller]
+fn nothing_escapes(arena: &Arena) {
+    let (workspace, none) = (arena.workspace.clone(), Vec::new());
+    let setup = Setup {
+        way: Confinement::Unconfined,
+        network: Network::None,
+        workspace: workspace.clone(),
+        agent_dir: None,
+        read_paths: none.clone(),
+        write_paths: none,
+        all_except: None,
+        memory_mb: 0,
+    };
+    let (mut done, mut refused) = (0, 0);
+    for n in 0..TRIES {
+        // As every call does: the handle of the root is new each time.
+        let reply = perform(&Trees::open(Dir::open(&workspace).unwrap(), &setup), &job(n), &|| false);
+        let said = match reply {
+            Ok(reply) => {
+                assert_eq!(reply.header, Header::Text);
+                done += 1;
+                String::from_utf8(reply.body).unwrap()
+            }
+            Err(error) => {
+                refused += 1;
+                error.message
+            }
+        };
+        assert!(!said.contains(OUTSIDE.trim_end()), "try {n}, {:?}: {said}", job(n));
+        if n % 1000 == 0 {
+            arena.is_whole();
+        }
+    }
+    arena.is_whole();
+    // Both happened often, so the race was one.
+    assert!(done > TRIES / 10 && refused > TRIES / 20, "{done} done, {refused} refused");
+}
+
+#[test]
+fn the_file_tools_win_a_race_against_swapped_links_and_a_check_before_opening_does_not() {
+    let arena = Arena::new("kernel");
+    arena.swapping(|| {
+        assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
+        nothing_escapes(&arena);
+    });
+    arena.is_whole();
+}
+
+#[test]
+fn without_openat2_they_win_it_too() {
+    let arena = Arena::new("walk");
+    arena.swapping(|| {
+        assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                forbid_openat2();
+                nothing_escapes(&arena);
+            });
+        });
+    });
+    arena.is_whole();
+}
+
+/// From now on this thread has no `openat2`.
+fn forbid_openat2() {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf: 0, k };
+    let number = u32::try_from(libc::SYS_openat2).unwrap();
+    let answer = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::ENOSYS).unwrap();
+    let mut program = [
+        // The number is the first field of what a filter is shown.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
+        statement(libc::BPF_RET | libc::BPF_K, answer),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    rustix::thread::set_no_new_privs(true).unwrap();
+    filter_system_calls(&mut program).unwrap();
+    let tried = rustix::fs::openat2(
+        CWD,
+        ".",
+        rustix::fs::OFlags::PATH,
+        rustix::fs::Mode::empty(),
+        rustix::fs::ResolveFlags::BENEATH,
+    );
+    assert_eq!(tried.err(), Some(Errno::NOSYS), "the filter does not hold");
+}
