@@ -14,7 +14,7 @@
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
 //! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), files that come with messages (`incoming`), the journal of messages (`inbox`), sending (`send`), Markdown as messages that Telegram takes (`format`) |
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
-//! | 1 | [`config`] | the table of settings, its four layers, other programs' files (`foreign`, `shapes`, `routes`), vendors and the choice of a model |
+//! | 1 | [`config`] | the table of settings (`settings`), its four layers (`load`), API keys, vendors and the choice of a model |
 //! | 1 | [`http`] | makes every HTTP request |
 //! | 1 | [`hands`] | runs one file or exec call in a process without secrets: the caller (`mod`), the process (`inside`), commands (`run`) |
 //! | 1 | [`jail`] | confines a hands process: namespaces and mounts (`root`), Landlock, seccomp |
@@ -39,7 +39,7 @@
 //! - **A provider**: a file in `provider/` that implements [`provider::Provider`], a protocol and its vendors in
 //!   `config/vendors.rs`, and one arm in `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to [`gateway::serve`] by a command in `cli/`.
-//! - **A setting**: a line in `config/table.rs` and a field in `config/mod.rs`.
+//! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`.
 //! - **A command**: a file in `cli/` and a line in its table.
 
 pub mod agent;

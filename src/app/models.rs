@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::Parts;
 use super::learned::{self, Row};
 use crate::cancel::Cancel;
-use crate::config::keys::Key;
+use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
-use crate::config::{Choice, Env, Model, proxy};
+use crate::config::{Env, Model, proxy};
 use crate::error::{Error, Result};
 use crate::http::{Client, Outbody, Outgoing, Part, Settings};
 use crate::provider::Provider;
@@ -50,13 +50,13 @@ pub fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> R
 /// The configured model, else one on this machine. `None` is the demo.
 fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     match parts.config.choose_model(parts.env)? {
-        Choice::Model(model) => return Ok(Some(*model)),
-        Choice::Nothing if parts.configured => {
+        Some(model) => return Ok(Some(model)),
+        None if parts.configured => {
             return Err(Error::config("choosing the model: no model is configured and no key was found").hint(
                 "export OPENROUTER_API_KEY=... (or another vendor's), or set agents.defaults.model_name in config.json",
             ));
         }
-        Choice::Nothing => {}
+        None => {}
     }
     if let Some(id) = local_model() {
         notices.push(format!("no key is set: asking {id} of the Ollama on this machine"));
@@ -79,7 +79,7 @@ fn providers(
     let ca_file = parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
     let proxy = if model.proxy.is_empty() { proxy::proxy(&model.base, parts.env) } else { model.proxy.clone() };
     let settings = Settings { proxy, ca_file };
-    let provider = |key: Option<Key>| -> Box<dyn Provider> {
+    let provider = |key: Option<ApiKey>| -> Box<dyn Provider> {
         let learned = learned::of(model, rows, parts.home);
         let (model, settings) = (model.clone(), settings.clone());
         match model.protocol {
@@ -88,7 +88,7 @@ fn providers(
             Protocol::Demo => Box::new(Demo),
         }
     };
-    let key = |written| Key::new(written, env.clone(), parts.home.config(), redactor.clone());
+    let key = |written| ApiKey::new(written, env.clone(), parts.home.config(), redactor.clone());
     if model.keys.is_empty() {
         return vec![provider(None)];
     }

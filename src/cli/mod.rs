@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod attach;
+mod convert;
 mod crew;
 mod cron;
 mod deliver;

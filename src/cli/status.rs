@@ -1,5 +1,5 @@
-//! `bantam status`: what is set up and where each value came from. It reads files and starts nothing: no key is fetched,
-//! no server is asked, no command is run.
+//! `bantam status`: what is configured and where each value came from. It only reads files: it fetches no key, asks no
+//! server and runs no command.
 
 use std::time::SystemTime;
 
@@ -10,8 +10,8 @@ use super::gateway_status::GatewayStatus;
 use super::{local_time, print, zone};
 use crate::app;
 use crate::app::learned::{self, Row};
-use crate::config::table::{KEYS, Kind};
-use crate::config::{self, Choice, Config, Env, Loaded, Origin, keys};
+use crate::config::settings::{SETTINGS, Setting, Type};
+use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::secret::Redactor;
@@ -22,11 +22,8 @@ use crate::zone::Zone;
 pub const COMMAND: Command = Command {
     name: "status",
     words: "",
-    about: "what is set up, and where each value came from",
-    flags: &[
-        Flag::new(Some('v'), "verbose", "", "values that are as they are by default, too"),
-        Flag::new(None, "json", "", "one JSON object"),
-    ],
+    about: "show what is configured, and where each value came from",
+    flags: &[Flag::new(Some('v'), "verbose", "", "also show defaults"), Flag::new(None, "json", "", "one JSON object")],
     run,
 };
 
@@ -38,18 +35,18 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     } else {
         print(&status.page(&zone(env)))?;
     }
-    // What is broken is told on the page, and ends it as it would end a question.
+    // An unusable configuration exits as it would for a question.
     status.error.map_or(Ok(0), Err)
 }
 
-/// What there is to tell. Everything in it may be shown.
+/// All of it may be shown.
 struct Status {
     home: String,
     config: String,
     has_config: bool,
     model: String,
     key: String,
-    /// What stands in the way of a question, and the line that mends it.
+    /// Why no model can be asked.
     trouble: Option<Error>,
     workspace: String,
     sandbox: String,
@@ -57,25 +54,24 @@ struct Status {
     gateway: GatewayStatus,
     learned: Vec<Row>,
     learned_path: String,
-    /// Path, value (nothing where it may not be shown), where it came from.
+    /// Path, value (`None`: not to be shown), where it came from.
     values: Vec<(String, Option<Value>, String)>,
     warnings: Vec<String>,
     error: Option<Error>,
 }
 
 impl Status {
-    fn of(home: &Home, env: &Env, all: bool) -> Self {
-        let path = home.config().display().to_string();
+    fn of(home: &Home, env: &Env, with_defaults: bool) -> Self {
         let mut warnings = Vec::new();
         let sessions = archive::list(home).unwrap_or_else(|e| {
-            warnings.push(format!("the conversations cannot be listed: {e}"));
+            warnings.push(format!("cannot list the conversations: {e}"));
             Vec::new()
         });
         let mut gateway = GatewayStatus::of(home, env, &sessions);
         warnings.append(&mut gateway.warnings);
         let mut status = Self {
             home: home.root().display().to_string(),
-            config: path.clone(),
+            config: home.config().display().to_string(),
             has_config: home.config().exists(),
             model: String::new(),
             key: String::new(),
@@ -90,37 +86,27 @@ impl Status {
             warnings,
             error: None,
         };
-        let loaded = config::read(home)
-            .and_then(|file| Config::load(file.as_deref().map(|text| (path.as_str(), text)), env, Vec::new()));
-        match loaded {
-            Ok(loaded) => status.add(loaded, home, env, all),
+        match config::read(home).and_then(|file| config::load_for(home, file.as_deref(), env, Vec::new())) {
+            Ok(loaded) => status.add(loaded, home, env, with_defaults),
             Err(e) => status.error = Some(e),
         }
         status
     }
 
-    fn add(&mut self, loaded: Loaded, home: &Home, env: &Env, all: bool) {
+    fn add(&mut self, loaded: Loaded, home: &Home, env: &Env, with_defaults: bool) {
         let config = &loaded.config;
         match config.choose_model(env) {
-            Ok(Choice::Model(model)) => {
-                self.model.clone_from(&model.name);
-                self.key = match model.keys.first() {
-                    None => "none is needed".to_owned(),
-                    Some(_) if model.key_origin != "config.json" => format!("from the variable {}", model.key_origin),
-                    Some(key) if keys::is_command(key) => "config.json: a command prints it".to_owned(),
-                    Some(key) => {
-                        let missing = keys::missing(key, env).map(|name| format!("; it is not set: export {name}=..."));
-                        format!("config.json: {}{}", keys::source(key), missing.unwrap_or_default())
-                    }
-                };
+            Ok(Some(model)) => {
+                self.key = key_source(&model, env);
+                self.model = model.name;
             }
-            Ok(Choice::Nothing) if self.has_config => {
+            Ok(None) if self.has_config => {
                 let e = Error::config("no model is configured and no key was found");
                 self.trouble = Some(e.hint("export OPENROUTER_API_KEY=... (or another vendor's)"));
             }
-            Ok(Choice::Nothing) => {
-                self.model = "an Ollama on this machine if one answers, else the built-in demo".to_owned();
-                self.key = "none is set; for a real model: bantam onboard".to_owned();
+            Ok(None) => {
+                "an Ollama on this machine if one answers, else the built-in demo".clone_into(&mut self.model);
+                "none is set; for a real model: bantam onboard".clone_into(&mut self.key);
             }
             Err(e) => self.trouble = Some(e),
         }
@@ -129,29 +115,33 @@ impl Status {
             Err(e) => self.warnings.push(e.message),
         }
         let redactor = Redactor::new(config.secrets(env));
-        let mut add = |path: &str, origin: &Origin, kind: Kind| {
+        let mut add = |path: &str, setting: Option<&Setting>, origin: String| {
             let value = path.split('.').try_fold(&loaded.values, |at, name| match at {
                 Value::Array(items) => items.get(name.parse::<usize>().ok()?),
                 at => at.get(name),
             });
-            let value = viewable(path, kind, value.unwrap_or(&Value::Null)).map(|value| match value {
+            let value = viewable(setting, value.unwrap_or(&Value::Null)).map(|value| match value {
                 Value::String(text) => redactor.redact(text).into(),
                 value => value,
             });
-            self.values.push((path.to_owned(), value, described(origin)));
+            self.values.push((path.to_owned(), value, origin));
         };
-        for (path, origin) in loaded.origins.iter().filter(|(_, origin)| **origin != Origin::Default) {
-            add(path, origin, kind_of(path));
+        for (path, origin) in &loaded.origins {
+            let origin = match origin {
+                Origin::File => "config.json".to_owned(),
+                Origin::Env(name) => format!("the variable {name}"),
+                Origin::Flag(name) => (*name).to_owned(),
+            };
+            add(path, setting_at(path), origin);
         }
-        for key in KEYS.iter().filter(|key| all && !key.path.contains(['[', '*'])) {
-            if loaded.origins.get(key.path).is_none_or(|origin| *origin == Origin::Default) {
-                add(key.path, &Origin::Default, key.kind);
+        for setting in SETTINGS.iter().filter(|setting| with_defaults && setting.env_name().is_some()) {
+            if !loaded.origins.contains_key(setting.path) {
+                add(setting.path, Some(setting), "default".to_owned());
             }
         }
-        let allowed = &config.channels.telegram.allow_from;
-        let may = |user: &i64| allowed.iter().any(|id| id.split('|').next() == Some(user.to_string().as_str()));
-        self.gateway.strangers.retain(|user| !may(user));
-        self.sandbox = loaded.values["tools"]["exec"]["sandbox"].as_str().unwrap_or_default().to_owned();
+        let allowed = config.channels.telegram.ids();
+        self.gateway.strangers.retain(|user| !allowed.contains(user));
+        loaded.values["tools"]["exec"]["sandbox"].as_str().unwrap_or_default().clone_into(&mut self.sandbox);
         self.warnings.extend(loaded.warnings);
     }
 
@@ -159,7 +149,7 @@ impl Status {
         let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
         let mut line = |name: &str, text: &str| page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
         line("home", &self.home);
-        let absent = if self.has_config { "" } else { " (not there; bantam onboard writes one)" };
+        let absent = if self.has_config { "" } else { " (missing; bantam onboard writes one)" };
         line("config", &format!("{}{absent}", self.config));
         if let Some(e) = &self.trouble {
             line("model", &format!("none: {e}"));
@@ -170,7 +160,7 @@ impl Status {
         }
         line("workspace", &self.workspace);
         if !self.sandbox.is_empty() {
-            line("jail", &format!("{} (bantam doctor tries what holds here)", self.sandbox));
+            line("jail", &format!("{} (bantam doctor tests it)", self.sandbox));
         }
         line(
             "sessions",
@@ -190,7 +180,7 @@ impl Status {
             line(name, &format!("{} at {}: {} (since {})", row.model, row.host, row.quirk.name(), day(row.at)));
         }
         if !self.learned.is_empty() {
-            line("", &format!("(what hosts refused before; remove {} to try it again)", self.learned_path));
+            line("", &format!("(what hosts refused before; delete {} to try again)", self.learned_path));
         }
         if !self.values.is_empty() {
             page.push('\n');
@@ -210,7 +200,7 @@ impl Status {
     }
 
     fn object(&self) -> Value {
-        let told = |e: &Error| json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint});
+        let error = |e: &Error| json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint});
         let model = Some(&self.model).filter(|model| !model.is_empty());
         json!({
             "ok": self.error.is_none(),
@@ -219,7 +209,7 @@ impl Status {
             "config": {"path": self.config, "exists": self.has_config},
             "model": model,
             "key": model.map(|_| &self.key),
-            "trouble": self.trouble.as_ref().map(told),
+            "trouble": self.trouble.as_ref().map(error),
             "workspace": self.workspace,
             "sandbox": Some(&self.sandbox).filter(|word| !word.is_empty()),
             "sessions": {
@@ -239,7 +229,7 @@ impl Status {
                 })
                 .collect::<Value>(),
             "warnings": self.warnings,
-            "error": self.error.as_ref().map(told),
+            "error": self.error.as_ref().map(error),
         })
     }
 }
@@ -249,50 +239,44 @@ fn day(time: SystemTime) -> String {
     rfc3339(time).split('T').next().unwrap_or_default().to_owned()
 }
 
-fn described(origin: &Origin) -> String {
-    match origin {
-        Origin::Default => "default".to_owned(),
-        Origin::File => "config.json".to_owned(),
-        Origin::Env(name) => format!("the variable {name}"),
-        Origin::Flag(name) => (*name).to_owned(),
+fn key_source(model: &Model, env: &Env) -> String {
+    match model.keys.first() {
+        None => "none is needed".to_owned(),
+        Some(_) if model.key_origin != "config.json" => format!("the variable {}", model.key_origin),
+        Some(key) => match keys::missing(key, env) {
+            Some(name) => format!("the variable {name}, which is not set: export {name}=..."),
+            None => keys::source(key),
+        },
     }
 }
 
-/// The kind of a path as a user writes it. What is not in the table is shown as little as a secret.
-fn kind_of(path: &str) -> Kind {
-    let parts: Vec<&str> = path.split('.').collect();
-    let fits = |pattern: &str| {
-        // `model_list[].model` is three parts of a path, as `model_list.0.model` has.
-        let pattern = pattern.replace("[]", ".*");
-        let pattern: Vec<&str> = pattern.split('.').collect();
-        pattern.len() == parts.len() && pattern.iter().zip(&parts).all(|(name, part)| *name == "*" || name == part)
-    };
-    KEYS.iter().find(|key| fits(key.path)).map_or(Kind::Secret, |key| key.kind)
+/// The setting that a path like `model_list.0.model` belongs to.
+fn setting_at(path: &str) -> Option<&'static Setting> {
+    let names: Vec<&str> = path.split('.').collect();
+    SETTINGS.iter().find(|setting| {
+        let segments = setting.segments();
+        segments.len() == names.len()
+            && segments.iter().zip(&names).all(|(segment, name)| matches!(*segment, "*" | "[]") || segment == name)
+    })
 }
 
-/// What stands for a value that may not be shown.
+/// Stands for a value that must not be shown.
 const HIDDEN: &str = "(set)";
 
-/// A value for people; nothing for one that is there and could hold a secret.
-fn viewable(path: &str, kind: Kind, value: &Value) -> Option<Value> {
-    let empty = match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        _ => false,
-    };
-    // An address may have a password or a token in it, and so may a server's arguments.
-    let server = path.starts_with("mcpServers.");
-    let guarded = match kind {
-        Kind::Secret | Kind::Secrets | Kind::Map | Kind::Any => true,
-        Kind::Texts => server,
-        Kind::Text => value
+/// A value for people; `None` if it could hold a secret.
+fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value> {
+    let is_empty = matches!(value, Value::Null) || [json!(""), json!([]), json!({})].contains(value);
+    // An address may contain a password or a token, and so may a server's arguments.
+    let is_server = setting.is_some_and(|setting| setting.path.starts_with("mcpServers."));
+    let may_be_secret = match setting.map(|setting| setting.kind) {
+        Some(Type::Bool(_) | Type::Whole(..) | Type::Number(..) | Type::Optional | Type::OneOf(..)) => false,
+        Some(Type::Texts) => is_server,
+        Some(Type::Text) => value
             .as_str()
-            .is_some_and(|text| text.contains('@') || text.contains("://") && (server || text.contains(['?', '#']))),
-        Kind::Bool | Kind::Whole(_) | Kind::Number(_) | Kind::Maybe(_) | Kind::Choice(_) => false,
+            .is_some_and(|text| text.contains('@') || text.contains("://") && (is_server || text.contains(['?', '#']))),
+        Some(Type::Secret | Type::Secrets | Type::Map | Type::Any) | None => true,
     };
-    (!guarded || empty).then(|| value.clone())
+    (is_empty || !may_be_secret).then(|| value.clone())
 }
 
 #[cfg(test)]
@@ -301,7 +285,7 @@ mod tests {
 
     #[test]
     fn what_can_hold_a_secret_is_only_said_to_be_there() {
-        let told = |path: &str, value: Value| viewable(path, kind_of(path), &value);
+        let told = |path: &str, value: Value| viewable(setting_at(path), &value);
         for (path, value) in [
             ("agents.defaults.timeout", json!(60)),
             ("model_list.0.model", json!("openai/x")),

@@ -1,11 +1,13 @@
-//! Where a key really is: written out, in a variable, in a file, or what a command prints.
+//! Resolves API keys: given as they are, in a variable, in a file, or printed by a command.
 
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Env;
 use crate::child;
@@ -13,157 +15,178 @@ use crate::error::{Context, Error, Result};
 use crate::secret::{Redactor, Secret};
 
 /// How long a command may take to print a key.
-const COMMAND_TIME: Duration = Duration::from_secs(10);
-/// No key is longer.
-const LONGEST: u64 = 64 << 10;
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest key, in bytes.
+const MAX_LENGTH: u64 = 64 << 10;
 
-/// A key that is looked up when it is first needed: until then no file is opened and no command run.
-pub struct Key {
+/// A key that is resolved when it is first needed: until then no file is opened and no command run.
+pub struct ApiKey {
     written: Secret,
     env: Arc<Env>,
     config: PathBuf,
-    /// Learns what the key is, so that it is struck wherever it turns up.
     redactor: Redactor,
-    found: OnceLock<Secret>,
+    resolved: OnceLock<Secret>,
 }
 
-impl Key {
-    /// See [`resolve`].
+impl ApiKey {
+    /// See [`resolve`]. The redactor learns the key.
     pub fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
-        Self { written, env, config, redactor, found: OnceLock::new() }
+        Self { written, env, config, redactor, resolved: OnceLock::new() }
     }
 
-    /// The key. One that is not to be had is looked for again the next time.
+    /// The key. After a failure the next call tries again.
     pub fn get(&self) -> Result<&Secret> {
-        if let Some(key) = self.found.get() {
+        if let Some(key) = self.resolved.get() {
             return Ok(key);
         }
         let key = resolve(&self.written, &self.env, &self.config)?;
         self.redactor.learn(key.clone());
-        Ok(self.found.get_or_init(|| key))
+        Ok(self.resolved.get_or_init(|| key))
     }
 }
 
-/// The key that `written` in config.json means: `"${VAR}"`, `"file:PATH"`, `"cmd:COMMAND"`, or the key itself.
-///
-/// `config` is the file it stands in: a command is not run when others could have written it there.
-pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
-    let text = written.reveal().trim();
-    let key = if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
-        let value = env.get(name).filter(|v| !v.trim().is_empty());
-        value.cloned().ok_or_else(|| {
-            Error::config(format!("reading a key: the variable {name} is not set")).hint(format!("export {name}=..."))
-        })?
-    } else if let Some(path) = text.strip_prefix("file:") {
-        from_file(path.trim(), env, config)?
-    } else if let Some(command) = text.strip_prefix("cmd:") {
-        from_command(command, env, config)?
-    } else if text.starts_with("enc://") {
-        return Err(Error::config("reading a key: it is encrypted by another program")
-            .hint("write the key itself into config.json, or \"${VARIABLE}\""));
-    } else {
-        text.to_owned()
-    };
-    match key.trim() {
-        "" => Err(Error::config("reading a key: it is empty").hint("check what config.json names there")),
-        // It could not be sent, and the error then would not say why.
-        key if !key.bytes().all(|b| b.is_ascii_graphic()) => {
-            Err(Error::config("reading a key: there is space or a strange character in it")
-                .hint("check what config.json names there: it should hold the key and nothing else"))
+/// What an `api_key` in config.json says.
+enum Reference<'a> {
+    Plain(&'a str),
+    /// `${NAME}`
+    Variable(&'a str),
+    /// `file:PATH`
+    File(&'a str),
+    /// `cmd:COMMAND`
+    Command(&'a str),
+}
+
+impl<'a> Reference<'a> {
+    fn parse(written: &'a Secret) -> Self {
+        let text = written.reveal().trim();
+        if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
+            Self::Variable(name)
+        } else if let Some(path) = text.strip_prefix("file:") {
+            Self::File(path.trim())
+        } else if let Some(command) = text.strip_prefix("cmd:") {
+            Self::Command(command)
+        } else {
+            Self::Plain(text)
         }
-        key => Ok(Secret::new(key)),
     }
 }
 
-/// What a written key means, as far as that is known without opening or running anything.
-pub fn at_hand(written: &Secret, env: &Env) -> Option<Secret> {
-    let text = written.reveal().trim();
-    let key = match text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
-        Some(name) => env.get(name)?.trim(),
-        None if text.starts_with("file:") || text.starts_with("cmd:") => return None,
-        None => text,
+fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
+    env.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+}
+
+/// The key that `written` refers to. `config` is the file it stands in.
+pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
+    let fail = |what: String, hint: String| Err(Error::config(format!("reading a key: {what}")).hint(hint));
+    let key = match Reference::parse(written) {
+        Reference::Plain(text) => text.to_owned(),
+        Reference::Variable(name) => match variable(name, env) {
+            Some(value) => value.to_owned(),
+            None => return fail(format!("the variable {name} is not set"), format!("export {name}=...")),
+        },
+        Reference::File(path) => read_file(path, env, config)?,
+        Reference::Command(command) => run_command(command, env, config)?,
+    };
+    let key = key.trim();
+    let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+    match key.strip_prefix('$') {
+        _ if key.is_empty() => fail("it is empty".to_owned(), "check its \"api_key\" in config.json".to_owned()),
+        Some(name) if is_name(name) => {
+            fail(format!("\"{key}\" looks like a variable"), format!("write \"${{{name}}}\" in config.json"))
+        }
+        // No header could carry it.
+        _ if !key.bytes().all(|b| b.is_ascii_graphic()) => fail(
+            "it contains a space or a control character".to_owned(),
+            "its source should hold the key and nothing else".to_owned(),
+        ),
+        _ => Ok(Secret::new(key)),
+    }
+}
+
+/// The key, as far as it is known without opening or running anything.
+pub fn known(written: &Secret, env: &Env) -> Option<Secret> {
+    let key = match Reference::parse(written) {
+        Reference::Plain(text) => text,
+        Reference::Variable(name) => variable(name, env)?,
+        Reference::File(_) | Reference::Command(_) => return None,
     };
     (!key.is_empty()).then(|| Secret::new(key))
 }
 
-/// Where [`resolve`] would look, for people.
+/// Where [`resolve`] looks, for people.
 pub fn source(written: &Secret) -> String {
-    let text = written.reveal().trim();
-    if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
-        format!("the variable {name}")
-    } else if let Some(path) = text.strip_prefix("file:") {
-        format!("the file {}", path.trim())
-    } else if is_command(written) {
-        "a command".to_owned()
-    } else {
-        "written out".to_owned()
+    match Reference::parse(written) {
+        Reference::Plain(_) => "in config.json (plain text)".to_owned(),
+        Reference::Variable(name) => format!("the variable {name}"),
+        Reference::File(path) => format!("the file {path}"),
+        Reference::Command(_) => "a command in config.json".to_owned(),
     }
 }
 
-/// The variable that the key is to come from, where it is not set.
+/// The variable that the key should come from and that is not set.
 pub fn missing<'a>(written: &'a Secret, env: &Env) -> Option<&'a str> {
-    let name = written.reveal().trim().strip_prefix("${")?.strip_suffix('}')?;
-    env.get(name).is_none_or(|value| value.trim().is_empty()).then_some(name)
+    match Reference::parse(written) {
+        Reference::Variable(name) if variable(name, env).is_none() => Some(name),
+        _ => None,
+    }
 }
 
 /// Whether [`resolve`] would run a program.
 pub fn is_command(written: &Secret) -> bool {
-    written.reveal().trim().starts_with("cmd:")
+    matches!(Reference::parse(written), Reference::Command(_))
 }
 
 /// A relative path is looked for where systemd puts credentials, else beside config.json.
-fn from_file(path: &str, env: &Env, config: &Path) -> Result<String> {
-    let path = path.strip_prefix("//").unwrap_or(path);
+fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
     let path = match (path.strip_prefix("~/"), env.get("HOME"), env.get("CREDENTIALS_DIRECTORY")) {
         (Some(rest), Some(home), _) => Path::new(home).join(rest),
         (None, _, Some(dir)) if !path.starts_with('/') => Path::new(dir).join(path),
-        _ => config.parent().map_or_else(|| PathBuf::from(path), |dir| dir.join(path)),
+        _ => config.with_file_name(path),
     };
     let mut key = String::new();
-    let read = fs_err::File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut key));
+    let read = fs_err::File::open(path).and_then(|file| file.take(MAX_LENGTH).read_to_string(&mut key));
     read.map_err(|e| Error::config(format!("reading a key: {e}")).hint("check \"file:...\" in config.json"))?;
     Ok(key)
 }
 
-fn from_command(command: &str, env: &Env, config: &Path) -> Result<String> {
-    use std::os::unix::fs::PermissionsExt;
-    let failed = |what: String| Error::config(format!("reading a key from a command: {what}"));
+fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
+    let fail = |what: String| Error::config(format!("reading a key from a command: {what}"));
+    // Whoever can write the file could have us run any program.
     let mode = fs_err::metadata(config).map_or(0, |meta| meta.permissions().mode());
     if mode & 0o022 != 0 {
         let path = config.display();
-        return Err(failed(format!("{path} can be written by others, so its command is not run"))
-            .hint(format!("chmod go-w {path}")));
+        return Err(
+            fail(format!("others can write {path}, so its command was not run")).hint(format!("chmod go-w {path}"))
+        );
     }
     let words =
-        shell_words::split(command).map_err(|e| failed(e.to_string()).hint("mend the quotes of \"cmd:...\""))?;
+        shell_words::split(command).map_err(|e| fail(e.to_string()).hint("correct the quotes of \"cmd:...\""))?;
     let program = words.first().filter(|program| program.starts_with('/')).ok_or_else(|| {
-        failed("its program must be an absolute path".to_owned()).hint("write \"cmd:/usr/bin/pass show key\", say")
+        fail("its program must be an absolute path".to_owned()).hint("for example \"cmd:/usr/bin/pass show key\"")
     })?;
     let mut child = child::command(Path::new(program))
         .args(&words[1..])
         .envs(env)
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| failed(format!("{program}: {e}")).hint("check \"cmd:...\" in config.json"))?;
-    let until = Instant::now() + COMMAND_TIME;
-    let output = child.stdout.take();
-    // Read on a thread, so that a command that waits for ever does not take the program with it.
-    let (tx, rx) = std::sync::mpsc::channel();
-    let reading = move || {
+        .map_err(|e| fail(format!("{program}: {e}")).hint("check \"cmd:...\" in config.json"))?;
+    // Read on a thread: the command may never end.
+    let (send, receive) = mpsc::channel();
+    let stdout = child.stdout.take();
+    let reader = Builder::new().spawn(move || {
         let mut key = String::new();
-        let read = output.map(|output| output.take(LONGEST).read_to_string(&mut key));
-        drop(tx.send(read.map(|read| read.map(|_| key))));
-    };
-    let reader = Builder::new().spawn(reading);
-    let read = rx.recv_timeout(until.saturating_duration_since(Instant::now()));
-    let Ok(Some(Ok(key))) = read else {
+        let read = stdout.map(|stdout| stdout.take(MAX_LENGTH).read_to_string(&mut key));
+        drop(send.send(read.map(|read| read.map(|_| key))));
+    });
+    let Ok(Some(Ok(key))) = receive.recv_timeout(COMMAND_TIMEOUT) else {
         child.kill().and_then(|()| child.wait()).doing("ending the command")?;
         reader.doing("starting a thread")?;
-        return Err(failed(format!("{program} gave nothing in {} s", COMMAND_TIME.as_secs())).hint("run it by hand"));
+        let seconds = COMMAND_TIMEOUT.as_secs();
+        return Err(fail(format!("{program} printed no key within {seconds} s")).hint("run it by hand"));
     };
     let status = child.wait().doing("waiting for the command")?;
     if !status.success() {
-        return Err(failed(format!("{program}: {status}")).hint("run it by hand"));
+        return Err(fail(format!("{program}: {status}")).hint("run it by hand"));
     }
     Ok(key)
 }
@@ -189,15 +212,14 @@ mod tests {
         assert_eq!(key("${VAR}").unwrap(), "from-var");
         assert_eq!(key("file:key").unwrap(), "from-file");
         assert_eq!(key(&format!("file:{}", dir.join("key").display())).unwrap(), "from-file");
-        assert_eq!(key(&format!("file://{}", dir.join("key").display())).unwrap(), "from-file");
         assert_eq!(resolve(&Secret::new("file:key"), &Env::new(), &config).unwrap().reveal(), "from-file");
         assert_eq!(key("cmd:/bin/echo 'from-cmd'").unwrap(), "from-cmd");
         for (written, says) in [
             ("${NONE}", "NONE is not set"),
             ("file:none", "none"),
-            ("file:two", "space"),
-            ("schl\u{fc}ssel", "strange"),
-            ("enc://abc", "encrypted"),
+            ("file:two", "a space"),
+            ("schl\u{fc}ssel", "control character"),
+            ("$NOPE", "looks like a variable"),
             ("cmd:echo x", "absolute"),
             ("cmd:/bin/false", "exit status: 1"),
             ("cmd:/bin/true", "empty"),
@@ -209,7 +231,7 @@ mod tests {
         let mut mode = fs_err::metadata(&config).unwrap().permissions();
         std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o666);
         fs_err::set_permissions(&config, mode).unwrap();
-        assert!(key("cmd:/bin/echo x").unwrap_err().message.contains("written by others"));
+        assert!(key("cmd:/bin/echo x").unwrap_err().message.contains("others can write"));
         fs_err::remove_dir_all(dir).unwrap();
     }
 }

@@ -1,10 +1,10 @@
-//! Finding a key's place in JSON text, for error messages.
+//! Finds positions in JSON text, for error messages.
 //!
-//! `serde_json` tells a place but no key for a syntax error, and a key but no place for a wrong value. This walks the text
-//! once and tells both. It never judges: text that is not JSON is walked as far as it makes sense.
+//! `serde_json` knows the position of a syntax error but not the key, and no positions of values. Text that is not JSON is
+//! walked as far as it makes sense.
 
 /// Line and column, from 1, of the value at `path`.
-pub fn position(text: &str, path: &[String]) -> Option<(usize, usize)> {
+pub(super) fn position(text: &str, path: &[String]) -> Option<(usize, usize)> {
     let mut found = None;
     walk(text, &mut |at, here| {
         if found.is_none() && here == path {
@@ -17,7 +17,7 @@ pub fn position(text: &str, path: &[String]) -> Option<(usize, usize)> {
 }
 
 /// The path of the last value that begins before a line and column.
-pub fn last_path_before(text: &str, line: usize, column: usize) -> String {
+pub(super) fn last_path_before(text: &str, line: usize, column: usize) -> String {
     let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
     let end = start + column;
     let mut last = String::new();
@@ -29,7 +29,7 @@ pub fn last_path_before(text: &str, line: usize, column: usize) -> String {
     last
 }
 
-/// Calls `visit` with the offset and the path of each value in turn.
+/// Calls `visit` with the offset and the path of each value.
 fn walk(text: &str, visit: &mut dyn FnMut(usize, &[String])) {
     let bytes = text.as_bytes();
     // One entry for each open bracket; in an object the last part of the path is the key read last.
@@ -81,7 +81,7 @@ fn walk(text: &str, visit: &mut dyn FnMut(usize, &[String])) {
                 {
                     at += 1;
                 }
-                // Do not stop inside a character.
+                // Never stop inside a character.
                 while !text.is_char_boundary(at) {
                     at += 1;
                 }
@@ -100,7 +100,7 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
             _ => end += 1,
         }
     }
-    // Unclosed: the rest of the text, whatever it is.
+    // Unclosed.
     bytes.len()
 }
 

@@ -1,26 +1,25 @@
-//! The configuration: one table, four layers (defaults, file, environment, flags), and where each value came from.
+//! The configuration: finds the home, reads config.json, and turns it into the values that the program uses.
 
-mod foreign;
 pub mod keys;
-pub mod load;
+mod load;
 mod locate;
-pub mod models;
+mod models;
 pub mod proxy;
-mod routes;
-mod shapes;
-pub mod table;
+pub mod settings;
+#[cfg(test)]
+mod tests;
 pub mod vendors;
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use load::Tree;
+use load::Layers;
 pub use load::{Origin, Override};
-pub use models::{Choice, Model};
+pub use models::Model;
 
 use crate::child::{Network, Sandbox};
 use crate::error::{Context, Error, Result};
@@ -28,7 +27,7 @@ use crate::message::Price;
 use crate::paths::Home;
 use crate::secret::Secret;
 
-/// The values that the program uses, by the table's names. The table has a default for each, so none is optional here.
+/// The values that the program uses, by the names of [`settings`]. Each has a default, so none is optional here.
 #[derive(Clone, Deserialize)]
 pub struct Config {
     pub agents: Agents,
@@ -43,8 +42,8 @@ pub struct Config {
     pub log: Log,
 }
 
-/// Of a day; 0 is no limit.
-#[derive(Clone, Deserialize)]
+/// What may be spent per day; 0 is no limit.
+#[derive(Clone, Copy, Default, Deserialize)]
 pub struct Budget {
     pub daily_tokens: u64,
     pub daily_cost: f64,
@@ -58,17 +57,16 @@ pub struct Agents {
 #[derive(Clone, Deserialize)]
 pub struct Defaults {
     pub workspace: String,
-    /// Whether tools see the workspace and no more.
     pub restrict_to_workspace: bool,
     pub model_name: String,
     pub model_fallbacks: Vec<String>,
-    /// Tokens of one reply.
+    /// Of one reply.
     pub max_tokens: u64,
-    /// Tokens.
+    /// In tokens.
     pub context_window: u64,
     pub temperature: Option<f64>,
     pub max_tool_iterations: u32,
-    /// Seconds of one turn.
+    /// Seconds per turn.
     pub timeout: u64,
     pub max_retries: u32,
     /// Seconds.
@@ -82,13 +80,13 @@ pub struct ModelEntry {
     pub api_base: String,
     pub api_key: Secret,
     pub api_keys: Vec<Secret>,
-    /// Their values may hold keys.
+    /// Values may hold keys.
     pub headers: BTreeMap<String, Secret>,
     pub extra_body: Map<String, Value>,
     /// Seconds.
     pub request_timeout: u64,
     pub proxy: String,
-    /// Tokens; 0: as in the defaults.
+    /// In tokens; 0: as in the defaults.
     pub context_window: u64,
     /// 0: as in the defaults.
     pub max_tokens: u64,
@@ -105,7 +103,7 @@ pub struct Channels {
 pub struct Telegram {
     pub enabled: bool,
     pub token: Secret,
-    /// As they are written: ids, or what was meant for one.
+    /// As written; only numbers count.
     pub allow_from: Vec<String>,
     pub api_base: String,
     pub proxy: String,
@@ -113,13 +111,13 @@ pub struct Telegram {
     pub group_trigger: String,
 }
 
-/// What an entry of `allow_from` means. Others write `id|username`.
+/// The id that an entry of `allow_from` stands for.
 pub fn user_id(written: &str) -> Option<i64> {
-    written.split('|').next()?.trim().parse().ok()
+    written.trim().parse().ok()
 }
 
 impl Telegram {
-    /// The ids of `allow_from`: those who may talk to the bot, the owner first.
+    /// The ids in `allow_from`, the owner first.
     pub fn ids(&self) -> Vec<i64> {
         self.allow_from.iter().filter_map(|written| user_id(written)).collect()
     }
@@ -127,7 +125,7 @@ impl Telegram {
 
 #[derive(Clone, Deserialize)]
 pub struct Gateway {
-    /// Turns under way at once.
+    /// Turns that run at once.
     pub workers: usize,
 }
 
@@ -168,22 +166,21 @@ pub struct Search {
 
 #[derive(Clone, Deserialize)]
 pub struct Session {
-    /// A share of the window.
+    /// Share of the model's window.
     pub compact_at: f64,
-    /// 0: for ever.
+    /// 0: never.
     pub ttl_hours: f64,
-    /// Messages; 0: all.
+    /// In messages; 0: all.
     pub history_limit: usize,
 }
 
 #[derive(Clone, Deserialize)]
 pub struct Cron {
     pub enabled: bool,
-    /// A run that is later than this is missed.
     pub grace_minutes: u64,
 }
 
-/// What the gateway tells on standard error.
+/// What the gateway logs to stderr.
 #[derive(Clone, Deserialize)]
 pub struct Log {
     /// `error`, `warn`, `info` or `debug`.
@@ -202,24 +199,21 @@ pub struct Heartbeat {
 /// What [`Config::load`] found.
 pub struct Loaded {
     pub config: Config,
-    /// The same as a tree: every path of the table has a value, also those that the program does not use yet.
+    /// The same as JSON, with every setting, including those the program does not use yet.
     pub values: Value,
     /// By path; a path that is missing has its default.
     pub origins: BTreeMap<String, Origin>,
-    /// One sentence for each key that means nothing here.
+    /// One sentence for each unknown setting.
     pub warnings: Vec<String>,
-    /// Keys that mean something to the program the file was written for, and nothing here.
-    pub passed_over: Vec<String>,
 }
 
 impl Config {
     /// Lays the layers over each other. `file` is the name and the text of config.json.
     pub fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
-        let tree = load::load(file, env, flags)?;
+        let Layers { values, origins, warnings } = load::load(file, env, flags)?;
         let config =
-            Config::deserialize(&tree.value).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
-        let Tree { value: values, origins, warnings, passed_over } = tree;
-        Ok(Loaded { config, values, origins, warnings, passed_over })
+            Self::deserialize(&values).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
+        Ok(Loaded { config, values, origins, warnings })
     }
 }
 
@@ -229,17 +223,14 @@ pub fn load_for(home: &Home, file: Option<&str>, env: &Env, flags: Vec<Override>
     Config::load(file.map(|text| (name.as_str(), text)), env, flags)
 }
 
-/// The environment, read once. What is not Unicode cannot be a setting of ours.
+/// The environment, read once. A variable that is not Unicode cannot be a setting.
 pub type Env = BTreeMap<String, String>;
 
-/// The one place that reads the environment.
 pub fn environment() -> Env {
-    let mut env = Env::new();
-    env.extend(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))));
-    env
+    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
 }
 
-/// Where everything is kept: `BANTAM_HOME`, else what systemd names, else `~/.bantam`.
+/// Where everything is kept: `BANTAM_HOME`, else systemd's state directory, else `~/.bantam`.
 pub fn home(env: &Env) -> Result<Home> {
     let set = |name: &str| env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let root = set("BANTAM_HOME")
@@ -247,46 +238,44 @@ pub fn home(env: &Env) -> Result<Home> {
         .or_else(|| set("STATE_DIRECTORY").and_then(|d| d.to_string_lossy().split(':').next().map(PathBuf::from)))
         .or_else(|| set("HOME").map(|home| home.join(".bantam")))
         .ok_or_else(|| {
-            Error::config("finding bantam's home: neither BANTAM_HOME nor HOME is set")
+            Error::config("cannot find bantam's home: neither BANTAM_HOME nor HOME is set")
                 .hint("set BANTAM_HOME to the directory that should hold its files")
         })?;
     Ok(Home::new(std::path::absolute(root).doing("finding bantam's home")?))
 }
 
-/// A configuration of more bytes than this is some other file.
-const MOST: u64 = 1 << 20;
+/// The largest config.json, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
 
 /// The text of config.json, `None` when there is none.
 pub fn read(home: &Home) -> Result<Option<String>> {
     let path = home.config();
-    let failed = |what: &str| Error::config(format!("reading the configuration: {what}"));
-    let missing = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
-    let shut = |e: std::io::Error| {
-        failed(&e.to_string()).hint("make it a file that you can read, or set BANTAM_HOME to another directory")
-    };
-    // Asked first: to open a pipe is to wait for whoever writes to it.
-    match fs_err::metadata(&path) {
-        Ok(meta) if meta.is_file() => {}
-        Ok(_) => {
-            return Err(failed(&format!("{} is not a file", path.display()))
-                .hint("move it away, or set BANTAM_HOME to another directory"));
-        }
-        Err(e) if missing(&e) => return Ok(None),
-        Err(e) => return Err(shut(e)),
+    match read_json(&path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::config(format!("cannot read {}: {}", path.display(), reason(&e)))
+            .hint("make it a readable JSON file, or set BANTAM_HOME to another directory")),
+        Ok(text) => Ok(Some(text)),
     }
-    let mut bytes = Vec::new();
-    let file = match fs_err::File::open(&path) {
-        Ok(file) => file,
-        Err(e) if missing(&e) => return Ok(None),
-        Err(e) => return Err(shut(e)),
-    };
-    file.take(MOST + 1).read_to_end(&mut bytes).map_err(shut)?;
-    if bytes.len() as u64 > MOST {
-        return Err(failed(&format!("{} is larger than {} KiB", path.display(), MOST >> 10))
-            .hint("it should hold settings and nothing else"));
+}
+
+/// The text of a regular file of reasonable size.
+pub fn read_json(path: &Path) -> std::io::Result<String> {
+    let refuse = |what: String| Err(std::io::Error::new(ErrorKind::InvalidData, what));
+    // Checked before opening, which blocks on a pipe.
+    let meta = std::fs::metadata(path)?;
+    if !meta.is_file() {
+        return refuse("it is not a file".to_owned());
     }
-    String::from_utf8(bytes).map(Some).map_err(|e| {
+    if meta.len() > MAX_SIZE {
+        return refuse(format!("it is larger than {} KiB", MAX_SIZE >> 10));
+    }
+    String::from_utf8(std::fs::read(path)?).or_else(|e| {
         let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
-        failed(&format!("{}, line {line}: not UTF-8", path.display())).hint("save it as UTF-8")
+        refuse(format!("line {line} is not UTF-8"))
     })
+}
+
+/// An error without the system's number for it.
+fn reason(e: &std::io::Error) -> String {
+    if e.raw_os_error().is_some() { e.kind().to_string() } else { e.to_string() }
 }

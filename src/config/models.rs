@@ -1,13 +1,12 @@
-//! Which model answers: from a name, a list and the environment to an address and a key.
+//! Chooses the model: from a name, the model list and the environment to an address and a key.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::keys::at_hand;
+use super::keys;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
-use super::{Config, ModelEntry};
+use super::{Config, Env, ModelEntry};
 use crate::error::{Error, Result};
 use crate::message::Price;
 use crate::secret::Secret;
@@ -16,13 +15,13 @@ use crate::text::nearest;
 /// A model, ready to be asked.
 #[derive(Clone)]
 pub struct Model {
-    /// `vendor/model`, as it is shown.
+    /// `vendor/model`, for people.
     pub name: String,
     pub protocol: Protocol,
     /// The model's name as the vendor knows it.
     pub id: String,
     pub base: String,
-    /// As they are written, used in turn; [`super::keys::resolve`] tells what one means. Empty: none is needed.
+    /// As written, see [`super::keys::resolve`]; used in turn. Empty: none is needed.
     pub keys: Vec<Secret>,
     /// Where the keys came from: a variable's name, or `config.json`.
     pub key_origin: String,
@@ -31,102 +30,98 @@ pub struct Model {
     /// How long the server may be silent.
     pub request_timeout: Duration,
     pub proxy: String,
-    /// What it can read at once, in tokens.
+    /// In tokens.
     pub context_window: u64,
     pub max_tokens: u64,
     pub temperature: Option<f64>,
     pub price: Price,
 }
 
-/// What the configuration says about the model.
-pub enum Choice {
-    Model(Box<Model>),
-    /// It says nothing and there is no key: a local server, or else the demo.
-    Nothing,
+fn fail(what: impl std::fmt::Display) -> Error {
+    Error::config(format!("choosing the model: {what}"))
 }
 
 impl Config {
-    /// The model that answers, unless a configured one cannot.
-    pub fn choose_model(&self, env: &BTreeMap<String, String>) -> Result<Choice> {
+    /// The configured model, else that of the first vendor whose key is set. `None`: a local server or the demo.
+    pub fn choose_model(&self, env: &Env) -> Result<Option<Model>> {
         let wanted = self.agents.defaults.model_name.trim();
         if !wanted.is_empty() {
-            return Ok(Choice::Model(Box::new(self.named(wanted, env)?)));
+            return self.named(wanted, env).map(Some);
         }
         if let Some(entry) = self.model_list.first() {
-            return Ok(Choice::Model(Box::new(self.of_entry(entry, &entry.model, env)?)));
+            return self.resolve(entry, &entry.model, env).map(Some);
         }
-        let has_key = |v: &&Vendor| env.get(v.key_env).is_some_and(|key| !key.is_empty());
-        // One that has no model for everybody cannot answer just because its key is there.
-        if let Some(vendor) = VENDORS.iter().filter(|v| !v.default_model.is_empty()).find(has_key) {
-            let name = format!("{}/{}", vendor.name, vendor.default_model);
-            return Ok(Choice::Model(Box::new(self.named(&name, env)?)));
-        }
-        Ok(Choice::Nothing)
+        let has_key = |v: &&Vendor| env.get(v.key_env).is_some_and(|key| !key.trim().is_empty());
+        let vendor = VENDORS.iter().filter(|v| !v.default_model.is_empty()).find(has_key);
+        vendor.map(|vendor| self.named(vendor.name, env)).transpose()
     }
 
     /// The model called `name`: an entry of the list, or `vendor/model`.
-    pub fn named(&self, name: &str, env: &BTreeMap<String, String>) -> Result<Model> {
-        let by_name = self.model_list.iter().find(|e| e.model_name == name);
-        if let Some(entry) = by_name.or_else(|| self.model_list.iter().find(|e| e.model == name)) {
-            return self.of_entry(entry, &entry.model, env);
+    pub fn named(&self, name: &str, env: &Env) -> Result<Model> {
+        let find = |fits: &dyn Fn(&ModelEntry) -> bool| self.model_list.iter().find(|entry| fits(entry));
+        if let Some(entry) = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name)) {
+            return self.resolve(entry, &entry.model, env);
         }
         let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
         // `vendor/*` stands for every model of a vendor.
         let canonical = vendors::canonical(vendor);
-        let serves = |e: &&ModelEntry| e.model.strip_suffix("/*").is_some_and(|v| vendors::canonical(v) == canonical);
-        if let Some(entry) = self.model_list.iter().find(serves) {
-            return self.of_entry(entry, name, env);
+        if let Some(entry) = find(&|e| e.model.strip_suffix("/*").is_some_and(|v| vendors::canonical(v) == canonical)) {
+            return self.resolve(entry, name, env);
         }
         if vendors::find(vendor).is_none() {
-            let listed = self.model_list.iter().map(|e| e.model_name.as_str());
-            let known = listed.chain(VENDORS.iter().map(|v| v.name));
-            let near = nearest(vendor, known).map_or(String::new(), |near| format!("did you mean \"{near}\"? "));
-            return Err(Error::config(format!(
-                "choosing the model: \"{name}\" is not in model_list and has no known vendor"
-            ))
-            .hint(format!(
-                "{near}use vendor/model with one of: {}; or add it to model_list with an api_base",
-                names()
-            )));
+            return Err(self.unknown(name, vendor));
         }
-        let unlisted = ModelEntry { model: name.to_owned(), request_timeout: 90, ..ModelEntry::default() };
-        self.of_entry(&unlisted, name, env)
+        let unlisted = ModelEntry { request_timeout: 90, ..ModelEntry::default() };
+        self.resolve(&unlisted, name, env)
     }
 
-    /// `model` by the settings of `entry`.
-    fn of_entry(&self, entry: &ModelEntry, model: &str, env: &BTreeMap<String, String>) -> Result<Model> {
-        let (vendor_name, id) = model.split_once('/').unwrap_or((model, ""));
-        let vendor = vendors::find(vendor_name);
-        let custom = !entry.api_base.is_empty();
-        let (vendor_name, id) = match (vendor, id) {
-            // Not a vendor's name: with an address of its own, all of it is the model's name, unless the entry is for
-            // whatever comes after it.
-            (None, _) if custom && !entry.model.ends_with("/*") => ("custom", model),
-            (Some(v), "" | "*") => (v.name, v.default_model),
-            (None, "*") => (vendor_name, ""),
-            (Some(v), id) => (v.name, id),
-            (None, id) => (vendor_name, id),
-        };
-        let Some((base, protocol, key_env)) =
-            vendor.map(|v| (v.base, v.protocol, v.key_env)).or_else(|| custom.then_some(("", Protocol::OpenAi, "")))
-        else {
-            return Err(Error::config(format!(
-                "choosing the model: \"{model}\" names no known vendor and has no api_base"
-            ))
-            .hint(format!("vendors are: {}", names())));
-        };
-        if id.is_empty() {
-            return Err(Error::config(format!("choosing the model: \"{model}\" names no model"))
-                .hint(format!("write {vendor_name}/ and the model's name")));
+    fn unknown(&self, name: &str, vendor: &str) -> Error {
+        let listed: Vec<&str> = self.model_list.iter().map(|e| e.model_name.as_str()).collect();
+        let error = fail(format!("no model named \"{name}\""));
+        let known = listed.iter().copied().chain(VENDORS.iter().map(|v| v.name));
+        if let Some(near) = nearest(vendor, known) {
+            return error.hint(format!("did you mean \"{near}\"?"));
         }
-        if base.is_empty() && !custom && protocol != Protocol::Demo {
-            return Err(Error::config(format!("choosing the model: \"{model}\" has no address"))
+        error.hint(match vendors::by_model(name) {
+            Some(vendor) => format!("put the vendor in front, for example {}/{name}", vendor.name),
+            None if !listed.is_empty() => format!("config.json has: {}", listed.join(", ")),
+            None => {
+                "write vendor/model, for example openai/gpt-5-mini; or add it to model_list with an api_base".to_owned()
+            }
+        })
+    }
+
+    /// `model` with the settings of `entry`.
+    fn resolve(&self, entry: &ModelEntry, model: &str, env: &Env) -> Result<Model> {
+        let base = entry.api_base.trim();
+        check_base(base)?;
+        let (prefix, rest) = model.split_once('/').unwrap_or((model, ""));
+        let vendor = vendors::find(prefix);
+        let (protocol, key_env) = vendor.map_or((Protocol::OpenAi, ""), |v| (v.protocol, v.key_env));
+        let vendor_name = vendor.map_or(prefix, |v| v.name);
+        let id = match vendor {
+            Some(vendor) if matches!(rest, "" | "*") => vendor.default_model,
+            Some(_) => rest,
+            // With its own address an unknown prefix is a part of the model's name, but for entries of a whole vendor.
+            None if !base.is_empty() && !entry.model.ends_with("/*") => model,
+            None => rest.trim_end_matches('*'),
+        };
+        if vendor.is_none() && base.is_empty() {
+            return Err(fail(format!("\"{model}\" has neither a known vendor nor an api_base"))
+                .hint(format!("vendors: {}", VENDORS.iter().map(|v| v.name).collect::<Vec<_>>().join(", "))));
+        }
+        if id.is_empty() {
+            return Err(fail(format!("\"{model}\" names no model")).hint(format!("write {vendor_name}/MODEL")));
+        }
+        let default_base = vendor.map_or("", |v| v.base);
+        if base.is_empty() && default_base.is_empty() && protocol != Protocol::Demo {
+            return Err(fail(format!("\"{model}\" has no address"))
                 .hint(format!("{vendor_name} needs an \"api_base\" in config.json's model_list")));
         }
         let name = if vendor.is_none() { id.to_owned() } else { format!("{vendor_name}/{id}") };
         let (keys, key_origin) = keys(entry, key_env, env);
-        if keys.is_empty() && !key_env.is_empty() && !custom {
-            return Err(Error::config(format!("choosing the model: there is no key for {name}"))
+        if keys.is_empty() && !key_env.is_empty() && base.is_empty() {
+            return Err(fail(format!("no key for {name}"))
                 .hint(format!("export {key_env}=..., or set \"api_key\" in config.json's model_list")));
         }
         let defaults = &self.agents.defaults;
@@ -134,10 +129,10 @@ impl Config {
             name,
             protocol,
             id: id.to_owned(),
-            base: if custom { entry.api_base.clone() } else { base.to_owned() },
+            base: if base.is_empty() { default_base } else { base }.to_owned(),
             keys,
             key_origin,
-            headers: entry.headers.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            headers: entry.headers.clone().into_iter().collect(),
             extra_body: entry.extra_body.clone(),
             request_timeout: Duration::from_secs(entry.request_timeout),
             proxy: entry.proxy.clone(),
@@ -148,19 +143,34 @@ impl Config {
         })
     }
 
-    /// Every configured secret that is known without asking a file or a command, for the redactor.
-    pub fn secrets(&self, env: &BTreeMap<String, String>) -> Vec<Secret> {
+    /// Every configured secret that is known without opening a file or running a command, for the redactor.
+    pub fn secrets(&self, env: &Env) -> Vec<Secret> {
         let listed = self.model_list.iter().flat_map(|entry| {
             entry.api_keys.iter().chain(std::iter::once(&entry.api_key)).chain(entry.headers.values()).cloned()
         });
         let vendors = VENDORS.iter().filter_map(|v| env.get(v.key_env)).map(|key| Secret::new(key.trim()));
         let other = [self.channels.telegram.token.clone(), self.tools.web.search.api_key.clone()];
-        listed.chain(vendors).chain(other).filter_map(|written| at_hand(&written, env)).collect()
+        listed.chain(vendors).chain(other).filter_map(|written| keys::known(&written, env)).collect()
+    }
+}
+
+fn check_base(base: &str) -> Result<()> {
+    match base.split_once("://") {
+        _ if base.is_empty() => Ok(()),
+        Some(("http" | "https", _)) => Ok(()),
+        // It may hold a password, so it is not repeated.
+        Some(_) => {
+            Err(fail("api_base must begin with http:// or https://").hint("correct it in config.json's model_list"))
+        }
+        None if base.contains('@') => {
+            Err(fail("api_base has no scheme").hint("put http:// or https:// in front of it"))
+        }
+        None => Err(fail(format!("api_base \"{base}\" has no scheme")).hint(format!("write http://{base}"))),
     }
 }
 
 /// The keys of an entry, each once, and where they came from.
-fn keys(entry: &ModelEntry, key_env: &str, env: &BTreeMap<String, String>) -> (Vec<Secret>, String) {
+fn keys(entry: &ModelEntry, key_env: &str, env: &Env) -> (Vec<Secret>, String) {
     let mut listed: Vec<Secret> = Vec::new();
     for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
         if !key.is_empty() && !listed.contains(key) {
@@ -176,27 +186,20 @@ fn keys(entry: &ModelEntry, key_env: &str, env: &BTreeMap<String, String>) -> (V
     }
 }
 
-fn names() -> String {
-    VENDORS.iter().map(|v| v.name).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn config(text: &str) -> Config {
-        Config::load(Some(("c", text)), &BTreeMap::new(), Vec::new()).unwrap().config
+        Config::load(Some(("c", text)), &Env::new(), Vec::new()).unwrap().config
     }
 
-    fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn env(pairs: &[(&str, &str)]) -> Env {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     }
 
-    fn chosen(config: &Config, env: &BTreeMap<String, String>) -> Model {
-        match config.choose_model(env).unwrap() {
-            Choice::Model(model) => *model,
-            Choice::Nothing => panic!("no model was chosen"),
-        }
+    fn chosen(config: &Config, env: &Env) -> Model {
+        config.choose_model(env).unwrap().unwrap()
     }
 
     #[test]
@@ -204,7 +207,7 @@ mod tests {
         let keys = env(&[("GROQ_API_KEY", "g"), ("DEEPSEEK_API_KEY", "d")]);
         let model = chosen(&config("{}"), &keys);
         assert_eq!((model.name.as_str(), model.key_origin.as_str()), ("deepseek/deepseek-chat", "DEEPSEEK_API_KEY"));
-        assert!(matches!(config("{}").choose_model(&env(&[])).unwrap(), Choice::Nothing));
+        assert!(config("{}").choose_model(&env(&[])).unwrap().is_none());
     }
 
     #[test]
@@ -222,6 +225,30 @@ mod tests {
         assert_eq!((model.id.as_str(), model.base.as_str()), ("acme/x/y", "http://h/v1"));
         let error = config("{}").named("opnai/gpt", &env(&[])).err().unwrap();
         assert!(error.hint.unwrap().contains("did you mean \"openai\"?"));
+    }
+
+    #[test]
+    fn a_name_that_is_nobodys_gets_one_line_of_advice() {
+        let list =
+            r#"{"model_list":[{"model_name":"fake","model":"openai/x"},{"model_name":"second","model":"openai/y"}]}"#;
+        for (name, hint) in [
+            ("fast", "config.json has: fake, second"),
+            ("secnd", "did you mean \"second\"?"),
+            ("gpt-5", "put the vendor in front, for example openai/gpt-5"),
+        ] {
+            assert_eq!(config(list).named(name, &env(&[])).err().unwrap().hint.unwrap(), hint, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_address_needs_a_scheme() {
+        let error = |base: &str| {
+            let list = format!(r#"{{"model_list":[{{"model":"openai/x","api_base":"{base}"}}]}}"#);
+            config(&list).choose_model(&env(&[])).err().unwrap()
+        };
+        assert_eq!(error("127.0.0.1:80/v1").hint.unwrap(), "write http://127.0.0.1:80/v1");
+        assert!(error("ftp://h").message.contains("must begin with http:// or https://"));
+        assert!(!error("me:hush@h").message.contains("hush"));
     }
 
     #[test]
@@ -257,7 +284,7 @@ mod tests {
     #[test]
     fn azure_needs_an_address_and_never_answers_by_itself() {
         let keys = env(&[("AZURE_OPENAI_API_KEY", "k")]);
-        assert!(matches!(config("{}").choose_model(&keys).unwrap(), Choice::Nothing));
+        assert!(config("{}").choose_model(&keys).unwrap().is_none());
         let error = config("{}").named("azure/gpt", &keys).err().unwrap();
         assert!(error.hint.unwrap().contains("api_base"));
     }

@@ -1,13 +1,11 @@
-//! The way out that the environment names for an address.
-//!
-//! The names are curl's. Two things are ours: capitals and small letters are both read for every scheme, and this machine
-//! itself is never reached through a proxy, which would be another machine's idea of `localhost`.
+//! Chooses the proxy for a URL from the environment, as curl does, with two differences: upper and lower case names work
+//! for every scheme, and loopback addresses never go through a proxy, whose `localhost` is another machine.
 
 use std::net::Ipv4Addr;
 
 use super::Env;
 
-/// The proxy for a URL; empty when it is to be reached directly.
+/// The proxy for a URL; empty for a direct connection.
 pub fn proxy(url: &str, env: &Env) -> String {
     let set = |name: &str| {
         let found = env.get(name).or_else(|| env.get(&name.to_ascii_lowercase()));
@@ -15,14 +13,14 @@ pub fn proxy(url: &str, env: &Env) -> String {
     };
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let host = host(rest);
-    if is_here(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, &list)) {
+    if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, &list)) {
         return String::new();
     }
     let name = if scheme.eq_ignore_ascii_case("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
     set(name).or_else(|| set("ALL_PROXY")).unwrap_or_default()
 }
 
-/// The host of what follows a URL's scheme, in small letters, without brackets and port.
+/// The host in what follows a URL's scheme, in lower case, without brackets and port.
 fn host(rest: &str) -> String {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let authority = authority.rsplit('@').next().unwrap_or_default();
@@ -33,12 +31,12 @@ fn host(rest: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 
-fn is_here(host: &str) -> bool {
+fn is_loopback(host: &str) -> bool {
     let loopback = host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback());
     loopback || matches!(host, "localhost" | "::1") || host.ends_with(".localhost")
 }
 
-/// Whether `NO_PROXY` names the host: itself, a domain it is in, a network, or `*`.
+/// Whether `NO_PROXY` lists the host: by name, by a parent domain, by network, or as `*`.
 fn is_listed(host: &str, list: &str) -> bool {
     list.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
         if entry == "*" {

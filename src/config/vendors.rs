@@ -1,28 +1,28 @@
-//! Who serves models: where, under which variable their key is, and what to ask for when nothing else is said.
+//! The vendors of models: address, variable for the key, default model.
 //!
-//! Addresses are the vendors' documented OpenAI-compatible ones. A vendor that is not here works with an `api_base`.
+//! Addresses are the documented OpenAI-compatible ones. A vendor that is not listed works with an `api_base`.
 
 /// How requests to a vendor are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// The OpenAI chat completions API.
     OpenAi,
-    /// The same at Microsoft's: another header for the key, and the model's name in the address.
+    /// The same, with another header for the key, and the model's name in the address.
     Azure,
     /// Anthropic's Messages API.
     Anthropic,
-    /// The model that is compiled in.
+    /// The built-in demo.
     Demo,
 }
 
 pub struct Vendor {
     pub name: &'static str,
     pub protocol: Protocol,
-    /// Empty where there is no address that fits everybody.
+    /// Empty where every customer has their own.
     pub base: &'static str,
-    /// Empty where no key is needed.
+    /// Empty if no key is needed.
     pub key_env: &'static str,
-    /// Empty where it depends on what is installed.
+    /// Empty if it depends on the installation.
     pub default_model: &'static str,
 }
 
@@ -30,7 +30,7 @@ const fn openai(name: &'static str, base: &'static str, key_env: &'static str, d
     Vendor { name, protocol: Protocol::OpenAi, base, key_env, default_model }
 }
 
-/// In the order in which key variables are looked for.
+/// In the order in which their key variables are tried.
 pub const VENDORS: &[Vendor] = &[
     openai("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-5-mini"),
     Vendor {
@@ -54,12 +54,11 @@ pub const VENDORS: &[Vendor] = &[
     openai("llamacpp", "http://localhost:8080/v1", "", ""),
     openai("vllm", "http://localhost:8000/v1", "", ""),
     openai("litellm", "http://localhost:4000/v1", "", ""),
-    // Every customer has an address of their own, and names the models themselves.
     Vendor { name: "azure", protocol: Protocol::Azure, base: "", key_env: "AZURE_OPENAI_API_KEY", default_model: "" },
     Vendor { name: "demo", protocol: Protocol::Demo, base: "", key_env: "", default_model: "demo" },
 ];
 
-/// What vendors are called elsewhere: in other programs' files, and by their models' names.
+/// Other names of vendors: in other programs' files, and how their models' names begin.
 const ALIASES: [(&str, &str); 15] = [
     ("gpt", "openai"),
     ("claude", "anthropic"),
@@ -83,7 +82,13 @@ pub fn find(name: &str) -> Option<&'static Vendor> {
     VENDORS.iter().find(|v| v.name == name)
 }
 
-/// The table's name for a vendor; in small letters what is not in it.
+/// The vendor whose models' names begin like this one: `gpt-5` is by `openai`.
+pub fn by_model(model: &str) -> Option<&'static Vendor> {
+    let end = model.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(model.len());
+    find(&model[..end])
+}
+
+/// The table's name for a vendor; for others, the name in lower case.
 pub fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let dashed = name.replace('_', "-");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Check;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
-use crate::config::{Choice, Config, Env, keys};
+use crate::config::{Config, Env, keys};
 use crate::message::Message;
 use crate::paths::Home;
 use crate::provider::{Provider, ProviderError, Request, System};
@@ -24,14 +24,14 @@ pub fn chosen(home: &Home, config: &Config, env: &Env, configured: bool) -> Chec
     const EXPORT: &str = "export OPENROUTER_API_KEY=...    # or another vendor's";
     let model = match config.choose_model(env) {
         Err(e) => return Check::of_error(WHAT, e),
-        Ok(Choice::Nothing) if configured => {
+        Ok(None) if configured => {
             return Check::fails(WHAT, "none is configured and no key was found").fix(EXPORT);
         }
-        Ok(Choice::Nothing) => {
+        Ok(None) => {
             return Check::aside(WHAT, "no key: an Ollama on this machine answers, or else the built-in demo")
                 .fix(EXPORT);
         }
-        Ok(Choice::Model(model)) => model,
+        Ok(Some(model)) => model,
     };
     if model.protocol == Protocol::Demo {
         return Check::aside(WHAT, format!("{}: built in, no language model", model.name)).fix(EXPORT);
@@ -39,7 +39,7 @@ pub fn chosen(home: &Home, config: &Config, env: &Env, configured: bool) -> Chec
     let at = format!("{} at {}", model.name, host(&model.base));
     let Some(key) = model.keys.first() else { return Check::well(WHAT, format!("{at}, without a key")) };
     let source = match model.key_origin.as_str() {
-        "config.json" => format!("config.json: {}", keys::source(key)),
+        "config.json" => keys::source(key),
         variable => format!("the variable {variable}"),
     };
     if keys::is_command(key) {

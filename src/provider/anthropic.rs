@@ -13,7 +13,7 @@ use super::host::{Assembly, Body, Chunk, Host};
 use super::replies::{count, tidy_calls};
 use super::{Learned, Provider, ProviderError, Request};
 use crate::config::Model;
-use crate::config::keys::Key;
+use crate::config::keys::ApiKey;
 use crate::http::Settings;
 use crate::message::{Image, Message, Price, Reply, Stop, ToolCall, ToolResult, Usage, User};
 use crate::secret::Secret;
@@ -29,7 +29,7 @@ pub struct Anthropic {
 }
 
 impl Anthropic {
-    pub fn new(mut model: Model, key: Option<Key>, settings: Settings) -> Self {
+    pub fn new(mut model: Model, key: Option<ApiKey>, settings: Settings) -> Self {
         if !model.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("anthropic-version")) {
             model.headers.push(("anthropic-version".to_owned(), Secret::new(VERSION)));
         }
@@ -444,10 +444,8 @@ mod tests {
             &BTreeMap::new(),
             Vec::new(),
         );
-        let crate::config::Choice::Model(model) = model.unwrap().config.choose_model(&BTreeMap::new()).unwrap() else {
-            panic!()
-        };
-        let client = Anthropic::new(*model, None, Settings::default());
+        let model = model.unwrap().config.choose_model(&BTreeMap::new()).unwrap().unwrap();
+        let client = Anthropic::new(model, None, Settings::default());
         let cancel = Cancel::new(None);
         let messages = [
             Message::user("hi"),

@@ -9,7 +9,7 @@ use super::errors::{classify, looks_like_html};
 use super::quirks::{self, Learned, Quirk};
 use super::{ProviderError, Request, ToolOffer};
 use crate::config::Model;
-use crate::config::keys::Key;
+use crate::config::keys::ApiKey;
 use crate::http::{Client, Exchange, Fault, Head, Outbody, Outgoing, Part, Settings};
 use crate::message::Reply;
 use crate::secret::Secret;
@@ -80,7 +80,7 @@ pub type Sign = fn(&str) -> (&'static str, String);
 /// A host, and one key for it.
 pub struct Host {
     model: Model,
-    key: Option<Key>,
+    key: Option<ApiKey>,
     client: Client,
     url: String,
     sign: Sign,
@@ -92,7 +92,7 @@ pub struct Host {
 const MOST_ERROR: usize = 256 << 10;
 
 impl Host {
-    pub fn new(model: Model, key: Option<Key>, settings: Settings, url: String, sign: Sign) -> Self {
+    pub fn new(model: Model, key: Option<ApiKey>, settings: Settings, url: String, sign: Sign) -> Self {
         Self { model, key, client: Client::new(settings), url, sign, quirks: Mutex::default() }
     }
 

@@ -7,7 +7,7 @@ use super::replies;
 use super::stream::Stream;
 use super::{Learned, Provider, ProviderError, Request};
 use crate::config::Model;
-use crate::config::keys::Key;
+use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
 use crate::http::Settings;
 use crate::message::{Image, Message, Price, Reply, ToolCall};
@@ -21,7 +21,7 @@ pub struct OpenAi {
 const AZURE_VERSION: &str = "2024-10-21";
 
 impl OpenAi {
-    pub fn new(model: Model, key: Option<Key>, settings: Settings) -> Self {
+    pub fn new(model: Model, key: Option<ApiKey>, settings: Settings) -> Self {
         let (url, sign): (String, Sign) = match model.protocol {
             Protocol::Azure => (azure_url(&model.base, &model.id), |key| ("api-key", key.to_owned())),
             _ => (completions_url(&model.base), |key| ("authorization", format!("Bearer {key}"))),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, config_for, merged};
 use crate::model::{Model, Reply};
 
 /// A home whose configuration is `text`, and what a question there says on stderr after exiting 3.
@@ -45,7 +45,7 @@ fn a_configuration_that_is_not_json_is_located() {
     let error = refused("{\n  \"agents\": {},\n}\n");
     assert!(names_line(&error, 3) || names_line(&error, 2), "the comma too many: {error}");
     let error = refused("");
-    assert!(error.contains("config.json"), "{error}");
+    assert!(error.contains("config.json is empty"), "{error}");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_configuration_that_is_no_text_is_told_what_it_is() {
         home.write("config.json", bytes);
         home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says(says);
     };
-    refused(b"{\n\"agents\": \"\xff\"}", "line 2: not UTF-8");
+    refused(b"{\n\"agents\": \"\xff\"}", "line 2 is not UTF-8");
     refused(&[b"\xff\xfe".as_slice(), b"{\0}\0"].concat(), "not UTF-8");
     refused(&b" ".repeat((1 << 20) + 1), "larger than 1024 KiB");
     refused(b"[]", "not a JSON object");
@@ -174,6 +174,15 @@ fn a_wrong_value_in_the_environment_is_told_by_its_variable() {
     let home = Home::with(&model.config());
     let run = home.bantam().env("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS", "many").args(["agent", "-m", "hi"]).run();
     run.exits(3).fails_with_a_hint().says("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS");
+}
+
+#[test]
+fn a_name_of_no_model_and_an_address_without_a_scheme_are_told_what_to_write() {
+    let config = config_for("127.0.0.1:1/v1");
+    let home = Home::with(&config);
+    home.agent(["-m", "hi"]).exits(3).says("has no scheme").says("hint: write http://127.0.0.1:1/v1");
+    home.agent(["--model", "gpt-5", "-m", "hi"]).exits(3).says("no model named \"gpt-5\"").says("openai/gpt-5");
+    home.agent(["--model", "fast", "-m", "hi"]).exits(3).says("hint: config.json has: test");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn values_are_told_with_where_they_came_from_and_secrets_are_not() {
     run.exits(0).is_quiet();
     for line in [
         "model      openai/test-model",
-        "key        config.json: written out",
+        "key        in config.json (plain text)",
         "agents.defaults.max_retries = 2 (config.json)",
         "agents.defaults.timeout = 77 (the variable BANTAM_AGENTS_DEFAULTS_TIMEOUT)",
         "model_list.0.api_key = (set) (config.json)",
@@ -61,12 +61,12 @@ fn where_a_key_comes_from_is_told_and_no_command_is_run_for_it() {
         let line = run.stdout.lines().find_map(|line| line.strip_prefix("key "));
         line.unwrap_or_else(|| panic!("no line about the key: {}", run.stdout)).trim().to_owned()
     };
-    assert_eq!(key(""), "from the variable OPENAI_API_KEY");
-    assert_eq!(key("${OPENAI_API_KEY}"), "config.json: the variable OPENAI_API_KEY");
-    assert_eq!(key("${NOWHERE}"), "config.json: the variable NOWHERE; it is not set: export NOWHERE=...");
-    assert_eq!(key("file:/nowhere/key"), "config.json: the file /nowhere/key");
+    assert_eq!(key(""), "the variable OPENAI_API_KEY");
+    assert_eq!(key("${OPENAI_API_KEY}"), "the variable OPENAI_API_KEY");
+    assert_eq!(key("${NOWHERE}"), "the variable NOWHERE, which is not set: export NOWHERE=...");
+    assert_eq!(key("file:/nowhere/key"), "the file /nowhere/key");
     let ran = home.path("ran");
-    assert_eq!(key(&format!("cmd:/usr/bin/touch {}", ran.display())), "config.json: a command prints it");
+    assert_eq!(key(&format!("cmd:/usr/bin/touch {}", ran.display())), "a command in config.json");
     assert!(!ran.exists());
 }
 

@@ -1,0 +1,251 @@
+//! The table of every setting: its path, its type with the default, and a line of help.
+//!
+//! This table alone drives defaults, environment names, the check for unknown settings, the types of values, where each
+//! value came from, and the reference in the README.
+
+use serde_json::{Value, json};
+
+/// What a value may be, and its default where that is not empty.
+#[derive(Clone, Copy)]
+pub enum Type {
+    Text,
+    /// Text that is never shown.
+    Secret,
+    Bool(bool),
+    /// A whole number: the least, the default.
+    Whole(u64, u64),
+    /// A number: the least, the default.
+    Number(f64, f64),
+    /// A number of at least 0, or null, which is the default.
+    Optional,
+    /// One of several words: the default, all of them.
+    OneOf(&'static str, &'static [&'static str]),
+    /// A list of texts; numbers count as text.
+    Texts,
+    /// A list of secrets.
+    Secrets,
+    /// Names and texts, which may be secrets.
+    Map,
+    /// Names and anything, which may be secrets.
+    Any,
+}
+
+/// One setting. In its path `[]` stands for each entry of a list, `*` for each name of a map.
+pub struct Setting {
+    pub path: &'static str,
+    pub kind: Type,
+    pub help: &'static str,
+}
+
+use Type::{Any, Bool, Map, Number, OneOf, Optional, Secret, Secrets, Text, Texts, Whole};
+
+const fn row(path: &'static str, kind: Type, help: &'static str) -> Setting {
+    Setting { path, kind, help }
+}
+
+pub const SETTINGS: &[Setting] = &[
+    row("agents.defaults.workspace", Text, "where the agent works; empty: workspace/ in the home"),
+    row("agents.defaults.restrict_to_workspace", Bool(true), "false: tools see what you see, except the home"),
+    row("agents.defaults.model_name", Text, "a model_list name, or vendor/model"),
+    row("agents.defaults.model_fallbacks", Texts, "models to try in turn when the first one fails"),
+    row("agents.defaults.max_tokens", Whole(1, 8192), "longest reply, in tokens"),
+    row("agents.defaults.context_window", Whole(1024, 131_072), "what the model can read at once, in tokens"),
+    row("agents.defaults.temperature", Optional, "sent only when set"),
+    row("agents.defaults.max_tool_iterations", Whole(1, 25), "steps of one turn; the last is asked without tools"),
+    row("agents.defaults.timeout", Whole(1, 600), "seconds one turn may take, with all retries and tools"),
+    row("agents.defaults.max_retries", Whole(0, 3), "retries after a temporary failure"),
+    row(
+        "agents.defaults.retry_initial_delay",
+        Number(0.0, 1.0),
+        "longest wait before the first retry, in seconds; doubles each time",
+    ),
+    row("model_list[].model_name", Text, "your name for it"),
+    row(
+        "model_list[].model",
+        Text,
+        "vendor/model: everything after the first slash is sent as it is; vendor/*: every model of the vendor",
+    ),
+    row("model_list[].api_base", Text, "another address than the vendor's own"),
+    row(
+        "model_list[].api_key",
+        Secret,
+        "the key, or ${VARIABLE}, file:PATH, cmd:COMMAND; empty: the vendor's variable",
+    ),
+    row(
+        "model_list[].api_keys",
+        Secrets,
+        "several keys; when one is refused, rate-limited or out of quota, the next is used",
+    ),
+    row("model_list[].headers", Map, "sent with every request"),
+    row("model_list[].extra_body", Any, "fields added to every request"),
+    row("model_list[].request_timeout", Whole(1, 90), "give up after this many seconds without content"),
+    row("model_list[].proxy", Text, "http://HOST:PORT; empty: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY decide"),
+    row("model_list[].context_window", Whole(0, 0), "0: as in agents.defaults"),
+    row("model_list[].max_tokens", Whole(0, 0), "0: as in agents.defaults"),
+    row("model_list[].temperature", Optional, "null: as in agents.defaults"),
+    row("model_list[].price.input", Optional, "per million tokens; null: unknown"),
+    row("model_list[].price.output", Optional, "per million tokens"),
+    row("model_list[].price.cached", Optional, "per million tokens read from a cache; null: as input"),
+    row("channels.telegram.enabled", Bool(false), "run the bot"),
+    row("channels.telegram.token", Secret, "from @BotFather"),
+    row("channels.telegram.allow_from", Texts, "numeric ids of the users who may talk to it; the first is the owner"),
+    row("channels.telegram.api_base", Text, "a Bot API server of your own"),
+    row("channels.telegram.proxy", Text, "for the bot alone"),
+    row("channels.telegram.streaming", Bool(true), "show drafts while an answer is written"),
+    row("channels.telegram.group_trigger", OneOf("mention", &["mention", "all"]), "which group messages to answer"),
+    row("tools.read_paths", Texts, "trees outside the workspace that tools may read"),
+    row("tools.write_paths", Texts, "trees outside the workspace that tools may change"),
+    row("tools.exec.enabled", Bool(true), "offer the exec tool"),
+    row("tools.exec.timeout", Whole(1, 60), "seconds, unless the call asks for another limit"),
+    row("tools.exec.network", OneOf("none", &["none", "guarded", "full"]), "what a command can reach"),
+    row("tools.exec.sandbox", OneOf("auto", &["auto", "require", "off"]), "off: commands run with all your rights"),
+    row("tools.exec.memory_mb", Whole(0, 512), "data memory of each process; 0: no limit"),
+    row("tools.exec.pass_env", Texts, "your variables that commands get"),
+    row(
+        "tools.web.search.provider",
+        OneOf("auto", &["auto", "brave", "tavily", "searxng", "duckduckgo"]),
+        "search engine",
+    ),
+    row("tools.web.search.api_key", Secret, "for engines that need one"),
+    row("tools.web.search.base_url", Text, "your own SearXNG"),
+    row("tools.web.search.max_results", Whole(1, 5), "results of one search"),
+    row("tools.web.fetch.max_chars", Whole(1, 50_000), "longest page"),
+    row("tools.web.fetch.timeout", Whole(1, 30), "seconds for one page"),
+    row("tools.web.fetch.allow_private", Bool(false), "let it reach your own network"),
+    row("mcpServers.*.command", Text, "program of a local server"),
+    row("mcpServers.*.args", Texts, "its arguments"),
+    row("mcpServers.*.env", Map, "its environment"),
+    row("mcpServers.*.cwd", Text, "where it starts; empty: the workspace"),
+    row("mcpServers.*.url", Text, "address of a remote server"),
+    row("mcpServers.*.headers", Map, "sent to it"),
+    row("mcpServers.*.read", Texts, "trees it may read"),
+    row("mcpServers.*.write", Texts, "trees it may change"),
+    row("mcpServers.*.network", Bool(true), "let it reach the network"),
+    row("mcpServers.*.memory_mb", Whole(0, 0), "its data memory; 0: no limit"),
+    row("session.compact_at", Number(0.1, 0.8), "summarise old turns at this share of the model's window"),
+    row("session.ttl_hours", Number(0.0, 0.0), "start over after this many idle hours; 0: never"),
+    row("session.history_limit", Whole(0, 0), "most messages sent to the model; 0: all that fit"),
+    row("cron.enabled", Bool(true), "run jobs in the gateway"),
+    row("cron.grace_minutes", Whole(0, 60), "a run that is later than this is recorded as missed"),
+    row("heartbeat.enabled", Bool(false), "let the agent work through HEARTBEAT.md regularly"),
+    row("heartbeat.interval_minutes", Whole(1, 30), "how often"),
+    row("heartbeat.to", Text, "telegram:CHAT; empty: the owner's last chat"),
+    row("gateway.workers", Whole(1, 4), "conversations served at once"),
+    row("budget.daily_tokens", Whole(0, 0), "most tokens per day, over everything in this home; 0: no limit"),
+    row("budget.daily_cost", Number(0.0, 0.0), "most cost per day, by model_list[].price; 0: no limit"),
+    row("log.level", OneOf("info", &["error", "warn", "info", "debug"]), "what the gateway logs"),
+    row("log.json", Bool(false), "log JSON Lines"),
+];
+
+/// Sections that one variable sets as a whole, in JSON: what is inside them has no variable of its own.
+pub const SECTIONS: [&str; 2] = ["model_list", "mcpServers"];
+
+impl Setting {
+    /// The parts of the path: `model_list`, `[]`, `model`.
+    pub fn segments(&self) -> Vec<&'static str> {
+        self.path
+            .split('.')
+            .flat_map(|name| name.strip_suffix("[]").map_or(vec![name], |list| vec![list, "[]"]))
+            .collect()
+    }
+
+    /// `BANTAM_` and the path in capitals; `None` inside lists and maps.
+    pub fn env_name(&self) -> Option<String> {
+        let is_fixed = !self.path.contains(['[', '*']);
+        is_fixed.then(|| format!("BANTAM_{}", self.path.replace('.', "_").to_ascii_uppercase()))
+    }
+
+    pub fn default(&self) -> Value {
+        match self.kind {
+            Text | Secret => json!(""),
+            Bool(default) => json!(default),
+            Whole(_, default) => json!(default),
+            Number(_, default) => json!(default),
+            Optional => Value::Null,
+            OneOf(default, _) => json!(default),
+            Texts | Secrets => json!([]),
+            Map | Any => json!({}),
+        }
+    }
+
+    pub fn is_secret(&self) -> bool {
+        matches!(self.kind, Secret | Secrets | Map | Any)
+    }
+
+    /// The value in the table's form; `None` if it is not of this type.
+    pub fn check(&self, value: &Value) -> Option<Value> {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(json!(text)),
+            Value::Number(number) => Some(json!(number.to_string())),
+            _ => None,
+        };
+        let fits = match self.kind {
+            Text | Secret => value.is_string(),
+            Bool(_) => value.is_boolean(),
+            Whole(least, _) => value.as_u64().is_some_and(|n| n >= least),
+            Number(least, _) => value.as_f64().is_some_and(|n| n >= least),
+            Optional => value.as_f64().is_some_and(|n| n >= 0.0),
+            OneOf(_, words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Texts | Secrets => {
+                return match value {
+                    Value::Array(items) => items.iter().map(text).collect(),
+                    single => text(single).map(|text| json!([text])),
+                };
+            }
+            Map => value.as_object().is_some_and(|map| map.values().all(Value::is_string)),
+            Any => value.is_object(),
+        };
+        fits.then(|| value.clone())
+    }
+
+    /// What [`Setting::check`] accepts, for an error's hint.
+    pub fn expected(&self) -> String {
+        match self.kind {
+            Text | Secret => "text in quotes".to_owned(),
+            Bool(_) => "true or false".to_owned(),
+            Whole(least, _) => format!("a whole number of at least {least}"),
+            Number(least, _) => format!("a number of at least {least}"),
+            Optional => "a number of at least 0, or null".to_owned(),
+            OneOf(_, words) => format!("one of: {}", words.join(", ")),
+            Texts | Secrets => "a list of texts: [\"a\", \"b\"]".to_owned(),
+            Map => "names and texts: {\"a\": \"b\"}".to_owned(),
+            Any => "an object in braces".to_owned(),
+        }
+    }
+
+    /// The JSON that a variable's text means: text needs no quotes, and a list may be given with commas.
+    pub fn parse(&self, text: &str) -> Value {
+        match self.kind {
+            Text | Secret | OneOf(..) => text.into(),
+            Texts | Secrets if !text.trim_start().starts_with('[') => {
+                text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
+            }
+            _ => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
+        }
+    }
+}
+
+/// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
+pub fn same_name(a: &str, b: &str) -> bool {
+    fn folded(name: &str) -> impl Iterator<Item = u8> {
+        name.bytes().filter(|b| *b != b'_').map(|b| b.to_ascii_lowercase())
+    }
+    folded(a).eq(folded(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_settings_share_a_spelling_or_a_variable() {
+        for (n, setting) in SETTINGS.iter().enumerate() {
+            for other in &SETTINGS[..n] {
+                assert!(!same_name(other.path, setting.path), "{} is there twice", setting.path);
+                let name = setting.env_name();
+                assert!(name.is_none() || name != other.env_name(), "{} shares a variable", setting.path);
+            }
+        }
+        assert!(same_name("allowFrom", "ALLOW_FROM") && !same_name("allow", "allow_from"));
+    }
+}
