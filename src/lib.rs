@@ -12,7 +12,7 @@
 //! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), room in the model's window (`compact`, `history`), the builder |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
-//! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), files that come with messages (`incoming`), the journal of messages (`inbox`), sending (`send`), Markdown as messages that Telegram takes (`format`) |
+//! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), files that come with messages (`incoming`), the journal of messages (`inbox`), sending (`send`) |
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings (`settings`), its four layers (`load`), API keys, vendors and the choice of a model |
 //! | 1 | [`http`] | makes every HTTP request |
@@ -22,6 +22,7 @@
 //! | 1 | [`proxy`] | the guarded network of a command |
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
 //! | 1 | [`outbox`] | messages to chats, kept until they are delivered |
+//! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `split`) and the `terminal` |
 //! | 1 | [`skills`] | skills in the Agent Skills format: reading (`front`), installing and removing (`install`) |
 //! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |
 //! | 1 | [`cron`] | scheduled jobs: when (`schedule`), the file that holds them (`job`, `jobs`), what became of them (`runs`), the `heartbeat` |
@@ -61,6 +62,7 @@ pub mod hands;
 pub mod http;
 pub mod jail;
 pub mod log;
+mod markdown;
 pub mod message;
 pub mod notify;
 pub mod outbox;

@@ -14,7 +14,6 @@ mod gateway_status;
 mod help;
 mod import;
 mod init;
-mod markdown;
 mod onboard;
 mod question;
 mod repl;

@@ -7,9 +7,9 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::markdown::Look;
 use crate::config::Env;
 use crate::error::Result;
+use crate::markdown::Look;
 use crate::text::printable;
 
 /// What the terminal can show, as the environment tells.

@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::markdown::Markdown;
 use super::screen::Screen;
 use crate::agent::Agent;
 use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response, TurnStop};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::tasks::Tasks;
 use crate::gateway::{self, SingleTurn};
+use crate::markdown::Markdown;
 use crate::sys;
 use crate::text::{millis, printable};
 

@@ -1,22 +1,13 @@
 //! Telegram, by long polling: what users write comes in and is kept until it has been answered; answers go out.
 //!
 //! One thread polls ([`poll`]), one sends ([`send`]) and has another for a file that goes out, and the workers of the gateway
-//! do the turns between. What comes with messages is kept by `incoming`. What a model writes becomes messages that Telegram takes in [`format`]: Markdown as text with styles (`rich`), line by line
-//! (`blocks`, `table`) and within them (`inline`), and from there pieces of HTML.
+//! do the turns between. What comes with messages is kept by `incoming`.
 
 pub mod api;
-mod blocks;
-mod characters;
-pub mod format;
 pub mod inbox;
 mod incoming;
-mod inline;
 mod poll;
-mod rich;
 mod send;
-mod table;
-#[cfg(test)]
-mod tests;
 mod update;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -12,12 +12,12 @@ use fs_err::File;
 use serde_json::{Value, json};
 
 use super::api::{Api, Failure};
-use super::format::{Piece, pieces};
 use super::{CHANNEL, Wake};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::disk::Lock;
 use crate::log::{Level, Sink};
+use crate::markdown::{Piece, pieces};
 use crate::outbox::{Item, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::text::{clip, one_line};

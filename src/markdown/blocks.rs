@@ -1,0 +1,210 @@
+//! Markdown line by line: paragraphs, headings, lists, quotes, code blocks, tables.
+//!
+//! Written for what models write, not for every corner of `CommonMark`: line breaks are kept, lists stay text with their
+//! indentation, a quote within a quote keeps its `>`, and there are no indented code blocks and no HTML.
+
+use super::inline::{self, Output};
+use super::styled::{BOLD, PRE, QUOTE, Style, StyledText};
+use super::table;
+
+/// The deepest indentation that is kept, in columns: phones are narrow.
+const MAX_INDENT: usize = 24;
+
+/// What one line is by itself.
+pub(super) enum Line<'a> {
+    Blank,
+    /// The opening line of a code block, and its language.
+    Fence(Fence, &'a str),
+    Quote,
+    Heading(&'a str),
+    Rule,
+    /// The marker of a list item as written, and its text.
+    Item(&'a str, &'a str),
+    Text,
+}
+
+impl<'a> Line<'a> {
+    pub fn of(line: &'a str) -> Self {
+        let text = line.trim();
+        if text.is_empty() {
+            Self::Blank
+        } else if let Some((fence, language)) = fence(text) {
+            Self::Fence(fence, language)
+        } else if text.starts_with('>') {
+            Self::Quote
+        } else if let Some(title) = heading(text) {
+            Self::Heading(title)
+        } else if is_rule(text) {
+            Self::Rule
+        } else {
+            item(text).map_or(Self::Text, |(marker, text)| Self::Item(marker, text))
+        }
+    }
+}
+
+/// The fence of a code block: at least `count` times `mark` close it.
+#[derive(Clone, Copy)]
+pub(super) struct Fence {
+    mark: char,
+    count: usize,
+}
+
+impl Fence {
+    pub fn closes(self, line: &str) -> bool {
+        line.trim().len() >= self.count && self.may_close(line)
+    }
+
+    /// Whether the beginning of a line may become the closing fence.
+    pub fn may_close(self, line: &str) -> bool {
+        line.trim().chars().all(|c| c == self.mark)
+    }
+}
+
+fn fence(text: &str) -> Option<(Fence, &str)> {
+    let mark = text.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let info = text.trim_start_matches(mark);
+    let count = text.len() - info.len();
+    if count < 3 || info.contains('`') {
+        return None;
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "+-#_.".contains(c);
+    let language = info.split_whitespace().next().unwrap_or_default();
+    let language = if language.len() <= 32 && language.chars().all(is_name) { language } else { "" };
+    Some((Fence { mark, count }, language))
+}
+
+fn heading(text: &str) -> Option<&str> {
+    let rest = text.trim_start_matches('#');
+    let level = text.len() - rest.len();
+    let title = rest.strip_prefix([' ', '\t']).filter(|_| (1..=6).contains(&level))?.trim();
+    let bare = title.trim_end_matches('#');
+    Some(if bare.is_empty() || bare.ends_with(' ') { bare.trim() } else { title })
+}
+
+fn is_rule(text: &str) -> bool {
+    ['-', '*', '_'].iter().any(|mark| text.chars().all(|c| c == *mark || c == ' ') && text.matches(*mark).count() >= 3)
+}
+
+fn item(text: &str) -> Option<(&str, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let is_marker = match text.as_bytes().get(digits)? {
+        b'-' | b'*' | b'+' => digits == 0,
+        b'.' | b')' => (1..=9).contains(&digits),
+        _ => false,
+    };
+    let (marker, rest) = text.split_at_checked(digits + 1).filter(|_| is_marker)?;
+    rest.starts_with([' ', '\t']).then(|| (marker, rest.trim_start()))
+}
+
+/// Reads a whole answer.
+pub(super) fn parse(markdown: &str) -> StyledText {
+    let mut styled = StyledText::default();
+    // Telegram drops control characters, and a NUL might end the text.
+    let clean: String = markdown.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+    let lines: Vec<&str> = clean.lines().collect();
+    read(&lines, 0, &mut styled);
+    styled
+}
+
+fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
+    let mut at = 0;
+    while at < lines.len() {
+        let (line, rest) = (lines[at], &lines[at + 1..]);
+        at += 1;
+        styled.gap(1);
+        match Line::of(line) {
+            Line::Blank => styled.gap(2),
+            Line::Fence(fence, language) => at += code(fence, language, rest, indent(line), base, styled),
+            Line::Quote if base & QUOTE == 0 => {
+                let count = rest.iter().take_while(|line| line.trim_start().starts_with('>')).count();
+                let quoted: Vec<&str> = lines[at - 1..at + count].iter().map(|line| unquoted(line)).collect();
+                styled.end_quote();
+                read(&quoted, base | QUOTE, styled);
+                styled.end_quote();
+                at += count;
+            }
+            Line::Heading(title) => inline::read(title, base | BOLD, Output::Telegram, styled),
+            Line::Rule => styled.push(&"─".repeat(10), Style { marks: base, target: 0 }),
+            _ if table::begins(line, rest.first()) => {
+                let (table, count) = table::read(&lines[at - 1..]);
+                preformatted(&table, "", base, styled);
+                at += count - 1;
+            }
+            Line::Item(marker, text) => {
+                let (marker, text) = match text.get(..4) {
+                    Some("[ ] ") => ("☐", text[4..].trim_start()),
+                    Some("[x] " | "[X] ") => ("☑", text[4..].trim_start()),
+                    _ if marker.len() == 1 => ("•", text),
+                    _ => (marker, text),
+                };
+                let prefix = format!("{}{marker}", indentation(line));
+                styled.push(&prefix, Style { marks: base, target: 0 });
+                at += match fence(text) {
+                    Some((fence, language)) => code(fence, language, rest, indent(line) + 2, base, styled),
+                    None => paragraph(&format!(" {text}"), rest, base, styled),
+                };
+            }
+            Line::Quote | Line::Text => {
+                at += paragraph(&format!("{}{}", indentation(line), line.trim()), rest, base, styled);
+            }
+        }
+    }
+}
+
+/// Reads the text `first` with those of the lines after it that continue it, and returns how many these are.
+fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> usize {
+    let mut whole = first.to_owned();
+    let mut count = 0;
+    for line in rest {
+        let is_text = matches!(Line::of(line), Line::Text) || line.trim_start().starts_with('>') && base & QUOTE != 0;
+        if !is_text || table::begins(line, rest.get(count + 1)) {
+            break;
+        }
+        whole.push('\n');
+        whole.push_str(&indentation(line));
+        whole.push_str(line.trim());
+        count += 1;
+    }
+    inline::read(&whole, base, Output::Telegram, styled);
+    count
+}
+
+/// The indentation of a line in columns. A tab counts as four.
+fn indent(line: &str) -> usize {
+    line.chars().take_while(|c| c.is_whitespace()).map(|c| if c == '\t' { 4 } else { 1 }).sum()
+}
+
+fn indentation(line: &str) -> String {
+    " ".repeat(indent(line).min(MAX_INDENT))
+}
+
+/// The line without its quote mark.
+fn unquoted(line: &str) -> &str {
+    let line = line.trim_start();
+    let line = line.strip_prefix('>').unwrap_or(line);
+    line.strip_prefix(' ').unwrap_or(line)
+}
+
+/// Reads a code block, less the indentation of its fence, and returns how many lines it has with the closing fence. A block
+/// that is never closed ends with the answer.
+fn code(fence: Fence, language: &str, lines: &[&str], indent: usize, base: u16, styled: &mut StyledText) -> usize {
+    let count = lines.iter().take_while(|line| !fence.closes(line)).count();
+    let mut code = String::new();
+    for line in &lines[..count] {
+        let spaces = line.bytes().take_while(|b| *b == b' ').count();
+        code.push_str(&line[spaces.min(indent)..]);
+        code.push('\n');
+    }
+    preformatted(&code, language, base, styled);
+    (count + 1).min(lines.len())
+}
+
+fn preformatted(text: &str, language: &str, base: u16, styled: &mut StyledText) {
+    let text = text.trim_start_matches('\n').trim_end();
+    if !text.trim().is_empty() {
+        let target = styled.add_target(language);
+        styled.gap(1);
+        styled.push(text, Style { marks: base | PRE, target });
+        styled.gap(1);
+    }
+}

@@ -1,0 +1,113 @@
+//! Telegram messages: styled text as the Bot API's HTML ("Formatting options").
+//!
+//! Its tags must be nested properly; code has no other styles in it, links and quotes have none of their own kind in them.
+
+use std::ops::Range;
+
+use super::blocks;
+use super::split::split;
+use super::styled::{BOLD, CODE, ITALIC, LINK, PRE, QUOTE, SPOILER, STRIKE, Style, StyledText};
+
+/// A message, written twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// For `parse_mode` `HTML`.
+    pub html: String,
+    /// The same text without styles, for when the server cannot parse the other.
+    pub plain: String,
+}
+
+/// The messages that show `markdown`, in order; none if there is nothing to see. Together they have all of its text but white
+/// space where it is cut.
+pub(crate) fn pieces(markdown: &str) -> Vec<Piece> {
+    let styled = blocks::parse(markdown);
+    let piece =
+        |range: Range<usize>| Piece { html: html(&styled, range.clone()), plain: styled.text[range].to_owned() };
+    split(&styled).into_iter().map(piece).collect()
+}
+
+/// The tags of the styles, the outermost first.
+const TAGS: [(u16, &str); 8] = [
+    (QUOTE, "blockquote"),
+    (LINK, "a"),
+    (SPOILER, "tg-spoiler"),
+    (BOLD, "b"),
+    (ITALIC, "i"),
+    (STRIKE, "s"),
+    (CODE, "code"),
+    (PRE, "pre"),
+];
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Tag<'a> {
+    name: &'static str,
+    /// The address of an `a`, the language of a `pre`.
+    target: &'a str,
+    /// Two links to the same address are two.
+    index: usize,
+}
+
+impl Tag<'_> {
+    pub fn opening(self) -> String {
+        match (self.name, self.target) {
+            ("a", address) => format!("<a href=\"{}\">", escaped(address)),
+            ("pre", language) if !language.is_empty() => format!("<pre><code class=\"language-{language}\">"),
+            (name, _) => format!("<{name}>"),
+        }
+    }
+
+    pub fn closing(self) -> String {
+        let code = if self.name == "pre" && !self.target.is_empty() { "</code>" } else { "" };
+        format!("{code}</{}>", self.name)
+    }
+}
+
+/// The tags around text of this style, the outermost first.
+fn tags(styled: &StyledText, style: Style) -> Vec<Tag<'_>> {
+    let allowed = match style {
+        style if style.has(PRE) => QUOTE | PRE,
+        style if style.has(CODE) && !style.has(LINK) => QUOTE | CODE,
+        _ => !CODE,
+    };
+    let tag = |&(mark, name): &(u16, &'static str)| match mark {
+        LINK | PRE => Tag { name, target: &styled.targets[style.target], index: style.target },
+        _ => Tag { name, target: "", index: 0 },
+    };
+    TAGS.iter().filter(|(mark, _)| style.has(mark & allowed)).map(tag).collect()
+}
+
+/// Turns `open` into the tags around text of this style, and returns those that close, the innermost first, and how many stay.
+pub(super) fn switch<'a>(open: &mut Vec<Tag<'a>>, styled: &'a StyledText, style: Style) -> (Vec<Tag<'a>>, usize) {
+    let wanted = tags(styled, style);
+    let kept = open.iter().take_while(|tag| wanted.contains(tag)).count();
+    let closed = open.drain(kept..).rev().collect();
+    for tag in wanted {
+        if !open[..kept].contains(&tag) {
+            open.push(tag);
+        }
+    }
+    (closed, kept)
+}
+
+fn html(styled: &StyledText, range: Range<usize>) -> String {
+    let mut html = String::new();
+    let mut open: Vec<Tag> = Vec::new();
+    let mut at = range.start;
+    for (end, style) in styled.runs_from(range.start) {
+        if at >= range.end {
+            break;
+        }
+        let (closed, kept) = switch(&mut open, styled, *style);
+        closed.iter().for_each(|tag| html.push_str(&tag.closing()));
+        open[kept..].iter().for_each(|tag| html.push_str(&tag.opening()));
+        let end = range.end.min(*end);
+        html.push_str(&escaped(&styled.text[at..end]));
+        at = end;
+    }
+    open.iter().rev().for_each(|tag| html.push_str(&tag.closing()));
+    html
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,334 @@
+//! Markdown within a paragraph: emphasis, code, links.
+//!
+//! A mark opens or closes something only where it plainly does: `snake_case`, `2 * 3`, `src/**/*.rs` and `a || b` are text, and
+//! so is whatever finds no partner. The time it takes grows with the length of the text alone, whatever the text is.
+
+use super::styled::{BOLD, CODE, ITALIC, LINK, SPOILER, STRIKE, Style, StyledText, WHOLE};
+
+/// The longest address of a link, in bytes.
+const MAX_ADDRESS: usize = 2048;
+/// The longest run of backticks that opens code.
+const MAX_BACKTICKS: usize = 16;
+/// The deepest parentheses in an address. Without a limit many unfinished links would be slow.
+const MAX_PARENTHESES: i32 = 32;
+
+/// Marks in pairs: the character, how many of it, and the style.
+const MARKS: [(u8, usize, u16); 6] =
+    [(b'*', 1, ITALIC), (b'*', 2, BOLD), (b'_', 1, ITALIC), (b'_', 2, BOLD), (b'~', 2, STRIKE), (b'|', 2, SPOILER)];
+const DOUBLE_UNDERSCORE: usize = 3;
+
+/// Where the text will be shown, which decides what becomes of links and marks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Output {
+    Telegram,
+    /// No links: their addresses are spelled out.
+    Cell,
+    /// Bold, italic and code; the rest stays as written.
+    Terminal,
+}
+
+enum Kind<'a> {
+    Text,
+    /// Text that should not be cut.
+    Whole,
+    Code,
+    /// A row of [`MARKS`] that begins (1) or ends (-1) here; with 0 it is text.
+    Mark {
+        row: usize,
+        turn: i32,
+    },
+    /// `[` or `![`: text, unless a link to this address begins here.
+    Bracket(Option<&'a str>),
+    LinkEnd(&'a str),
+}
+
+struct Token<'a> {
+    at: usize,
+    /// As written; of code, the inside.
+    text: &'a str,
+    kind: Kind<'a>,
+}
+
+/// Adds `text` to `styled`, with the marks of `base` over all of it.
+pub(super) fn read(text: &str, base: u16, output: Output, styled: &mut StyledText) {
+    write(&scan(text, None).tokens, base, output, styled);
+}
+
+/// The same for a terminal, for the part of `text` that nothing behind it can change; `before` is the character before it.
+/// Returns the length of that part.
+pub(super) fn read_stable(text: &str, before: Option<char>, base: u16, styled: &mut StyledText) -> usize {
+    // A run of marks may become longer.
+    let scanner = scan(text.trim_end_matches(['*', '_', '~', '|', '`', '\\']), before);
+    let stable = scanner.stable();
+    write(&scanner.tokens[..stable], base, Output::Terminal, styled);
+    scanner.tokens.get(stable).map_or(scanner.text.len(), |token| token.at)
+}
+
+/// The same for all of `text`.
+pub(super) fn read_rest(text: &str, before: Option<char>, base: u16, styled: &mut StyledText) {
+    write(&scan(text, before).tokens, base, Output::Terminal, styled);
+}
+
+#[derive(Default)]
+struct Scanner<'a> {
+    text: &'a str,
+    before: Option<char>,
+    tokens: Vec<Token<'a>>,
+    /// The text from here on is in no token yet.
+    plain: usize,
+    /// By row of [`MARKS`], the tokens that may open it, the last one on top.
+    openers: [Vec<usize>; MARKS.len()],
+    /// The brackets that are not closed yet.
+    brackets: Vec<usize>,
+    /// By the length of a run of backticks, whether no other one follows.
+    is_last_run: [bool; MAX_BACKTICKS + 1],
+    /// The first run of backticks that is not closed.
+    unclosed_code: Option<usize>,
+}
+
+fn scan(text: &str, before: Option<char>) -> Scanner<'_> {
+    let mut scanner = Scanner { text, before, ..Scanner::default() };
+    let mut at = 0;
+    while let Some(found) = text[at..].find(['\\', '`', '*', '_', '~', '|', '[', '!', ']', 'h']) {
+        at += found;
+        at += scanner.mark(at);
+    }
+    scanner.end_text(text.len());
+    scanner
+}
+
+impl<'a> Scanner<'a> {
+    /// Reads the mark at `at`, if it is one, and returns how many bytes to go on.
+    fn mark(&mut self, at: usize) -> usize {
+        let rest = &self.text[at..];
+        let first = rest.as_bytes()[0];
+        let run = || rest.bytes().take_while(|b| *b == first).count();
+        match first {
+            b'\\' if rest[1..].starts_with(|c: char| c.is_ascii_punctuation()) => {
+                self.push(at, 2, &rest[1..2], Kind::Text)
+            }
+            b'`' => self.code(at, run()),
+            b'*' | b'_' | b'~' | b'|' => self.emphasis(at, run()),
+            b'[' => self.bracket(at, 1),
+            b'!' if rest.starts_with("![") => self.bracket(at, 2),
+            b']' => self.link(at),
+            b'h' if !is_word(self.before(at)) => {
+                bare_address(rest).map_or(1, |len| self.push(at, len, &rest[..len], Kind::Whole))
+            }
+            _ => 1,
+        }
+    }
+
+    fn before(&self, at: usize) -> Option<char> {
+        self.text[..at].chars().next_back().or(self.before)
+    }
+
+    /// Adds a token for `len` bytes.
+    fn push(&mut self, at: usize, len: usize, text: &'a str, kind: Kind<'a>) -> usize {
+        self.end_text(at);
+        self.tokens.push(Token { at, text, kind });
+        self.plain = at + len;
+        len
+    }
+
+    fn end_text(&mut self, at: usize) {
+        if self.plain < at {
+            self.tokens.push(Token { at: self.plain, text: &self.text[self.plain..at], kind: Kind::Text });
+            self.plain = at;
+        }
+    }
+
+    fn code(&mut self, at: usize, run: usize) -> usize {
+        let rest = &self.text[at..];
+        if run > MAX_BACKTICKS {
+            return run;
+        }
+        let mut end = run;
+        while let Some(start) = rest[end..].find('`').filter(|_| !self.is_last_run[run]).map(|found| end + found) {
+            end = start + rest[start..].bytes().take_while(|b| *b == b'`').count();
+            if end - start == run {
+                let inside = &rest[run..start];
+                if inside.trim().is_empty() {
+                    return run;
+                }
+                // One space on either side belongs to the backticks.
+                let padded = inside.strip_prefix(' ').and_then(|inside| inside.strip_suffix(' '));
+                return self.push(at, end, padded.filter(|text| !text.trim().is_empty()).unwrap_or(inside), Kind::Code);
+            }
+        }
+        self.is_last_run[run] = true;
+        self.push(at, run, &rest[..run], Kind::Text);
+        self.unclosed_code.get_or_insert(self.tokens.len() - 1);
+        run
+    }
+
+    /// A run of one to three marks. Three are two and one, so that either may find a partner.
+    fn emphasis(&mut self, at: usize, run: usize) -> usize {
+        let (mark, before, after) = (self.text.as_bytes()[at], self.before(at), self.text[at + run..].chars().next());
+        let parts = if run == 3 { [2, 1] } else { [run, 0] };
+        let row = |len| MARKS.iter().position(|row| row.0 == mark && row.1 == len);
+        if row(parts[0]).is_none() || run == 3 && row(1).is_none() {
+            return run;
+        }
+        let (closes, opens) = (closes(mark, run, before, after), opens(mark, run, before, after));
+        let mut start = at;
+        for row in parts.into_iter().filter_map(row) {
+            let len = MARKS[row].1;
+            self.end_text(start);
+            let mut turn = 0;
+            match if closes { self.openers[row].pop() } else { None } {
+                Some(opener) => {
+                    let inside = &self.text[self.tokens[opener].at + len..start];
+                    // `__init__`
+                    let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+                    if row != DOUBLE_UNDERSCORE || !inside.bytes().all(is_name) {
+                        self.tokens[opener].kind = Kind::Mark { row, turn: 1 };
+                        turn = -1;
+                    }
+                }
+                None if opens => self.openers[row].push(self.tokens.len()),
+                None => {}
+            }
+            self.push(start, len, &self.text[start..start + len], Kind::Mark { row, turn });
+            start += len;
+        }
+        run
+    }
+
+    fn bracket(&mut self, at: usize, len: usize) -> usize {
+        self.end_text(at);
+        self.brackets.push(self.tokens.len());
+        self.push(at, len, &self.text[at..at + len], Kind::Bracket(None))
+    }
+
+    fn link(&mut self, at: usize) -> usize {
+        let text = self.text;
+        let Some((bracket, (address, len))) = self.brackets.pop().zip(destination(&text[at + 1..])) else { return 1 };
+        self.tokens[bracket].kind = Kind::Bracket(Some(address));
+        if self.tokens[bracket].text == "[" {
+            // There are no links within links; an image may stand in one.
+            self.brackets.clear();
+        }
+        self.push(at, len + 1, &text[at..=at + len], Kind::LinkEnd(address))
+    }
+
+    /// How many tokens nothing behind the text can change: those before the first that may still find its partner, and
+    /// before whatever is open there.
+    fn stable(&self) -> usize {
+        let openers = self.openers.iter().filter_map(|stack| stack.first());
+        let undecided = openers.chain(&self.unclosed_code).min().copied().unwrap_or(self.tokens.len());
+        let (mut stable, mut depth) = (0, 0);
+        for n in 0..=undecided {
+            if depth == 0 {
+                stable = n;
+            }
+            if let Some(Token { kind: Kind::Mark { turn, .. }, .. }) = self.tokens.get(n) {
+                depth += turn;
+            }
+        }
+        stable
+    }
+}
+
+fn is_word(c: Option<char>) -> bool {
+    c.is_some_and(|c| c.is_ascii_alphanumeric())
+}
+
+fn is_space(c: Option<char>) -> bool {
+    c.is_none_or(char::is_whitespace)
+}
+
+/// Whether a run of marks may open something.
+fn opens(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> bool {
+    let begins = |c: char| c.is_alphanumeric() || !c.is_ascii() || "`\"'([_~|$#@\\".contains(c);
+    !is_space(after)
+        && match mark {
+            b'*' if run == 1 => !is_word(before) && after.is_some_and(begins),
+            b'*' => !is_word(before) && before != Some('/'),
+            b'_' => before.is_none_or(|c| c.is_whitespace() || "([{\"'*~|>-—:“‘«".contains(c)),
+            b'|' => !is_word(before),
+            _ => true,
+        }
+}
+
+/// Whether a run of marks may close something.
+fn closes(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> bool {
+    !is_space(before)
+        && match mark {
+            b'*' => !(is_word(after) || run > 1 && after == Some('/')),
+            b'_' => after.is_none_or(|c| !c.is_alphanumeric() && !"_/\\=".contains(c)),
+            b'|' => !is_word(after),
+            _ => true,
+        }
+}
+
+/// The address of `(address "title")` at the beginning of `rest`, and the length of all of it.
+fn destination(rest: &str) -> Option<(&str, usize)> {
+    let inside = rest.strip_prefix('(')?;
+    let mut depth = 0;
+    let end = inside.bytes().take(MAX_ADDRESS).position(|b| {
+        depth += i32::from(b == b'(') - i32::from(b == b')');
+        depth < 0 || depth > MAX_PARENTHESES || b == b'\n'
+    })?;
+    let inside = inside.get(..end).filter(|_| depth < 0)?.trim();
+    let (address, title) = inside.split_once([' ', '\t']).unwrap_or((inside, "\""));
+    (!address.is_empty() && title.trim_start().starts_with(['"', '\''])).then_some((address, end + 2))
+}
+
+/// The length of the address that `rest` begins with, which Telegram finds without our help: it is only kept as it is.
+fn bare_address(rest: &str) -> Option<usize> {
+    if !rest.starts_with("http://") && !rest.starts_with("https://") {
+        return None;
+    }
+    let ends = |c: char| c.is_whitespace() || "<>*|`\"[]".contains(c);
+    let address = &rest[..rest.find(ends).unwrap_or(rest.len())];
+    let address = address.trim_end_matches(['_', '~', '.', ',', ';', ':', '!', '?', '\'', '\\']);
+    Some(if address.contains('(') { address.len() } else { address.trim_end_matches(')').len() })
+}
+
+fn is_linkable(address: &str) -> bool {
+    let schemes = ["http://", "https://", "tg://", "mailto:"];
+    let begins = |scheme: &&str| address.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    schemes.iter().find(|scheme| begins(scheme)).is_some_and(|scheme| address.len() > scheme.len())
+}
+
+fn write(tokens: &[Token], base: u16, output: Output, styled: &mut StyledText) {
+    // How often each row of `MARKS` is open.
+    let mut depths = [0_i32; MARKS.len()];
+    // Where the text of each open link begins, and the target of the outermost one.
+    let mut starts: Vec<usize> = Vec::new();
+    let mut target = None;
+    for token in tokens {
+        let open = MARKS.iter().zip(depths).filter(|(_, depth)| *depth > 0).fold(base, |marks, (row, _)| marks | row.2);
+        let marks = if target.is_some() { open | LINK } else { open };
+        let with = |mark: u16| Style { marks: marks | mark, target: target.unwrap_or(0) };
+        match token.kind {
+            Kind::Whole => styled.push(token.text, with(WHOLE)),
+            Kind::Code => styled.push(token.text, with(CODE)),
+            Kind::Mark { row, turn }
+                if turn != 0 && (output != Output::Terminal || MARKS[row].2 & (BOLD | ITALIC) != 0) =>
+            {
+                depths[row] += turn;
+            }
+            Kind::Bracket(Some(address)) if output != Output::Terminal => {
+                if starts.is_empty() && output == Output::Telegram && is_linkable(address) {
+                    target = Some(styled.add_target(address));
+                }
+                starts.push(styled.text.len());
+            }
+            Kind::LinkEnd(address) if output != Output::Terminal => {
+                let start = starts.pop().unwrap_or(0).min(styled.text.len());
+                let shown = styled.text[start..].trim();
+                if shown.is_empty() {
+                    styled.push(address, with(WHOLE));
+                } else if target.is_none() && shown != address {
+                    styled.push(&format!(" ({address})"), with(WHOLE));
+                }
+                if starts.is_empty() {
+                    target = None;
+                }
+            }
+            _ => styled.push(token.text, with(0)),
+        }
+    }
+}

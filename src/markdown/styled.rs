@@ -1,0 +1,81 @@
+//! Text in runs of one style each. Styles may overlap freely here; a writer decides how to nest its markup.
+
+pub(super) const QUOTE: u16 = 1;
+pub(super) const LINK: u16 = 1 << 1;
+pub(super) const SPOILER: u16 = 1 << 2;
+pub(super) const BOLD: u16 = 1 << 3;
+pub(super) const ITALIC: u16 = 1 << 4;
+pub(super) const STRIKE: u16 = 1 << 5;
+pub(super) const CODE: u16 = 1 << 6;
+pub(super) const PRE: u16 = 1 << 7;
+/// Not visible: text that should stay in one message, such as an address.
+pub(super) const WHOLE: u16 = 1 << 8;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Style {
+    /// The sum of the constants above.
+    pub marks: u16,
+    /// Index into [`StyledText::targets`]: the address of a `LINK`, the language of a `PRE`.
+    pub target: usize,
+}
+
+impl Style {
+    pub fn has(self, mark: u16) -> bool {
+        self.marks & mark != 0
+    }
+}
+
+#[derive(Default)]
+pub(super) struct StyledText {
+    pub text: String,
+    /// The end of each run in bytes, and its style.
+    runs: Vec<(usize, Style)>,
+    pub targets: Vec<String>,
+    /// Line feeds to write before the next text.
+    gap: usize,
+    /// The next text belongs to another quote than the text before.
+    is_new_quote: bool,
+}
+
+impl StyledText {
+    pub fn push(&mut self, text: &str, style: Style) {
+        if text.is_empty() {
+            return;
+        }
+        if self.gap > 0 && !self.text.is_empty() {
+            let last = self.runs.last().map_or(0, |run| run.1.marks);
+            let marks = if self.is_new_quote { 0 } else { last & style.marks & QUOTE };
+            self.append(&"\n\n"[..self.gap], Style { marks, target: 0 });
+        }
+        (self.gap, self.is_new_quote) = (0, false);
+        self.append(text, style);
+    }
+
+    fn append(&mut self, text: &str, style: Style) {
+        self.text.push_str(text);
+        match self.runs.last_mut() {
+            Some(run) if run.1 == style => run.0 = self.text.len(),
+            _ => self.runs.push((self.text.len(), style)),
+        }
+    }
+
+    /// Puts at least `feeds` line feeds, one or two, before the next text.
+    pub fn gap(&mut self, feeds: usize) {
+        self.gap = self.gap.max(feeds);
+    }
+
+    pub fn end_quote(&mut self) {
+        self.gap(1);
+        self.is_new_quote = true;
+    }
+
+    pub fn add_target(&mut self, text: &str) -> usize {
+        self.targets.push(text.to_owned());
+        self.targets.len() - 1
+    }
+
+    /// The runs from the one at byte `at` on: where each ends, and its style.
+    pub fn runs_from(&self, at: usize) -> &[(usize, Style)] {
+        &self.runs[self.runs.partition_point(|run| run.0 <= at)..]
+    }
+}
