@@ -1,20 +1,18 @@
-//! The one address guard: which hosts a model may make this program connect to.
+//! The address guard against server-side request forgery: which hosts a model may make this program connect to.
 //!
-//! A model that has read a hostile page asks for `http://127.0.0.1/`, for the router, or for the address at which a
-//! cloud hands out a machine's credentials. So a host is looked up once, every address of the answer is judged, and the
-//! connection goes to an address that was judged: a name server that answers differently the second time is not asked a
-//! second time.
+//! A model that has read a hostile page asks for `http://127.0.0.1/`, for the router, or for the metadata service that
+//! hands out a cloud machine's credentials. So a host is looked up once, every address of the answer is checked, and the
+//! connection goes to one of those addresses: a name server that changes its answer is not asked again.
 //!
-//! Ranges are those of the IANA special-purpose address registries. For version 6 the rule is turned round: only
-//! `2000::/3` is given out for the public internet, so what is outside of it is refused, known or not. Addresses that
-//! carry one of version 4 inside:
+//! Ranges are those of the IANA special-purpose address registries. IPv6 is allow-listed: only `2000::/3` is assigned to
+//! the public internet, so everything outside it is refused. IPv6 addresses that embed an IPv4 address:
 //!
-//! - `::ffff:a.b.c.d` (mapped): the kernel connects to a.b.c.d, so that is judged;
-//! - `64:ff9b::a.b.c.d` (NAT64): a.b.c.d is judged. To refuse it would cut off networks that only speak version 6, where
-//!   every host of version 4 looks like this;
-//! - `64:ff9b:1::/48` (local NAT64): refused, since where in it the address stands is the network's own choice;
-//! - `2002::/16` (6to4), `2001::/32` (Teredo), `::a.b.c.d` (compatible): refused. They are dead, and what is inside
-//!   may be only the relay.
+//! - `::ffff:a.b.c.d` (mapped): the kernel connects to a.b.c.d, so that is checked;
+//! - `64:ff9b::a.b.c.d` (NAT64): a.b.c.d is checked. Refusing it would cut off IPv6-only networks, which reach every
+//!   IPv4 host this way;
+//! - `64:ff9b:1::/48` (local NAT64): refused, because each network places the address differently;
+//! - `2002::/16` (6to4), `2001::/32` (Teredo), `::a.b.c.d` (compatible): refused. They are obsolete, and the embedded
+//!   address may be only the relay's.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -23,73 +21,70 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// The setting behind [`Guard::new`], by the name a user knows it.
+/// The setting behind [`AddressGuard::new`].
 const SETTING: &str = "tools.web.fetch.allow_private";
 
 /// Turns a name and a port into addresses.
-pub type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
+type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// Judges addresses, and connects to those it finds good.
 #[derive(Clone)]
-pub struct Guard {
+pub struct AddressGuard {
     allow_private: bool,
     lookup: Arc<Lookup>,
 }
 
-/// Why there is no connection. Either converts into its [`Error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The guard says no. The hint names the setting that would allow it, if one does.
+pub enum ConnectError {
+    /// The guard forbids it. The hint names the setting that would allow it, if there is one.
     Refused(Error),
-    /// It was tried and did not work.
+    /// The look-up or the connection failed.
     Unreachable(Error),
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Refused(e) | Fault::Unreachable(e) => e,
+impl From<ConnectError> for Error {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Refused(e) | ConnectError::Unreachable(e) => e,
         }
     }
 }
 
-/// What an address that is not of the public internet is.
+/// An address outside the public internet, and what it is.
 #[derive(Clone, Copy)]
 enum Special {
-    /// This machine or a network it is in: open when the user says so.
+    /// This machine or one of its networks: the user may allow it.
     Private(&'static str),
-    /// Open to nobody.
     Never(&'static str),
 }
 
 use Special::{Never, Private};
 
-const METADATA: Special = Never("where a cloud keeps a machine's credentials");
-const LINK_LOCAL: Special = Never("link-local, where clouds keep a machine's credentials");
-const LOCAL: Special = Private("an address of a private network");
-const DOCUMENTATION: Special = Never("an address for examples only");
-const TUNNEL: Special = Never("an address of version 4 in the disguise of a tunnel");
+const METADATA: Special = Never("a cloud metadata service, which hands out this machine's credentials");
+const LINK_LOCAL: Special = Never("link-local, where cloud metadata services hand out credentials");
+const LOCAL: Special = Private("a private network address");
+const DOCUMENTATION: Special = Never("reserved for documentation");
+const TUNNEL: Special = Never("a tunnel to an IPv4 address");
 const RESERVED: Special = Never("a reserved address");
 
-/// Base address, length of the prefix, what it is; the first that matches counts.
+/// Base address, prefix length, meaning; the first match counts.
 ///
-/// The metadata services stand before the private range that holds them (Alibaba's 100.100.100.200) or have no range at
-/// all (Azure's 168.63.129.16). Oracle's is in 192.0.0.0/24.
+/// Metadata services come before the private range that contains them (Alibaba's 100.100.100.200) or lie in no special
+/// range at all (Azure's 168.63.129.16). Oracle's is in 192.0.0.0/24.
 const SPECIAL_4: &[(Ipv4Addr, u32, Special)] = &[
     (Ipv4Addr::new(100, 100, 100, 200), 32, METADATA),
     (Ipv4Addr::new(168, 63, 129, 16), 32, METADATA),
-    // Linux takes 0.0.0.0 for the loopback.
+    // Linux connects 0.0.0.0 to the loopback.
     (Ipv4Addr::UNSPECIFIED, 8, RESERVED),
     (Ipv4Addr::new(10, 0, 0, 0), 8, LOCAL),
-    (Ipv4Addr::new(100, 64, 0, 0), 10, Private("an address of a carrier's or a VPN's network")),
-    (Ipv4Addr::new(127, 0, 0, 0), 8, Private("this machine itself")),
+    (Ipv4Addr::new(100, 64, 0, 0), 10, Private("a carrier or VPN network address")),
+    (Ipv4Addr::new(127, 0, 0, 0), 8, Private("this machine")),
     (Ipv4Addr::new(169, 254, 0, 0), 16, LINK_LOCAL),
     (Ipv4Addr::new(172, 16, 0, 0), 12, LOCAL),
     (Ipv4Addr::new(192, 0, 0, 0), 24, RESERVED),
     (Ipv4Addr::new(192, 0, 2, 0), 24, DOCUMENTATION),
     (Ipv4Addr::new(192, 88, 99, 0), 24, TUNNEL),
     (Ipv4Addr::new(192, 168, 0, 0), 16, LOCAL),
-    (Ipv4Addr::new(198, 18, 0, 0), 15, Private("an address of a test network")),
+    (Ipv4Addr::new(198, 18, 0, 0), 15, Private("a test network address")),
     (Ipv4Addr::new(198, 51, 100, 0), 24, DOCUMENTATION),
     (Ipv4Addr::new(203, 0, 113, 0), 24, DOCUMENTATION),
     (Ipv4Addr::new(224, 0, 0, 0), 4, Never("a multicast address")),
@@ -100,7 +95,7 @@ const SPECIAL_4: &[(Ipv4Addr, u32, Special)] = &[
 const SPECIAL_6: &[(Ipv6Addr, u32, Special)] = &[
     (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32, METADATA),
     (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, METADATA),
-    (Ipv6Addr::LOCALHOST, 128, Private("this machine itself")),
+    (Ipv6Addr::LOCALHOST, 128, Private("this machine")),
     (Ipv6Addr::UNSPECIFIED, 128, RESERVED),
     (Ipv6Addr::UNSPECIFIED, 96, TUNNEL),
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, TUNNEL),
@@ -115,20 +110,19 @@ const SPECIAL_6: &[(Ipv6Addr, u32, Special)] = &[
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, DOCUMENTATION),
 ];
 
-/// NAT64, RFC 6052: the last 32 bits are the address that is meant.
+/// NAT64 (RFC 6052): the last 32 bits are the IPv4 address.
 const NAT64: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
-/// What is given out for the public internet.
+/// Assigned to the public internet.
 const GLOBAL: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
 
-impl Guard {
-    /// With `allow_private`, this machine and the networks it is in are open too: loopback, 10/8, 172.16/12, 192.168/16,
-    /// 100.64/10, 198.18/15, `fc00::/7` and `fec0::/10`. Link-local addresses and the metadata services of clouds stay shut
-    /// even then: nobody who wants a page from a box at home means the credentials of the machine.
+impl AddressGuard {
+    /// `allow_private` also allows loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, 198.18/15, `fc00::/7` and
+    /// `fec0::/10`. Link-local addresses and cloud metadata services stay refused.
     pub fn new(allow_private: bool) -> Self {
         Self { allow_private, lookup: Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())) }
     }
 
-    /// Asks `lookup` instead of the system.
+    #[cfg(test)]
     pub fn with_lookup(
         mut self,
         lookup: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
@@ -137,12 +131,7 @@ impl Guard {
         self
     }
 
-    /// Judges one address.
-    pub fn check(&self, address: IpAddr) -> Result<(), Fault> {
-        self.judge(address).map_err(Fault::Refused)
-    }
-
-    fn judge(&self, address: IpAddr) -> Result<()> {
+    fn check(&self, address: IpAddr) -> Result<()> {
         match special(address) {
             None => Ok(()),
             Some(Private(_)) if self.allow_private => Ok(()),
@@ -154,19 +143,19 @@ impl Guard {
         }
     }
 
-    /// The addresses of `host`, looked up once and every one of them judged. Connect to these and to nothing else: the
-    /// name may lead elsewhere the next time it is looked up. The look-up takes as long as the system gives it.
+    /// Looks `host` up once and checks every address. Connect to these addresses and nothing else: the next look-up may
+    /// answer differently. The look-up blocks as long as the system resolver does.
     ///
-    /// `host` is a name, an address of version 4 in any of the ways of writing one (`127.1`, `0x7f000001`,
-    /// `017700000001`), or one of version 6, with or without brackets.
-    pub fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Fault> {
-        let refused = |e: &str| Fault::Refused(Error::failed(format!("{host:?} {e}")));
+    /// `host` is a name, an IPv4 address in any notation (`127.1`, `0x7f000001`, `017700000001`), or an IPv6 address with
+    /// or without brackets.
+    pub fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+        let refused = |e: &str| ConnectError::Refused(Error::failed(format!("{host:?} {e}")));
         if port == 0 {
-            return Err(Fault::Refused(Error::failed("port 0 cannot be connected to")));
+            return Err(ConnectError::Refused(Error::failed("cannot connect to port 0")));
         }
-        let name = match read(host).map_err(refused)? {
+        let name = match parse_host(host).map_err(refused)? {
             Host::Address(address) => {
-                self.check(address)?;
+                self.check(address).map_err(ConnectError::Refused)?;
                 return Ok(vec![SocketAddr::new(address, port)]);
             }
             Host::Name(name) => name,
@@ -174,29 +163,24 @@ impl Guard {
         let found = (self.lookup)(name, port);
         let found = found.map_err(|e| unreachable(format!("looking up {name}: {e}")))?;
         for address in &found {
-            self.judge(address.ip()).map_err(|e| Fault::Refused(e.doing(name)))?;
+            self.check(address.ip()).map_err(|e| ConnectError::Refused(e.doing(name)))?;
         }
         if found.is_empty() {
             return Err(unreachable(format!("{name} has no address")));
         }
         Ok(found.into_iter().map(|address| SocketAddr::new(address.ip(), port)).collect())
     }
-
-    /// Connects to the first address of `host` that answers. `timeout` is for all of them together, without the look-up.
-    pub fn connect(&self, host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Fault> {
-        connect(&self.resolve(host, port)?, timeout)
-    }
 }
 
-/// Connects to the first of `addresses`, as [`Guard::resolve`] gave them, that answers within its share of `timeout`: one
-/// that swallows everything must not take the time of the next.
-pub fn connect(addresses: &[SocketAddr], timeout: Duration) -> Result<TcpStream, Fault> {
+/// Connects to the first of `addresses`, as [`AddressGuard::resolve`] returned them, that answers within its share of
+/// `timeout`: a silent one must not use up the time of the next.
+pub fn connect(addresses: &[SocketAddr], timeout: Duration) -> Result<TcpStream, ConnectError> {
     let until = Instant::now() + timeout;
-    let mut last = unreachable("there is no address to connect to".to_owned());
+    let mut last = unreachable("no address to connect to".to_owned());
     for (address, waiting) in addresses.iter().zip((1..=addresses.len()).rev()) {
         let left = until.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(waiting).unwrap_or(u32::MAX);
-        // A time of zero is an error of its own.
+        // `connect_timeout` rejects zero.
         match TcpStream::connect_timeout(address, share.max(Duration::from_millis(1))) {
             Ok(stream) => return Ok(stream),
             Err(e) => last = unreachable(format!("connecting to {address}: {e}")),
@@ -205,8 +189,8 @@ pub fn connect(addresses: &[SocketAddr], timeout: Duration) -> Result<TcpStream,
     Err(last)
 }
 
-fn unreachable(message: String) -> Fault {
-    Fault::Unreachable(Error::failed(message))
+fn unreachable(message: String) -> ConnectError {
+    ConnectError::Unreachable(Error::failed(message))
 }
 
 fn special(address: IpAddr) -> Option<Special> {
@@ -238,16 +222,16 @@ enum Host<'a> {
     Name(&'a str),
 }
 
-/// Tells addresses from names before the system does: its look-up takes `127.1` and `0x7f.1` for addresses, too.
-fn read(host: &str) -> Result<Host<'_>, &'static str> {
-    let brackets = host.strip_prefix('[').map(|rest| rest.strip_suffix(']').ok_or("has a bracket too few"));
+/// Tells addresses from names before the system resolver, which also accepts `127.1` and `0x7f.1` as addresses.
+fn parse_host(host: &str) -> Result<Host<'_>, &'static str> {
+    let brackets = host.strip_prefix('[').map(|rest| rest.strip_suffix(']').ok_or("lacks a bracket"));
     if let Some(inside) = brackets.transpose()?.or(host.contains(':').then_some(host)) {
-        // Zones (`fe80::1%eth0`) are no part of an address here: only link-local ones need them.
-        let address = inside.parse().map_err(|_| "is not an address of version 6")?;
+        // Zones (`fe80::1%eth0`) are refused: only link-local addresses need them.
+        let address = inside.parse().map_err(|_| "is not an IPv6 address")?;
         return Ok(Host::Address(IpAddr::V6(address)));
     }
     if !host.is_ascii() {
-        return Err("is not written in ASCII; international names have a form that begins with xn--");
+        return Err("is not ASCII; write an international name in its xn-- form");
     }
     let name = host.strip_suffix('.').unwrap_or(host);
     let is_label = |label: &str| {
@@ -255,19 +239,19 @@ fn read(host: &str) -> Result<Host<'_>, &'static str> {
         letters && (1..=63).contains(&label.len())
     };
     if name.len() > 253 || !name.split('.').all(is_label) {
-        return Err("cannot be the name of a host");
+        return Err("is not a host name");
     }
-    // As browsers decide it: what ends in a number is an address or a mistake.
+    // The rule of the URL standard: what ends in a number is an IPv4 address or an error.
     let last = name.rsplit('.').next().unwrap_or(name);
     let hex = last.strip_prefix("0x").or(last.strip_prefix("0X"));
     if last.bytes().all(|b| b.is_ascii_digit()) || hex.is_some_and(|h| h.bytes().all(|b| b.is_ascii_hexdigit())) {
-        let address = any_ipv4(name).ok_or("is not an address of version 4")?;
+        let address = any_ipv4(name).ok_or("is not an IPv4 address")?;
         return Ok(Host::Address(IpAddr::V4(address)));
     }
     Ok(Host::Name(name))
 }
 
-/// An address as `inet_aton` reads it: up to four numbers, of which the last fills what the others leave.
+/// Reads an address as `inet_aton` does: up to four numbers, the last of which fills the remaining bytes.
 fn any_ipv4(text: &str) -> Option<Ipv4Addr> {
     let numbers = text.split('.').map(number).collect::<Option<Vec<u32>>>()?;
     let (last, first) = numbers.split_last()?;
@@ -282,7 +266,7 @@ fn any_ipv4(text: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from_bits(first | last))
 }
 
-/// A number in the notation of C: `0x` for sixteen, a leading zero for eight.
+/// Reads a C number: `0x` is hexadecimal, a leading zero octal.
 fn number(text: &str) -> Option<u32> {
     let hex = text.strip_prefix("0x").or(text.strip_prefix("0X"));
     let (digits, radix) = match hex {
@@ -302,6 +286,10 @@ mod tests {
     use super::*;
 
     const WAIT: Duration = Duration::from_secs(10);
+
+    fn connect_to(guard: &AddressGuard, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+        connect(&guard.resolve(host, port)?, WAIT)
+    }
 
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Verdict {
@@ -456,7 +444,7 @@ mod tests {
     fn every_way_to_write_a_host_is_judged_by_the_address_it_means() {
         let no_lookup = |_: &str, _| panic!("an address was looked up as a name");
         let opens = |allow_private: bool, host: &str| {
-            Guard::new(allow_private).with_lookup(no_lookup).resolve(host, 80).is_ok()
+            AddressGuard::new(allow_private).with_lookup(no_lookup).resolve(host, 80).is_ok()
         };
         for &(host, expected) in HOSTS {
             let verdict = match (opens(false, host), opens(true, host)) {
@@ -476,19 +464,19 @@ mod tests {
     #[test]
     fn one_bad_address_spoils_a_name() {
         for bad in ["127.0.0.1", "8.8.8.8 127.0.0.1", "8.8.8.8 8.8.4.4 ::1", "10.0.0.1 8.8.8.8", "::ffff:127.0.0.1"] {
-            let guard = Guard::new(false).with_lookup(move |_, _| Ok(answers(bad)));
-            assert!(matches!(guard.resolve("evil.test", 80), Err(Fault::Refused(_))), "{bad}");
+            let guard = AddressGuard::new(false).with_lookup(move |_, _| Ok(answers(bad)));
+            assert!(matches!(guard.resolve("evil.test", 80), Err(ConnectError::Refused(_))), "{bad}");
         }
-        let guard = Guard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.1 169.254.169.254")));
-        assert!(matches!(guard.resolve("evil.test", 80), Err(Fault::Refused(_))));
+        let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.1 169.254.169.254")));
+        assert!(matches!(guard.resolve("evil.test", 80), Err(ConnectError::Refused(_))));
     }
 
     #[test]
     fn a_refusal_says_what_it_is_and_which_setting_allows_it() {
-        let error = |guard: &Guard, host: &str| Error::from(guard.resolve(host, 80).unwrap_err());
-        let guard = Guard::new(false).with_lookup(|_, _| Ok(answers("10.0.0.7")));
+        let error = |guard: &AddressGuard, host: &str| Error::from(guard.resolve(host, 80).unwrap_err());
+        let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(answers("10.0.0.7")));
         let e = error(&guard, "nas.test.");
-        assert_eq!(e.message, "nas.test: 10.0.0.7 is an address of a private network");
+        assert_eq!(e.message, "nas.test: 10.0.0.7 is a private network address");
         assert_eq!(e.hint.as_deref(), Some("tools.web.fetch.allow_private = true would allow it"));
         let e = error(&guard, "169.254.169.254");
         assert_eq!((e.message.contains("credentials"), e.hint), (true, None));
@@ -496,33 +484,33 @@ mod tests {
 
     #[test]
     fn names_are_looked_up_without_their_last_dot_and_answers_get_the_port_asked_for() {
-        let guard = Guard::new(false).with_lookup(|name, port| {
+        let guard = AddressGuard::new(false).with_lookup(|name, port| {
             assert_eq!((name, port), ("example.test", 443));
             Ok(answers("8.8.8.8 2606:2800::1"))
         });
         let found = guard.resolve("example.test.", 443).unwrap();
         assert_eq!(found, ["8.8.8.8:443".parse().unwrap(), "[2606:2800::1]:443".parse().unwrap()]);
-        assert!(matches!(guard.resolve("example.test", 0), Err(Fault::Refused(_))));
+        assert!(matches!(guard.resolve("example.test", 0), Err(ConnectError::Refused(_))));
     }
 
     #[test]
     fn a_name_without_an_answer_is_unreachable_and_not_refused() {
-        let guard = Guard::new(false).with_lookup(|_, _| Ok(Vec::new()));
-        assert!(matches!(guard.resolve("nothing.test", 80), Err(Fault::Unreachable(_))));
-        let guard = Guard::new(false).with_lookup(|_, _| Err(io::Error::other("no such name")));
-        assert!(matches!(guard.resolve("nothing.test", 80), Err(Fault::Unreachable(_))));
+        let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(Vec::new()));
+        assert!(matches!(guard.resolve("nothing.test", 80), Err(ConnectError::Unreachable(_))));
+        let guard = AddressGuard::new(false).with_lookup(|_, _| Err(io::Error::other("no such name")));
+        assert!(matches!(guard.resolve("nothing.test", 80), Err(ConnectError::Unreachable(_))));
     }
 
     #[test]
     fn the_system_knows_localhost_and_the_guard_refuses_it() {
         for host in ["localhost", "localhost.", "LOCALHOST"] {
-            assert!(matches!(Guard::new(false).resolve(host, 80), Err(Fault::Refused(_))), "{host}");
+            assert!(matches!(AddressGuard::new(false).resolve(host, 80), Err(ConnectError::Refused(_))), "{host}");
         }
-        assert!(Guard::new(true).resolve("localhost", 80).is_ok());
+        assert!(AddressGuard::new(true).resolve("localhost", 80).is_ok());
     }
 
     /// A name server that gives `first` to whoever asks first, and `then` to all later ones; and how often it was asked.
-    fn rebinding(guard: Guard, first: &'static str, then: &'static str) -> (Guard, Arc<AtomicUsize>) {
+    fn rebinding(guard: AddressGuard, first: &'static str, then: &'static str) -> (AddressGuard, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         let guard = guard.with_lookup(move |_, _| {
@@ -534,17 +522,17 @@ mod tests {
 
     #[test]
     fn a_name_that_changes_its_mind_is_asked_once() {
-        let (guard, asked) = rebinding(Guard::new(false), "8.8.8.8", "127.0.0.1");
+        let (guard, asked) = rebinding(AddressGuard::new(false), "8.8.8.8", "127.0.0.1");
         assert_eq!(guard.resolve("rebind.test", 80).unwrap(), ["8.8.8.8:80".parse().unwrap()]);
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-        assert!(matches!(guard.resolve("rebind.test", 80), Err(Fault::Refused(_))));
+        assert!(matches!(guard.resolve("rebind.test", 80), Err(ConnectError::Refused(_))));
 
         let judged = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = judged.local_addr().unwrap().port();
         let other = TcpListener::bind(("127.0.0.2", port)).unwrap();
         other.set_nonblocking(true).unwrap();
-        let (guard, asked) = rebinding(Guard::new(true), "127.0.0.1", "127.0.0.2");
-        let stream = guard.connect("rebind.test", port, WAIT).unwrap();
+        let (guard, asked) = rebinding(AddressGuard::new(true), "127.0.0.1", "127.0.0.2");
+        let stream = connect_to(&guard, "rebind.test", port).unwrap();
         assert_eq!(stream.peer_addr().unwrap(), judged.local_addr().unwrap());
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         assert_eq!(other.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -555,9 +543,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let guard = Guard::new(false).with_lookup(|_, _| Ok(answers("127.0.0.1 8.8.8.8")));
+        let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(answers("127.0.0.1 8.8.8.8")));
         for host in ["127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "evil.test", "localhost"] {
-            assert!(matches!(guard.connect(host, port, WAIT), Err(Fault::Refused(_))), "{host}");
+            assert!(matches!(connect_to(&guard, host, port), Err(ConnectError::Refused(_))), "{host}");
         }
         assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
@@ -566,9 +554,9 @@ mod tests {
     fn the_next_address_is_tried_when_one_does_not_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let guard = Guard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3 127.0.0.1")));
-        assert_eq!(guard.connect("two.test", port, WAIT).unwrap().peer_addr().unwrap(), listener.local_addr().unwrap());
-        let guard = Guard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3")));
-        assert!(matches!(guard.connect("none.test", port, WAIT), Err(Fault::Unreachable(_))));
+        let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3 127.0.0.1")));
+        assert_eq!(connect_to(&guard, "two.test", port).unwrap().peer_addr().unwrap(), listener.local_addr().unwrap());
+        let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3")));
+        assert!(matches!(connect_to(&guard, "none.test", port), Err(ConnectError::Unreachable(_))));
     }
 }

@@ -13,7 +13,7 @@ use crate::child::Sandbox;
 use crate::config::{Config, Env};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
-use crate::guard::Guard;
+use crate::guard::AddressGuard;
 use crate::hands::{self, Confinement, Hands};
 use crate::paths::Home;
 use crate::provider::chain::Retry;
@@ -159,7 +159,7 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
         all_except: (!config.agents.defaults.restrict_to_workspace).then(|| real(home.root())),
         memory_mb: exec.memory_mb,
     };
-    Ok(Hands::new(setup, exec.sandbox, Guard::new(config.tools.web.fetch.allow_private)))
+    Ok(Hands::new(setup, exec.sandbox, AddressGuard::new(config.tools.web.fetch.allow_private)))
 }
 
 /// The variables of the user's that every command gets.

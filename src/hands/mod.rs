@@ -25,7 +25,7 @@ pub use inside::main;
 use crate::cancel::{Cancel, Why};
 use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
-use crate::guard::Guard;
+use crate::guard::AddressGuard;
 pub use crate::jail::readable;
 use crate::text::one_line;
 pub use crate::wire::Confinement;
@@ -44,7 +44,7 @@ pub struct Hands {
     setup: Setup,
     sandbox: Sandbox,
     /// What a guarded network lets through.
-    guard: Guard,
+    guard: AddressGuard,
     /// Found out by the first call: what one hands process could do, the next one can.
     settled: Mutex<Option<Settled>>,
 }
@@ -59,7 +59,7 @@ pub struct Settled {
 
 impl Hands {
     /// `setup.way` is of no consequence: the sandbox and the system decide it.
-    pub fn new(setup: Setup, sandbox: Sandbox, guard: Guard) -> Self {
+    pub fn new(setup: Setup, sandbox: Sandbox, guard: AddressGuard) -> Self {
         Self { setup, sandbox, guard, settled: Mutex::default() }
     }
 
@@ -158,7 +158,7 @@ impl Hands {
         let setup = serde_json::to_string(&setup).map_err(|e| Error::failed(e.to_string()))?;
         let guarded = way == Confinement::Namespaces && self.setup.network == Network::Guarded;
         let (link, errors) = if guarded {
-            let (ours, theirs) = crate::proxy::link::pair()?;
+            let (ours, theirs) = crate::proxy::listener::pair()?;
             (Some(ours), Stdio::from(theirs))
         } else {
             (None, Stdio::null())
@@ -171,7 +171,7 @@ impl Hands {
             .spawn()
             .doing("starting the hands process")?;
         // Lives as long as the call.
-        let proxy = link.map(|link| link.serve(&self.guard)).transpose();
+        let proxy = link.map(|link| link.start_proxy(&self.guard)).transpose();
         let counted =
             way == Confinement::Landlock && rustix::process::geteuid().is_root() && matches!(job, Job::Exec { .. });
         let result = converse(&mut child, job, cancel, counted);

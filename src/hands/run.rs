@@ -20,7 +20,7 @@ use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::files::{Access, Target, Trees};
 use crate::jail;
-use crate::proxy::link;
+use crate::proxy::listener;
 use crate::sys::timespec;
 use crate::wire::Confinement;
 use crate::wire::{End, Header, MAX_BODY, Reply, Setup};
@@ -66,7 +66,7 @@ pub fn exec(trees: &Trees, setup: &Setup, order: Order, reaper: &mut Reaper, cal
     }
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let guarded = setup.way == Confinement::Namespaces && setup.network == Network::Guarded;
-    let proxy = if guarded { link::variables() } else { Vec::new() };
+    let proxy = if guarded { listener::environment() } else { Vec::new() };
     if setup.way.is_sandboxed() {
         jail::seal()?;
     }

@@ -26,7 +26,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
-use crate::proxy::link;
+use crate::proxy::listener;
 use crate::sys;
 use crate::wire::{Confinement, Setup};
 use landlock::Tcp;
@@ -97,7 +97,7 @@ pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
         sys::raise_loopback(any.as_fd()).doing("raising the loopback")?;
     }
     if setup.network == Network::Guarded {
-        link::hand_over(caller).doing("handing over the proxy's listener")?;
+        listener::send(caller).doing("handing over the proxy's listener")?;
     }
     // An ordinary id loses its capabilities when it starts a program; an ambient one stays.
     for n in 0..64 {

@@ -1,25 +1,18 @@
-//! The far end of `exec.network = "guarded"`: an HTTP proxy that connects only where the address guard allows.
+//! The proxy behind `exec.network = "guarded"`: it connects only where the address guard allows.
 //!
-//! What runs in the jail has a network of its own with nothing in it but the listener that is given here; the proxy
-//! itself is in the parent. Its clients are whatever the model started and may do anything to it. It holds at most
-//! [`LIMITS`] of everything, and it holds it no longer than the [`Proxy`] lives.
-//!
-//! It speaks `CONNECT HOST:PORT` and plain HTTP with the whole address in the first line, one request for each
-//! connection. A connection is one thread; a second one looks the host's name up and connects, since neither can be broken
-//! off.
+//! The jail has a network of its own with one listener in it. The proxy serves that listener from the parent process, so
+//! its clients are untrusted: everything they can use up has a bound in [`Limits`]. It speaks `CONNECT HOST:PORT` alone.
+//! Nothing of a request's head is forwarded, so no server can read it differently than the proxy did.
 
-pub mod link;
-mod relay;
-mod request;
+pub mod listener;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,59 +20,55 @@ use rustix::event::PollFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::error::{Context, Error, Result};
-use crate::guard::{self, Fault, Guard};
-use relay::{Framing, Lane, Over, is_not_now, wait};
-use request::{Kind, Request};
+use crate::guard::{self, AddressGuard, ConnectError};
+use tunnel::{wait, would_block};
 
-/// How much a client may use.
 #[derive(Clone, Copy)]
 struct Limits {
     connections: usize,
-    /// Bytes of the request's head.
+    /// Bytes of a request's head.
     head: usize,
-    /// From the first moment to the end of the head.
-    patience: Duration,
-    /// For looking up the host and connecting to it.
-    connect: Duration,
-    /// With no byte moving in either direction.
-    idle: Duration,
+    /// Time for the whole head to arrive.
+    head_timeout: Duration,
+    /// Time to connect, after the name has been looked up.
+    connect_timeout: Duration,
+    /// Time without a byte in either direction.
+    idle_timeout: Duration,
 }
 
 const LIMITS: Limits = Limits {
     connections: 32,
     head: 16 << 10,
-    patience: Duration::from_secs(10),
-    connect: Duration::from_secs(10),
-    idle: Duration::from_secs(60),
+    head_timeout: Duration::from_secs(10),
+    connect_timeout: Duration::from_secs(10),
+    idle_timeout: Duration::from_secs(60),
 };
 
-/// How long an answered client may go on sending before it is cut off. To close at once would make the kernel reset the
-/// connection, and the client might never see the answer.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// A pause after a failed accept: without descriptors the listener stays ready, and asking again would only burn time.
+/// How long a refused client may keep sending before its connection closes.
+const LINGER: Duration = Duration::from_secs(1);
+/// Pause of the accept loop when it has no free connection, or no descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A running proxy. Dropping it ends it, with every connection and every thread it has; only a look-up or a connection
-/// attempt under way is left to end by itself, since nothing can break it off.
+/// A running proxy. Dropping it stops accepting and closes every connection. A name look-up in progress cannot be
+/// interrupted: its thread connects to nothing afterwards, and ends.
 pub struct Proxy {
-    /// Dropped, it ends every wait there is.
+    /// Closing this end of the pipe wakes every wait.
     stop: Option<OwnedFd>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// Serves whoever connects to `listener`, which may be of another network namespace. Connections are made from the
-    /// caller's.
-    pub fn start(listener: TcpListener, guard: Guard) -> Result<Self> {
+    /// Serves `listener`, which may belong to another network namespace. Connections leave from the caller's.
+    pub fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
         Self::with_limits(listener, guard, LIMITS)
     }
 
-    fn with_limits(listener: TcpListener, guard: Guard, limits: Limits) -> Result<Self> {
-        // Somebody may have hung up between the wait and the accept.
+    fn with_limits(listener: TcpListener, guard: AddressGuard, limits: Limits) -> Result<Self> {
+        // A client may disconnect between poll and accept.
         listener.set_nonblocking(true).doing("setting up the proxy's listener")?;
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).doing("making the proxy's pipe")?;
-        let served = Arc::new(Served { guard, limits, stopped, connections: AtomicUsize::new(0) });
-        let accept = move || accept(&served, &listener);
+        let shared = Arc::new(Shared { guard, limits, stopped });
+        let accept = move || accept_loop(&shared, &listener);
         let acceptor = thread::Builder::new().name("proxy".to_owned()).spawn(accept).doing("starting the proxy")?;
         Ok(Self { stop: Some(stop), acceptor: Some(acceptor) })
     }
@@ -88,271 +77,174 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.stop = None;
-        // A panic in there has been reported by the thread itself.
+        // A panic has already been reported by its thread.
         drop(self.acceptor.take().map(JoinHandle::join));
     }
 }
 
-/// What all threads of one proxy share.
-struct Served {
-    guard: Guard,
+/// One reference belongs to the accept loop and one to each connection, so the count bounds the connections.
+struct Shared {
+    guard: AddressGuard,
     limits: Limits,
     stopped: OwnedFd,
-    connections: AtomicUsize,
 }
 
-/// One of the connections that there may be, for as long as a thread works for it.
-struct Place(Arc<Served>);
-
-impl Place {
-    fn take(served: &Arc<Served>) -> Option<Arc<Self>> {
-        // Only the acceptor takes places, so nobody comes between.
-        if served.connections.load(Ordering::SeqCst) >= served.limits.connections {
-            return None;
+impl Shared {
+    fn check_running(&self) -> io::Result<()> {
+        match wait(&self.stopped, &[], Some(Instant::now())) {
+            Err(e) if e.kind() == ErrorKind::TimedOut => Ok(()),
+            result => result,
         }
-        served.connections.fetch_add(1, Ordering::SeqCst);
-        Some(Arc::new(Self(served.clone())))
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn accept(served: &Arc<Served>, listener: &TcpListener) {
-    let mut workers: Vec<JoinHandle<()>> = Vec::new();
-    while wait(&served.stopped, &[(listener.as_fd(), PollFlags::IN)], None).is_ok() {
-        let (ended, going): (Vec<_>, Vec<_>) = workers.into_iter().partition(JoinHandle::is_finished);
-        workers = going;
-        for worker in ended {
-            drop(worker.join());
-        }
-        let client = match listener.accept() {
-            Ok((client, _)) => client,
-            Err(e) if is_not_now(&e) || e.kind() == ErrorKind::ConnectionAborted => continue,
-            Err(_) => {
-                if let Err(Over::Stopped) = wait(&served.stopped, &[], Instant::now().checked_add(PAUSE)) {
-                    break;
-                }
-                continue;
+fn accept_loop(shared: &Arc<Shared>, listener: &TcpListener) {
+    while shared.check_running().is_ok() {
+        let is_full = Arc::strong_count(shared) > shared.limits.connections;
+        let accepted = if is_full {
+            Err(ErrorKind::ResourceBusy.into())
+        } else {
+            wait(&shared.stopped, &[(listener.as_fd(), PollFlags::IN)], None).and_then(|()| listener.accept())
+        };
+        match accepted {
+            Ok((client, _)) => {
+                let shared = Arc::clone(shared);
+                // Without a thread, or when serving fails, the connection just closes.
+                let work = move || drop(serve(&shared, &client));
+                drop(thread::Builder::new().name("proxy".to_owned()).spawn(work));
             }
-        };
-        let Some(place) = Place::take(served) else {
-            turn_away(&client);
-            continue;
-        };
-        // Without a thread the client is dropped, and sees its connection close.
-        workers.extend(thread::Builder::new().name("proxy".to_owned()).spawn(move || serve(&place, &client)));
-    }
-    for worker in workers {
-        drop(worker.join());
+            Err(e) if would_block(&e) || e.kind() == ErrorKind::ConnectionAborted => {}
+            // Until a descriptor is free the listener stays ready, so trying again at once would spin.
+            Err(_) => drop(wait(&shared.stopped, &[], Some(Instant::now() + PAUSE))),
+        }
     }
 }
 
-/// Tells a client that there are too many, in the little time an acceptor has.
-fn turn_away(mut client: &TcpStream) {
-    let refusal = Failure { status: "503 Service Unavailable", why: "too many connections at once".to_owned() };
-    let told = client.set_nonblocking(true).and_then(|()| client.write_all(&refusal.answer()));
-    // What it has sent is read, so that closing does not reset the connection; whoever sends more takes its chance.
-    drop(told.and_then(|()| client.shutdown(Shutdown::Write)).and_then(|()| client.read(&mut [0; 16 << 10])));
-}
-
-/// An answer of the proxy's own.
-struct Failure {
+/// The proxy's own answer to a request that gets no tunnel.
+struct Refusal {
     status: &'static str,
     /// One sentence.
     why: String,
 }
 
-impl Failure {
-    fn bad(why: &str) -> End {
-        End::Failed(Self { status: "400 Bad Request", why: why.to_owned() })
+impl Refusal {
+    fn new(status: &'static str, why: impl Into<String>) -> Self {
+        Self { status, why: why.into() }
     }
 
-    fn gateway(why: impl Into<String>) -> End {
-        End::Failed(Self { status: "502 Bad Gateway", why: why.into() })
-    }
-
-    fn answer(&self) -> Vec<u8> {
+    fn text(&self) -> String {
         let Self { status, why } = self;
         let length = why.len() + 1;
         let kind = "Content-Type: text/plain; charset=utf-8";
-        format!("HTTP/1.1 {status}\r\n{kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{why}\n").into()
+        format!("HTTP/1.1 {status}\r\n{kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{why}\n")
     }
 }
 
-/// Why a connection ends before its request was carried out.
-enum End {
-    Failed(Failure),
-    /// There is nobody to tell, or no way to.
-    Silent,
-}
-
-impl From<Over> for End {
-    fn from(_: Over) -> Self {
-        Self::Silent
+impl From<io::Error> for Refusal {
+    fn from(e: io::Error) -> Self {
+        Self::new("400 Bad Request", e.to_string())
     }
 }
 
-fn serve(place: &Arc<Place>, client: &TcpStream) {
-    let served = &*place.0;
-    let failure = match prepare(client).map_err(|_| End::Silent).and_then(|()| carry_out(place, client)) {
-        Err(End::Failed(failure)) => failure.answer(),
-        Err(End::Silent) => return,
-        Ok(()) => Vec::new(),
-    };
-    // It may be gone, and then there is nobody to tell.
-    drop(farewell(served, client, &failure));
+fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
+    set_up(client)?;
+    let found = read_head(shared, client).and_then(|(head, early)| Ok((connect(shared, &head)?, early)));
+    match found {
+        Ok((remote, early)) => {
+            (&*client).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+            tunnel::run(&shared.stopped, client, &remote, early, shared.limits.idle_timeout)
+        }
+        Err(refusal) => refuse(shared, client, &refusal),
+    }
 }
 
-/// A socket as the relay needs it.
-fn prepare(stream: &TcpStream) -> io::Result<()> {
+fn set_up(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)
 }
 
-fn carry_out(place: &Arc<Place>, client: &TcpStream) -> Result<(), End> {
-    let served = &*place.0;
-    let (head, rest) = read_head(served, client)?;
-    let Request { host, port, kind } = request::parse(&head).map_err(Failure::bad)?;
-    let idle = served.limits.idle;
-    match kind {
-        Kind::Tunnel => {
-            let remote = reach(place, &host, port)?;
-            let mut up = Lane::new(client, &remote, Framing::UntilClosed, rest);
-            let agreed = b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec();
-            let mut down = Lane::new(&remote, client, Framing::UntilClosed, agreed);
-            Ok(relay::tunnel(&served.stopped, &mut up, &mut down, idle)?)
-        }
-        Kind::Forward { head: mut first, mut body } => {
-            let n = body.take(&rest).map_err(|e| Failure::bad(&e.to_string()))?;
-            first.extend_from_slice(&rest[..n]);
-            let remote = reach(place, &host, port)?;
-            let mut up = Lane::new(client, &remote, body, first);
-            let mut down = Lane::new(&remote, client, Framing::UntilClosed, Vec::new());
-            let result = relay::exchange(&served.stopped, &mut up, &mut down, idle);
-            match result {
-                Err(Over::Stopped) => Err(End::Silent),
-                // Half an answer cannot be mended by another one behind it.
-                _ if down.passed > 0 => Ok(()),
-                Ok(()) => Err(Failure::gateway(format!("{host} closed the connection without an answer"))),
-                Err(Over::Late) => Err(Failure::gateway(format!("{host} did not answer in time"))),
-                // Only the client's body can be malformed or break off: an answer ends where it ends.
-                Err(Over::Broken(e)) if matches!(e.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
-                    Err(Failure::bad(&e.to_string()))
-                }
-                Err(Over::Broken(e)) => Err(Failure::gateway(format!("{host}: {e}"))),
-            }
-        }
-    }
-}
-
-/// Reads up to the empty line that ends the head: the head without it, and what was read beyond.
-fn read_head(served: &Served, mut client: &TcpStream) -> Result<(Vec<u8>, Vec<u8>), End> {
+/// Reads a request's head, and what the client sent after it.
+fn read_head(shared: &Shared, mut client: &TcpStream) -> Result<(String, Vec<u8>), Refusal> {
     const END: &[u8] = b"\r\n\r\n";
-    let Limits { head: most, patience, .. } = served.limits;
-    let until = Instant::now().checked_add(patience);
+    let Limits { head: most, head_timeout, .. } = shared.limits;
+    let deadline = Instant::now() + head_timeout;
     let mut read = Vec::new();
     let mut piece = [0; 4 << 10];
     loop {
-        match wait(&served.stopped, &[(client.as_fd(), PollFlags::IN)], until) {
-            Err(Over::Late) => {
-                let why = "the request's head did not come in time".to_owned();
-                return Err(End::Failed(Failure { status: "408 Request Timeout", why }));
-            }
-            other => other?,
-        }
+        wait(&shared.stopped, &[(client.as_fd(), PollFlags::IN)], Some(deadline)).map_err(|e| match e.kind() {
+            ErrorKind::TimedOut => Refusal::new("408 Request Timeout", "the request did not arrive in time"),
+            _ => e.into(),
+        })?;
         let n = match client.read(&mut piece) {
-            Ok(0) => return Err(End::Silent),
-            Ok(n) => n,
-            Err(e) if is_not_now(&e) => continue,
-            Err(_) => return Err(End::Silent),
+            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Err(e) if would_block(&e) => continue,
+            result => result?,
         };
         // The end may lie across two pieces.
         let from = read.len().saturating_sub(END.len() - 1);
         read.extend_from_slice(&piece[..n]);
-        let end = read[from..].windows(END.len()).position(|w| w == END).map(|at| from + at);
-        let head = &read[..end.unwrap_or(read.len())];
-        if request::has_a_bare_line_end(head) {
-            return Err(Failure::bad("a line of the request does not end in CR LF"));
+        if read.len() > most {
+            let why = format!("the request is larger than {most} bytes");
+            return Err(Refusal::new("431 Request Header Fields Too Large", why));
         }
-        if head.len() > most {
-            let why = format!("the request's head is larger than {most} bytes");
-            return Err(End::Failed(Failure { status: "431 Request Header Fields Too Large", why }));
-        }
-        if let Some(end) = end {
-            let rest = read.split_off(end + END.len());
-            read.truncate(end);
-            return Ok((read, rest));
+        if let Some(at) = read[from..].windows(END.len()).position(|window| window == END) {
+            let early = read.split_off(from + at + END.len());
+            return Ok((String::from_utf8_lossy(&read).into_owned(), early));
         }
     }
 }
 
-/// Connects to `host`, if the guard lets it. The thread that does it keeps the client's place while it lasts, so that
-/// clients who leave early cannot have ever more of them.
-fn reach(place: &Arc<Place>, host: &str, port: u16) -> Result<TcpStream, End> {
-    let limit = place.0.limits.connect;
-    let no_means = |e: Error| Failure::gateway(e.doing("no means to connect").message);
-    let (done, doing) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| no_means(e.into()))?;
-    let (tx, rx) = channel();
-    let (kept, name) = (place.clone(), host.to_owned());
-    let work = move || {
-        let served = &*kept.0;
-        let found = served.guard.resolve(&name, port).and_then(|addresses| {
-            // A look-up can outlast the proxy, and nothing is connected to after its end.
-            match wait(&served.stopped, &[], Some(Instant::now())) {
-                Err(Over::Late) => guard::connect(&addresses, limit),
-                _ => Err(Fault::Unreachable(Error::failed("the proxy has ended"))),
-            }
-        });
-        // Nobody takes it when that has become too late; then the connection closes right here.
-        drop(tx.send(found));
-        drop(doing);
+/// The host and port of `CONNECT HOST:PORT HTTP/1.1`. Whether the host is a valid one is the guard's decision.
+fn target(head: &str) -> Result<(&str, u16), Refusal> {
+    let bad = || Refusal::new("400 Bad Request", "the request is not CONNECT HOST:PORT");
+    let mut words = head.lines().next().unwrap_or_default().split(' ');
+    let (Some(method), Some(target), Some("HTTP/1.0" | "HTTP/1.1"), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(bad());
     };
-    let worker = thread::Builder::new().name("proxy-connect".to_owned()).spawn(work).map_err(|e| no_means(e.into()))?;
-    match wait(&place.0.stopped, &[(done.as_fd(), PollFlags::IN)], Instant::now().checked_add(limit)) {
-        Err(Over::Late) => return Err(Failure::gateway(format!("no connection to {host} in time"))),
-        other => other?,
+    if method != "CONNECT" {
+        let why = "the guarded network carries https:// only, not http://: use https://";
+        return Err(Refusal::new("405 Method Not Allowed", why));
     }
-    // It has done its work, so this is quick, and no thread is left behind that need not be.
-    drop(worker.join());
-    match rx.try_recv() {
-        Ok(Ok(remote)) => {
-            prepare(&remote).map_err(|e| Failure::gateway(format!("{host}: {e}")))?;
-            Ok(remote)
-        }
-        Ok(Err(Fault::Refused(e))) => {
+    let (host, port) = target.rsplit_once(':').ok_or_else(bad)?;
+    Ok((host, port.parse().map_err(|_| bad())?))
+}
+
+/// Connects to what the request names, if the guard allows every address of it.
+fn connect(shared: &Shared, head: &str) -> Result<TcpStream, Refusal> {
+    let (host, port) = target(head)?;
+    let gateway = |why: String| Refusal::new("502 Bad Gateway", why);
+    let addresses = shared.guard.resolve(host, port).map_err(|e| match e {
+        ConnectError::Refused(e) => {
             let allow = e.hint.unwrap_or_else(|| "no setting allows it".to_owned());
             let why = format!("the connection to {host}:{port} was refused: {}; {allow}", e.message);
-            Err(End::Failed(Failure { status: "403 Forbidden", why }))
+            Refusal::new("403 Forbidden", why)
         }
-        Ok(Err(Fault::Unreachable(e))) => Err(Failure::gateway(e.message)),
-        Err(_) => Err(Failure::gateway(format!("connecting to {host} went wrong"))),
-    }
+        ConnectError::Unreachable(e) => gateway(e.message),
+    })?;
+    // The look-up and the connection attempt may outlast the proxy.
+    shared.check_running()?;
+    let remote =
+        guard::connect(&addresses, shared.limits.connect_timeout).map_err(|e| gateway(Error::from(e).message))?;
+    shared.check_running()?;
+    set_up(&remote)?;
+    Ok(remote)
 }
 
-/// Says the last word, and then lets the client finish for a while: see [`FAREWELL`].
-fn farewell(served: &Served, mut client: &TcpStream, answer: &[u8]) -> Result<(), Over> {
-    let until = Instant::now().checked_add(FAREWELL);
-    let mut left = answer;
-    while !left.is_empty() {
-        match client.write(left) {
-            Ok(n) => left = &left[n..],
-            Err(e) if is_not_now(&e) => wait(&served.stopped, &[(client.as_fd(), PollFlags::OUT)], until)?,
-            Err(e) => return Err(e.into()),
-        }
-    }
+/// Answers, then reads on for a while: closing a socket with unread input resets the connection, and the client might
+/// lose the answer.
+fn refuse(shared: &Shared, mut client: &TcpStream, refusal: &Refusal) -> io::Result<()> {
+    client.write_all(refusal.text().as_bytes())?;
     client.shutdown(Shutdown::Write)?;
+    let deadline = Instant::now() + LINGER;
     let mut rest = [0; 16 << 10];
     loop {
-        wait(&served.stopped, &[(client.as_fd(), PollFlags::IN)], until)?;
+        wait(&shared.stopped, &[(client.as_fd(), PollFlags::IN)], Some(deadline))?;
         match client.read(&mut rest) {
             Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(e) if is_not_now(&e) => {}
-            Err(e) => return Err(e.into()),
+            Err(e) if !would_block(&e) => return Err(e),
+            _ => {}
         }
     }
 }

@@ -34,13 +34,28 @@ fn page() -> (u16, Receiver<()>) {
     (port, told)
 }
 
-/// What the model is told of a command that fetches the page: by the proxy of its environment, or past it.
-fn fetch(port: u16, tools: &Value, by_proxy: bool) -> String {
-    let handlers = if by_proxy { "{'http': p} if p else {}" } else { "{}" };
+#[derive(Clone, Copy)]
+enum By {
+    /// A connection of its own.
+    Itself,
+    /// A tunnel through the proxy of its environment.
+    Tunnel,
+    /// A plain HTTP request to that proxy.
+    PlainProxy,
+}
+
+/// What the model is told of a command that fetches the page.
+fn fetch(port: u16, tools: &Value, by: By) -> String {
+    let (host, tunnel, target) = match by {
+        By::Itself => (format!("'127.0.0.1:{port}'"), "", "/".to_owned()),
+        By::Tunnel => ("proxy".to_owned(), "c.set_tunnel('127.0.0.1', PORT)", "/".to_owned()),
+        By::PlainProxy => ("proxy".to_owned(), "", format!("http://127.0.0.1:{port}/")),
+    };
+    let tunnel = tunnel.replace("PORT", &port.to_string());
     let script = format!(
-        "import os, urllib.request as u\np = os.environ.get('http_proxy')\nh = u.ProxyHandler({handlers})\n\
-         for name in ('no_proxy', 'NO_PROXY'): os.environ.pop(name, None)\n\
-         print(u.build_opener(h).open('http://127.0.0.1:{port}/', timeout=20).read().decode())"
+        "import http.client, os\nproxy = os.environ.get('http_proxy', '').removeprefix('http://')\n\
+         c = http.client.HTTPConnection({host}, timeout=20)\n{tunnel}\nc.request('GET', '{target}')\n\
+         print(c.getresponse().read().decode())"
     );
     let model = Model::scripted([
         Reply::call("exec", &json!({ "command": format!("python3 - <<'END'\n{script}\nEND") })),
@@ -54,7 +69,7 @@ fn fetch(port: u16, tools: &Value, by_proxy: bool) -> String {
 #[test]
 fn without_a_network_nothing_is_reached_and_the_model_is_told_why() {
     let (port, connections) = page();
-    let result = fetch(port, &json!({}), false);
+    let result = fetch(port, &json!({}), By::Itself);
     assert!(!result.contains("reached"), "{result}");
     assert!(connections.try_recv().is_err(), "somebody connected");
     let model = Model::scripted([
@@ -73,23 +88,25 @@ fn without_a_network_nothing_is_reached_and_the_model_is_told_why() {
 fn a_guarded_network_leads_through_the_address_guard_and_nowhere_else() {
     let (port, connections) = page();
     let guarded = json!({ "exec": { "network": "guarded" } });
-    let result = fetch(port, &guarded, true);
+    let result = fetch(port, &guarded, By::Tunnel);
     assert!(result.contains("403"), "{result}");
-    assert!(!fetch(port, &guarded, false).contains("reached"));
+    assert!(!fetch(port, &guarded, By::Itself).contains("reached"));
     assert!(connections.try_recv().is_err(), "the guard let somebody through");
 
     let open = merged(guarded, &json!({ "web": { "fetch": { "allow_private": true } } }));
-    let result = fetch(port, &open, true);
+    let result = fetch(port, &open, By::Tunnel);
     assert!(result.contains("reached"), "{result}");
     assert!(connections.try_recv().is_ok());
-    assert!(!fetch(port, &open, false).contains("reached"), "there is a way past the proxy");
+    assert!(!fetch(port, &open, By::Itself).contains("reached"), "there is a way past the proxy");
+    let result = fetch(port, &open, By::PlainProxy);
+    assert!(result.contains("use https://") && !result.contains("reached"), "{result}");
     assert!(connections.try_recv().is_err(), "somebody went past the proxy");
 }
 
 #[test]
 fn a_full_network_is_the_hosts() {
     let (port, connections) = page();
-    let result = fetch(port, &json!({ "exec": { "network": "full" } }), false);
+    let result = fetch(port, &json!({ "exec": { "network": "full" } }), By::Itself);
     assert!(result.contains("reached"), "{result}");
     assert!(connections.try_recv().is_ok());
 }

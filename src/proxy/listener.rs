@@ -1,8 +1,7 @@
-//! The way out of a jail with a guarded network: the jail's listener, handed over to a proxy outside.
+//! Hands the jail's listener to the proxy outside.
 //!
-//! A socket stays in the network it was made in, whoever holds it. So the first process of the jail makes a listener on
-//! the jail's own loopback and sends it to its caller, who serves it with its own connections to the world. It does so
-//! before the job is known.
+//! A socket stays in the network namespace it was created in, whoever holds it. The first process of the jail binds a
+//! listener on the jail's own loopback and sends it to its caller before the job is known.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,36 +17,36 @@ use rustix::net::{
 
 use super::Proxy;
 use crate::error::{Context, Error, Result};
-use crate::guard::Guard;
+use crate::guard::AddressGuard;
 
-/// The port of the proxy on the jail's own loopback.
-pub const PORT: u16 = 3128;
+/// The proxy's port on the jail's loopback.
+const PORT: u16 = 3128;
 
-/// The variables by which programs find a proxy.
-pub fn variables() -> Vec<(&'static str, String)> {
+/// How long the jail may take to send its listener.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The variables by which programs find the proxy.
+pub fn environment() -> Vec<(&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{PORT}");
     let names = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
     let local = "localhost,127.0.0.1,::1".to_owned();
-    let mut out: Vec<_> = names.into_iter().map(|name| (name, proxy.clone())).collect();
-    out.extend([("no_proxy", local.clone()), ("NO_PROXY", local)]);
-    out
+    let mut variables: Vec<_> = names.into_iter().map(|name| (name, proxy.clone())).collect();
+    variables.extend([("no_proxy", local.clone()), ("NO_PROXY", local)]);
+    variables
 }
 
-/// How long the jail may take to hand its listener over: it does so before anything else.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The caller's end of the socket pair whose other end is the jail's standard error.
+pub struct Receiver(UnixStream);
 
-/// The caller's end: made before the jail is started, whose standard error is the other end.
-pub struct Caller(UnixStream);
-
-pub fn pair() -> Result<(Caller, OwnedFd)> {
-    let (ours, theirs) = UnixStream::pair().doing("making the jail's link")?;
-    ours.set_read_timeout(Some(PATIENCE))?;
-    Ok((Caller(ours), theirs.into()))
+pub fn pair() -> Result<(Receiver, OwnedFd)> {
+    let (ours, theirs) = UnixStream::pair().doing("making the jail's socket pair")?;
+    ours.set_read_timeout(Some(TIMEOUT))?;
+    Ok((Receiver(ours), theirs.into()))
 }
 
-impl Caller {
-    /// Waits for the jail's listener and serves it. `None` when the jail ended without sending one: its reply says why.
-    pub fn serve(self, guard: &Guard) -> Result<Option<Proxy>> {
+impl Receiver {
+    /// Waits for the listener and serves it. `None` when the jail ended without sending one: its reply says why.
+    pub fn start_proxy(self, guard: &AddressGuard) -> Result<Option<Proxy>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
@@ -66,8 +65,8 @@ impl Caller {
     }
 }
 
-/// The jail's end: makes the listener and sends it to `caller`.
-pub fn hand_over(caller: BorrowedFd) -> Result<()> {
+/// Binds the listener inside the jail and sends it to `caller`.
+pub fn send(caller: BorrowedFd) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", PORT))?;
     let fds = [listener.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
