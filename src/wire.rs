@@ -1,67 +1,70 @@
-//! What passes between the program and its hands: one order on the command line and standard input, one reply.
+//! The messages between this program and its hands processes.
 //!
-//! The setup is an argument, because the process confines itself by it before it reads the job. A reply is
-//! `u32 header length, u32 body length` (big-endian), the header as JSON, the body as raw bytes. It comes from a process
-//! that may have run anything, so its lengths are checked before memory is set aside, and its header has a fixed schema.
+//! The setup is a command-line argument, because the process confines itself by it before it reads the job. A job is a
+//! `u32` length (big-endian) and JSON. A reply is `u32` header length, `u32` body length, the header as JSON and the body
+//! as raw bytes. It comes from a process that may have run anything: its lengths are checked before memory is allocated,
+//! and its header has a fixed schema.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::beneath::{Exclusion, Reach};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 
-/// The most bytes of a reply, header and body together.
-pub const MAX_REPLY: usize = 1 << 20;
-/// The most bytes of a job.
+/// Bytes of a reply, header and body together.
+const MAX_REPLY: usize = 1 << 20;
+/// Bytes of a reply's body.
+pub const MAX_BODY: usize = MAX_REPLY - (16 << 10);
+/// Bytes of a job.
 const MAX_JOB: usize = 64 << 20;
 
-/// How a process is held.
+/// What confines a hands process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Confinement {
+    /// Namespaces and a new root, a seccomp filter, and Landlock where the kernel has it.
     Namespaces,
+    /// Landlock and a seccomp filter.
     Landlock,
-    /// By nothing but held directories: for file tools where the kernel offers no jail.
+    /// Held directories only: for file tools where the kernel offers no jail.
     Unconfined,
-    /// By nothing, as the configuration says.
+    /// Nothing, as the configuration says.
     Disabled,
 }
 
 impl Confinement {
-    /// Whether a command may run.
     pub fn is_sandboxed(self) -> bool {
         matches!(self, Self::Namespaces | Self::Landlock)
     }
 }
 
-/// What a hands process is before it knows its job.
+/// How a hands process confines itself. Paths are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Setup {
-    /// How it confines itself before it reads the job.
-    pub way: Confinement,
+    pub confinement: Confinement,
     pub network: Network,
-    /// The tree it works in; absolute.
+    /// The tree it works in.
     pub workspace: PathBuf,
-    /// The files that bantam obeys, which may be read; absolute.
+    /// bantam's own instructions, readable.
     pub agent_dir: Option<PathBuf>,
-    /// Trees it may read besides; absolute.
+    /// Further readable trees.
     pub read_paths: Vec<PathBuf>,
-    /// Trees it may read and change besides; absolute.
+    /// Further writable trees.
     pub write_paths: Vec<PathBuf>,
-    /// Instead of single trees, all that its user may see but for this one: bantam's home. Absolute, without links.
+    /// Allows everything its user may access except this tree, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
-    /// The most data memory a process of it may have, in MiB; 0 for no limit.
+    /// The data segment of each process, in MiB; 0 for no limit.
     pub memory_mb: u64,
 }
 
 impl Setup {
     /// The trees that may be read and not changed.
-    pub fn look(&self) -> impl Iterator<Item = &Path> {
+    pub fn readable_trees(&self) -> impl Iterator<Item = &Path> {
         self.read_paths.iter().chain(&self.agent_dir).map(PathBuf::as_path)
     }
 
@@ -69,8 +72,8 @@ impl Setup {
     pub fn reach(&self) -> Reach {
         match &self.all_except {
             None => Reach::Beneath,
-            // In a jail there is no such tree.
-            Some(_) if self.way.is_sandboxed() => Reach::Everywhere,
+            // A jail leaves that tree out itself.
+            Some(_) if self.confinement.is_sandboxed() => Reach::Everywhere,
             Some(home) => {
                 let open = self.workspace.canonicalize().unwrap_or_else(|_| self.workspace.clone());
                 Reach::Except(Arc::new(Exclusion { closed: home.clone(), open }))
@@ -84,49 +87,52 @@ impl Setup {
 #[serde(rename_all = "snake_case")]
 pub enum Job {
     File(FileJob),
-    Exec {
-        command: String,
-        working_dir: String,
-        timeout_secs: u64,
-        /// Variables of the user's that the command gets. Here and not in the setup, which others can see.
-        env: Vec<(String, String)>,
-    },
-    /// Tells how the process is held, a line for each layer.
+    Exec(ExecJob),
+    /// Describes the confinement, a line for each layer.
     Layers,
 }
 
-/// A job with files, as a call asks for it. Paths are relative to the workspace, or absolute and within one of the trees.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct ExecJob {
+    pub command: String,
+    pub working_dir: String,
+    pub timeout_secs: u64,
+    /// Variables of the user's that the command gets; not in the setup, because command lines are public.
+    pub env: Vec<(String, String)>,
+}
+
+/// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum FileJob {
     ListDir {
         path: String,
-        /// Levels to go down; 1 is the directory alone.
+        /// Levels to descend; 1 is the directory alone.
         depth: Option<u32>,
     },
     ReadFile {
         path: String,
-        /// The first line to give, from 1.
+        /// The first line, from 1.
         offset: Option<u64>,
-        /// Lines to give.
+        /// Lines.
         limit: Option<u64>,
     },
-    /// A part of a file that came from outside, to be kept. The answer to the last one is its path.
-    TakeFile(Incoming),
-    /// A part of a regular file, whatever is in it. Replies are bounded, so a large one is given in parts.
+    /// Stores a part of a file that came from outside. The last part returns the file's path.
+    TakeFile(FilePart),
+    /// Returns a part of a regular file. Replies are bounded, so a large file takes several.
     GiveFile {
         path: String,
-        /// The first byte to give, from 0.
+        /// The first byte, from 0.
         offset: u64,
-        /// The most bytes that the whole of it may have.
+        /// Bytes that the whole file may have.
         most: u64,
     },
     Grep {
         pattern: String,
         path: Option<String>,
-        /// Which files to look into: by name, or by path when it has a slash.
+        /// Matches names, or paths when it contains a slash.
         glob: Option<String>,
-        /// Lines to give.
+        /// Lines.
         max: Option<usize>,
     },
     WriteFile {
@@ -144,41 +150,38 @@ pub enum FileJob {
         replace_all: Option<bool>,
     },
     Memory {
-        ask: Remember,
-        /// Local time, as [`crate::text::LocalTime`] tells it: the job has neither the user's zone nor a need for the clock.
+        request: MemoryRequest,
+        /// Local time, formatted by [`crate::text::LocalTime`]: the process does not know the user's zone.
         now: String,
     },
 }
 
-/// A part of a file that came from outside.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub struct Incoming {
-    /// The directory that is to hold it, and its name there; where that is taken by another file, a number is added.
+pub struct FilePart {
+    /// The directory to store it in, and its name there. A taken name gets a number.
     pub dir: String,
     pub name: String,
-    /// Letters, digits and dashes; the same for all parts of a file, and for no other file.
+    /// Letters, digits and dashes; the same for all parts of one file and unique to it.
     pub key: String,
-    /// Bytes that came before.
+    /// Bytes before this part.
     pub offset: u64,
-    /// In base64.
+    /// Base64.
     pub content: String,
     pub is_last: bool,
 }
 
-/// What is asked of the notes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub struct Remember {
-    pub action: Action,
-    /// Which note.
+pub struct MemoryRequest {
+    pub action: MemoryAction,
+    /// The note's name.
     pub key: Option<String>,
     pub content: Option<String>,
     pub query: Option<String>,
 }
 
-/// What is done with the notes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum MemoryAction {
     #[default]
     View,
     Write,
@@ -188,16 +191,15 @@ pub enum Action {
 }
 
 impl Job {
-    /// How long the job may take by itself, in seconds; past that and some grace the process is ended from outside.
+    /// The job's own time limit, in seconds.
     pub fn seconds(&self) -> u64 {
         match self {
-            Self::Exec { timeout_secs, .. } => *timeout_secs,
+            Self::Exec(job) => job.timeout_secs,
             Self::File(_) | Self::Layers => 60,
         }
     }
 }
 
-/// The header of a reply.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Header {
@@ -205,17 +207,16 @@ pub enum Header {
     Text,
     /// The body is an image file.
     Image { kind: ImageKind },
-    /// The body is a part of a file, and the last one when there is room for more. The stamp is another one when the file
-    /// has changed, or is another.
+    /// The body is a part of a file, the last one if it is not full. The stamp changes with the file.
     Part(String),
-    /// The job could not be done; the reason is for the model.
+    /// The job failed; the reason is for the model.
     Refused { why: String },
-    /// This way of confining itself is not to be had here. Sent in place of reading the job.
+    /// This confinement is unavailable. Sent instead of reading the job.
     Unavailable { why: String },
-    /// A command has ended; the body is what it printed.
+    /// A command has ended; the body is its output.
     Exited {
-        end: End,
-        /// Bytes it printed beyond those in the body.
+        end: Termination,
+        /// Bytes of output that did not fit the body.
         dropped: u64,
     },
 }
@@ -231,7 +232,7 @@ pub enum ImageKind {
 }
 
 impl ImageKind {
-    /// By the first bytes of a file, as the formats define them.
+    /// Recognises a file by its first bytes.
     pub fn of(start: &[u8]) -> Option<Self> {
         match start {
             [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some(Self::Png),
@@ -254,12 +255,12 @@ impl ImageKind {
 }
 
 impl Header {
-    /// The error for a caller that asked for something else.
-    pub fn refusal(self) -> Error {
+    /// The error for a caller that expected another header.
+    pub fn into_error(self) -> Error {
         match self {
             Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
             Self::Text | Self::Image { .. } | Self::Part(_) | Self::Exited { .. } => {
-                Error::failed("the hands answered another question")
+                Error::failed("unexpected reply from the hands process")
             }
         }
     }
@@ -268,35 +269,30 @@ impl Header {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum Termination {
     Code(i32),
     Signal(i32),
     TimedOut,
-    /// It left too little free space.
+    /// Too little disk space was left.
     DiskFull,
     TooManyProcesses,
-    /// The caller went away or asked to stop.
+    /// The caller has gone or asked to stop.
     Cancelled,
 }
 
-/// A reply: header and body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     pub header: Header,
     pub body: Vec<u8>,
 }
 
-/// Room for the header within [`MAX_REPLY`].
-const HEADER_ROOM: usize = 16 << 10;
-/// The most bytes of a reply's body.
-pub const MAX_BODY: usize = MAX_REPLY - HEADER_ROOM;
-
-/// A job as it is sent: its length, then itself.
+/// A job with its length in front.
 pub fn encode_job(job: &Job) -> Result<Vec<u8>> {
     let json = serde_json::to_vec(job).map_err(|e| Error::failed(e.to_string()))?;
-    let len = u32::try_from(json.len()).ok().filter(|_| json.len() <= MAX_JOB);
-    let len = len.ok_or_else(|| Error::failed("the arguments are too large"))?;
-    Ok([&len.to_be_bytes()[..], &json].concat())
+    if json.len() > MAX_JOB {
+        return Err(Error::failed("the arguments are too large"));
+    }
+    Ok([&encode_len(json.len())?[..], &json].concat())
 }
 
 pub fn receive_job(from: &mut impl Read) -> Result<Job> {
@@ -304,19 +300,13 @@ pub fn receive_job(from: &mut impl Read) -> Result<Job> {
     if len > MAX_JOB {
         return Err(Error::failed("the job is too long"));
     }
-    let mut bytes = vec![0; len];
-    from.read_exact(&mut bytes)?;
-    // By way of a `Value`, as tools read their arguments: a second reader of jobs would cost 10 KB of program.
-    let job: Value =
-        serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string())).doing("reading the job")?;
-    Job::deserialize(&job).map_err(|e| Error::failed(e.to_string())).doing("reading the job")
+    parse(from, len).doing("reading the job")
 }
 
 pub fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
     let header = serde_json::to_vec(&reply.header).map_err(|e| Error::failed(e.to_string()))?;
-    let len = |n: usize| u32::try_from(n).map_err(|e| Error::failed(e.to_string()));
-    to.write_all(&len(header.len())?.to_be_bytes())?;
-    to.write_all(&len(reply.body.len())?.to_be_bytes())?;
+    to.write_all(&encode_len(header.len())?)?;
+    to.write_all(&encode_len(reply.body.len())?)?;
     to.write_all(&header)?;
     to.write_all(&reply.body)?;
     Ok(to.flush()?)
@@ -327,12 +317,20 @@ pub fn receive_reply(from: &mut impl Read) -> Result<Reply> {
     if header.saturating_add(body) > MAX_REPLY {
         return Err(Error::failed("the reply is too long"));
     }
-    let mut bytes = vec![0; header];
-    from.read_exact(&mut bytes)?;
-    let header = serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string())).doing("reading the reply")?;
+    let header = parse(from, header).doing("reading the reply")?;
     let mut body = vec![0; body];
     from.read_exact(&mut body)?;
     Ok(Reply { header, body })
+}
+
+fn parse<T: DeserializeOwned>(from: &mut impl Read, len: usize) -> Result<T> {
+    let mut bytes = vec![0; len];
+    from.read_exact(&mut bytes)?;
+    serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string()))
+}
+
+fn encode_len(len: usize) -> Result<[u8; 4]> {
+    u32::try_from(len).map(u32::to_be_bytes).map_err(|e| Error::failed(e.to_string()))
 }
 
 fn read_len(from: &mut impl Read) -> Result<usize> {
@@ -347,7 +345,12 @@ mod tests {
 
     #[test]
     fn a_job_arrives_as_it_was_sent() {
-        let exec = Job::Exec { command: "ls".into(), working_dir: ".".into(), timeout_secs: 1, env: Vec::new() };
+        let exec = Job::Exec(ExecJob {
+            command: "ls".into(),
+            working_dir: ".".into(),
+            timeout_secs: 1,
+            env: vec![("A".into(), "b".into())],
+        });
         let grep = FileJob::Grep { pattern: "a".into(), path: Some("文".into()), glob: None, max: Some(3) };
         for job in [exec, Job::File(grep)] {
             let mut bytes = Vec::new();
@@ -358,7 +361,8 @@ mod tests {
 
     #[test]
     fn a_reply_arrives_as_it_was_sent() {
-        let reply = Reply { header: Header::Exited { end: End::Signal(9), dropped: 3 }, body: vec![0, 255, 10] };
+        let reply =
+            Reply { header: Header::Exited { end: Termination::Signal(9), dropped: 3 }, body: vec![0, 255, 10] };
         let mut bytes = Vec::new();
         send_reply(&mut bytes, &reply).unwrap();
         assert_eq!(receive_reply(&mut bytes.as_slice()).unwrap(), reply);

@@ -150,7 +150,7 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
         .hint("move it, and name the new place in BANTAM_HOME: /var/lib/bantam, say"));
     }
     let setup = Setup {
-        way: Confinement::Unconfined,
+        confinement: Confinement::Unconfined,
         network: exec.network,
         workspace,
         agent_dir: Some(home.agent()),

@@ -29,7 +29,7 @@ impl Hidden {
         hidden.special_codes[SpecialCodeIndex::VQUIT] = 0;
         hidden.special_codes[SpecialCodeIndex::VSUSP] = 0;
         let shown = before.clone();
-        sys::hold_signals();
+        sys::block_signals();
         let watching = move || {
             let _signal = sys::wait_for_signal();
             show(&io::stdin(), &shown);

@@ -165,7 +165,7 @@ fn look_at(allow_from: &[String], log: Log) {
 
 /// Ends the polling at a signal, and a little later the program, unless everything is over by then.
 fn end_at_a_signal(cancel: &Cancel, end: &Arc<End>) -> Result<()> {
-    sys::hold_signals();
+    sys::block_signals();
     let (cancel, end) = (cancel.clone(), end.clone());
     let wait = move || {
         let _which = sys::wait_for_signal();

@@ -19,7 +19,7 @@ pub fn is_called_for() -> bool {
 
 /// Runs this program with `args`, and ends as it does.
 pub fn run(args: &[&str]) -> Result<u8> {
-    sys::hold_signals();
+    sys::block_signals();
     let child = child::same(args).spawn().doing("starting the gateway")?;
     let gateway = Pid::from_child(&child);
     let pass_on = move || {

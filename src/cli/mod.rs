@@ -73,7 +73,7 @@ pub fn main(args: impl Iterator<Item = OsString>, env: &Env) -> ExitCode {
 
 fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     // This process holds the keys.
-    sys::close_to_others().doing("closing itself to other processes")?;
+    sys::deny_inspection().doing("closing itself to other processes")?;
     let Some(first) = args.next() else {
         return Err(Error::usage("no command").hint("bantam agent -m \"a question\", or bantam help"));
     };

@@ -136,7 +136,7 @@ impl Signals {
     pub fn watch(screen: Screen, at_prompt: Option<fn(&Screen)>) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
-        sys::hold_signals();
+        sys::block_signals();
         let watching = move || {
             loop {
                 let signal = sys::wait_for_signal();

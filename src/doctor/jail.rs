@@ -11,7 +11,7 @@ use crate::child::{Network, Sandbox};
 use crate::config::Exec;
 use crate::error::{Error, Result};
 use crate::hands::{Confinement, Hands};
-use crate::wire::{Header, Job};
+use crate::wire::{ExecJob, Header, Job};
 
 const WHAT: &str = "jail";
 
@@ -45,8 +45,8 @@ pub struct Jail {
 pub fn jail(hands: &Hands, exec: &Exec, facts: &Facts) -> Result<Jail> {
     let cancel = Cancel::new(None);
     let abi = kernel::landlock_abi();
-    let namespaces = hands.attempt(Confinement::Namespaces, &cancel)?;
-    let alone = hands.attempt(Confinement::Landlock, &cancel)?;
+    let namespaces = hands.try_confinement(Confinement::Namespaces, &cancel)?;
+    let alone = hands.try_confinement(Confinement::Landlock, &cancel)?;
     let some = namespaces.is_ok() || alone.is_ok();
     let wanted = exec.sandbox != Sandbox::Off && exec.enabled;
     let tips = |lines: Vec<String>| if some || !wanted { lines } else { Vec::new() };
@@ -81,8 +81,8 @@ pub fn jail(hands: &Hands, exec: &Exec, facts: &Facts) -> Result<Jail> {
     };
     let holds = check.verdict == super::Verdict::Well;
     checks.push(check);
-    let way = hands.settled().map(|settled| settled.way);
-    if exec.network == Network::Guarded && way == Some(Confinement::Landlock) {
+    let confinement = hands.confinement();
+    if exec.network == Network::Guarded && confinement == Some(Confinement::Landlock) {
         checks.push(Check::aside("network", "\"guarded\" takes namespaces, so commands have no network at all"));
     }
     Ok(Jail { checks, holds })
@@ -103,11 +103,11 @@ fn in_force(hands: &Hands) -> Result<String> {
 
 /// Runs a command as the model's are run, and gives what it printed.
 pub(super) fn run(hands: &Hands, command: &str, env: Vec<(String, String)>) -> Result<Vec<u8>> {
-    let job = Job::Exec { command: command.to_owned(), working_dir: ".".to_owned(), timeout_secs: 20, env };
-    let reply = hands.call(&job, &Cancel::new(None))?;
+    let job = ExecJob { command: command.to_owned(), working_dir: ".".to_owned(), timeout_secs: 20, env };
+    let reply = hands.call(&Job::Exec(job), &Cancel::new(None))?;
     match reply.header {
         Header::Exited { .. } => Ok(reply.body),
-        other => Err(other.refusal()),
+        other => Err(other.into_error()),
     }
 }
 

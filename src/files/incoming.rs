@@ -13,14 +13,14 @@ use super::atomic::LockedEntry;
 use super::{Access, Trees, text_reply};
 use crate::beneath::Links;
 use crate::error::{Error, Result};
-use crate::wire::{Incoming, Reply};
+use crate::wire::{FilePart, Reply};
 
 /// Names to try for one file.
 const MAX_NAMES: usize = 1000;
 
 /// Adds a part. The last one gives the file its name, and the reply is its path: with a number where the name is taken
 /// by another file.
-pub(super) fn take_file(trees: &Trees, part: &Incoming) -> Result<Reply> {
+pub(super) fn take_file(trees: &Trees, part: &FilePart) -> Result<Reply> {
     let temporary = format!(".bantam-{}", part.key);
     let path = format!("{}/{temporary}", part.dir);
     let entry = LockedEntry::lock(trees.find(&path, Access::Write)?)?;
@@ -35,7 +35,7 @@ pub(super) fn take_file(trees: &Trees, part: &Incoming) -> Result<Reply> {
     stored.map(text_reply)
 }
 
-fn take_part(entry: &LockedEntry, part: &Incoming) -> Result<String> {
+fn take_part(entry: &LockedEntry, part: &FilePart) -> Result<String> {
     let bytes = STANDARD.decode(&part.content).map_err(|e| Error::failed(e.to_string()))?;
     let mut flags = OFlags::RDWR | OFlags::APPEND;
     if part.offset == 0 {

@@ -71,7 +71,7 @@ impl Trees {
         let workspace = workspace.reaching(reach.clone());
         let mut trees = vec![Tree { path: setup.workspace.clone(), dir: workspace, access: Access::Write }];
         let write = setup.write_paths.iter().map(|path| (path.as_path(), Access::Write));
-        for (path, access) in write.chain(setup.look().map(|path| (path, Access::Read))) {
+        for (path, access) in write.chain(setup.readable_trees().map(|path| (path, Access::Read))) {
             trees.extend(Dir::open(path).ok().map(|dir| Tree { path: path.to_owned(), dir, access }));
         }
         let root = setup.all_except.as_ref().and_then(|_| Dir::open("/".as_ref()).ok());
@@ -130,7 +130,7 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             let change = replace::Change { old: old_text, new: new_text, all: replace_all.unwrap_or(false) };
             edit::edit_file(trees.find(path, Access::Write)?, &change)
         }
-        FileJob::Memory { ask, now } => notes::perform(trees.workspace(), ask, now),
+        FileJob::Memory { request, now } => notes::perform(trees.workspace(), request, now),
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Target, edit, escape_controls, text_reply};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
 use crate::text::{first_lines, one_line, size};
-use crate::wire::{Action, Remember, Reply};
+use crate::wire::{MemoryAction, MemoryRequest, Reply};
 
 /// How much of `memory/MEMORY.md` goes into every prompt, in bytes.
 pub(crate) const SHOWN_OF_MEMORY: usize = 8 << 10;
@@ -35,7 +35,7 @@ const MAX_FOUND: usize = 20;
 const MAX_OUTPUT: usize = 16 << 10;
 
 /// Does one call of the memory tool. `now` is local time, as a [`crate::text::LocalTime`] writes it.
-pub(super) fn perform(workspace: &Dir, ask: &Remember, now: &str) -> Result<Reply> {
+pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str) -> Result<Reply> {
     let key = ask.key.as_deref().filter(|key| !key.trim().is_empty()).map(|key| checked(key, now)).transpose()?;
     let path = format!("memory/{}.md", key.as_deref().unwrap_or(MEMORY));
     let target = Target { tree: workspace, path: Path::new(&path), asked: Path::new(&path) };
@@ -44,15 +44,15 @@ pub(super) fn perform(workspace: &Dir, ask: &Remember, now: &str) -> Result<Repl
         return Err(target.error(Errno::LOOP));
     }
     match ask.action {
-        Action::View if key.is_some() => view(target),
-        Action::View => list(workspace),
-        Action::Search => search(workspace, ask.query.as_deref().or(ask.content.as_deref()).unwrap_or_default()),
-        Action::Write => {
+        MemoryAction::View if key.is_some() => view(target),
+        MemoryAction::View => list(workspace),
+        MemoryAction::Search => search(workspace, ask.query.as_deref().or(ask.content.as_deref()).unwrap_or_default()),
+        MemoryAction::Write => {
             let content = content(ask)?;
             check_len(content.len())?;
             Ok(with_warning(edit::write_file(target, content)?, &target))
         }
-        Action::Append => {
+        MemoryAction::Append => {
             let content = content(ask)?.trim_end();
             if content.is_empty() {
                 return Err(Error::failed("content is empty"));
@@ -68,12 +68,12 @@ pub(super) fn perform(workspace: &Dir, ask: &Remember, now: &str) -> Result<Repl
             check_len(len(&target) + line.len())?;
             Ok(with_warning(edit::append(target, &line, "\n")?, &target))
         }
-        Action::Delete if key.is_none() => Err(Error::failed("\"key\" is missing: which note to delete")),
-        Action::Delete => edit::remove_file(target),
+        MemoryAction::Delete if key.is_none() => Err(Error::failed("\"key\" is missing: which note to delete")),
+        MemoryAction::Delete => edit::remove_file(target),
     }
 }
 
-fn content(ask: &Remember) -> Result<&str> {
+fn content(ask: &MemoryRequest) -> Result<&str> {
     ask.content.as_deref().ok_or_else(|| Error::failed("\"content\" is missing: what to write"))
 }
 

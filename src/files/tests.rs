@@ -11,7 +11,6 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::*;
 use crate::child::Network;
-use crate::sys::filter_system_calls;
 use crate::wire::Confinement;
 
 #[test]
@@ -22,7 +21,7 @@ fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_a
     }
     let at = |below: &str| root.join(below);
     let setup = Setup {
-        way: Confinement::Unconfined,
+        confinement: Confinement::Unconfined,
         network: Network::None,
         agent_dir: None,
         workspace: at("work"),
@@ -170,7 +169,7 @@ fn job(n: usize) -> FileJob {
 fn nothing_escapes(arena: &Arena) {
     let (workspace, none) = (arena.workspace.clone(), Vec::new());
     let setup = Setup {
-        way: Confinement::Unconfined,
+        confinement: Confinement::Unconfined,
         network: Network::None,
         workspace: workspace.clone(),
         agent_dir: None,
@@ -231,18 +230,8 @@ fn without_openat2_they_win_it_too() {
 
 /// From now on this thread has no `openat2`.
 fn forbid_openat2() {
-    let statement = |code: u32, k: u32| libc::sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf: 0, k };
-    let number = u32::try_from(libc::SYS_openat2).unwrap();
-    let answer = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::ENOSYS).unwrap();
-    let mut program = [
-        // The number is the first field of what a filter is shown.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) },
-        statement(libc::BPF_RET | libc::BPF_K, answer),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
-    ];
     rustix::thread::set_no_new_privs(true).unwrap();
-    filter_system_calls(&mut program).unwrap();
+    crate::jail::forbid_openat2().unwrap();
     let tried = rustix::fs::openat2(
         CWD,
         ".",

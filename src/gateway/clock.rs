@@ -125,7 +125,7 @@ impl Clock {
         let mut beat = None;
         let mut beaten: Option<Instant> = None;
         while self.cancel.why().is_none() {
-            let face = face(now(), floor, sys::clock_is_kept());
+            let face = face(now(), floor, sys::clock_is_synchronised());
             let wait = if face == ClockState::Unset { UNSET.saturating_sub(started.elapsed()) } else { Duration::ZERO };
             let left = if wait.is_zero() {
                 if face != told {

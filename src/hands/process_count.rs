@@ -1,11 +1,10 @@
-//! Counting a hands process's descendants from outside.
+//! Counts a process's descendants.
 //!
-//! The kernel does not hold root to a number of processes, and where there is no process namespace nobody inside can
-//! count: so the caller looks now and then.
+//! `RLIMIT_NPROC` does not bind root, and under Landlock nothing inside the jail can count, so the caller does.
 
 use std::collections::{HashMap, HashSet};
 
-/// How many processes descend from `root`, itself included. 0 when /proc cannot be read.
+/// Processes that descend from `root`, itself included; 0 when /proc cannot be read.
 pub fn count(root: u32) -> usize {
     let Ok(entries) = fs_err::read_dir("/proc") else { return 0 };
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -22,7 +21,7 @@ pub fn count(root: u32) -> usize {
     seen.len()
 }
 
-/// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may hold anything.
+/// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
 pub fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

@@ -1,7 +1,7 @@
-//! The file system that a jailed process sees: made from nothing on a tmpfs, and the old one gone.
+//! Builds a jailed process's root directory on a tmpfs, and leaves the old root.
 //!
-//! Trees are taken as detached mounts before anything is covered, so no path of ours is looked up twice; mount points are
-//! made only on the fresh tmpfs, or exist in a tree below which nothing is followed.
+//! Trees are taken as detached mounts before anything covers them, so no path is looked up twice. Mount points are made
+//! on the fresh tmpfs only, or exist in a tree below which no link is followed.
 
 use std::ffi::CStr;
 use std::io;
@@ -15,201 +15,150 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, mount_move, move_mount, open_tree, unmount,
 };
 
+use super::paths;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 
-/// Trees of programs and libraries. A symbolic link among them (`/bin` on most systems) becomes the same link.
-pub const SYSTEM: &[&str] =
-    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/run/current-system"];
-
-/// What programs need of `/etc`, and no secrets: certificates but not keys, no accounts.
-pub const ETC: &[&str] = &[
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/ca-certificates.conf",
-    "/etc/crypto-policies",
-    "/etc/debian_version",
-    "/etc/fonts",
-    "/etc/gai.conf",
-    "/etc/java",
-    "/etc/java-11-openjdk",
-    "/etc/java-17-openjdk",
-    "/etc/java-21-openjdk",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/locale.conf",
-    "/etc/localtime",
-    "/etc/magic",
-    "/etc/mime.types",
-    "/etc/os-release",
-    "/etc/perl",
-    "/etc/pki/ca-trust/extracted",
-    "/etc/pki/tls/certs",
-    "/etc/protocols",
-    "/etc/python3",
-    "/etc/python3.11",
-    "/etc/python3.13",
-    "/etc/services",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-    "/etc/terminfo",
-    "/etc/timezone",
-];
-
-/// With the host's network its names are needed, too. On most systems `/etc/resolv.conf` is a link to one of the others.
-pub const ETC_NETWORK: &[&str] = &[
-    "/etc/hosts",
-    "/etc/host.conf",
-    "/etc/resolv.conf",
-    "/etc/nsswitch.conf",
-    "/run/NetworkManager/resolv.conf",
-    "/run/connman/resolv.conf",
-    "/run/resolvconf/resolv.conf",
-    "/run/systemd/resolve/resolv.conf",
-    "/run/systemd/resolve/stub-resolv.conf",
-];
-
-/// Devices that are harmless.
-pub const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
-
-/// Parts of /proc that reach the whole machine. To be read at most.
+/// Parts of /proc that concern the whole machine; read-only.
 const PROC_MACHINE: &[&str] = &["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"];
 
-/// Bytes of `/tmp` and of `/dev/shm`: both are memory.
-const SCRATCH: &CStr = c"32m";
+const DEVICE_LINKS: &[(&str, &str)] = &[
+    ("dev/fd", "/proc/self/fd"),
+    ("dev/stdin", "/proc/self/fd/0"),
+    ("dev/stdout", "/proc/self/fd/1"),
+    ("dev/stderr", "/proc/self/fd/2"),
+];
 
-/// What goes into the new root.
-pub struct Plan<'a> {
-    /// The directory that may be changed: this process's working directory.
+/// Size of `/tmp` and of `/dev/shm`, both in memory.
+const SCRATCH_SIZE: &CStr = c"32m";
+
+const GUARDED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+const GUARDED_READ_ONLY: MountAttrFlags = GUARDED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
+
+const CLONE_TREE: OpenTreeFlags =
+    OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC).union(OpenTreeFlags::AT_RECURSIVE);
+
+/// What the new root contains besides the system's trees. Trees appear at their own paths.
+pub struct NewRoot<'a> {
+    /// This process's working directory; writable.
     pub workspace: &'a Path,
-    /// Trees that may be read, at their own paths.
-    pub look: Vec<&'a Path>,
-    /// Trees that may be changed, at their own paths.
-    pub change: Vec<&'a Path>,
-    /// More trees that may be changed, which cover all of the above. Links among them become the same links.
-    pub beside: Vec<PathBuf>,
-    /// Files of `/etc` to make: name and text.
+    pub readable: Vec<&'a Path>,
+    pub writable: Vec<&'a Path>,
+    /// More writable trees, mounted over all of the above. Links among them become the same links.
+    pub open_trees: &'a [PathBuf],
+    /// Files to make in `/etc`: name and text.
     pub etc: Vec<(&'static str, String)>,
     pub host_network: bool,
 }
 
-/// A tree taken from the old root, on its way into the new one.
-struct Taken<'a> {
-    tree: OwnedFd,
+/// A detached mount on its way from the old root to the new one.
+struct Tree<'a> {
+    mount: OwnedFd,
     at: &'a Path,
-    /// It may go away at any moment: then it is not there.
-    passing: bool,
+    /// May disappear at any moment, and is left out then.
+    is_optional: bool,
 }
 
-/// Makes the new root and makes it this process's only one. The working directory is the workspace afterwards.
-pub fn enter(plan: &Plan) -> Result<()> {
-    let guarded = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let readable = guarded | MountAttrFlags::MOUNT_ATTR_RDONLY;
-    let mut taken = Vec::new();
+/// Builds the new root and makes it this process's only one, with the workspace as working directory.
+pub fn enter(new: &NewRoot) -> Result<()> {
     let mut links = Vec::new();
-    let network = if plan.host_network { ETC_NETWORK } else { &[] };
-    for path in SYSTEM.iter().chain(ETC).chain(network).map(Path::new) {
-        match fs_err::symlink_metadata(path) {
-            Ok(meta) if meta.is_symlink() => links.push((path, fs_err::read_link(path)?)),
-            Ok(_) => taken.push(take(path, readable)?),
-            Err(_) => {}
-        }
-    }
-    for path in DEVICES.iter().map(Path::new) {
-        taken.push(take(path, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?);
-    }
-    for path in &plan.look {
-        if path.exists() {
-            taken.push(take(path, readable)?);
-        }
-    }
-    let workspace = open_tree(
-        CWD,
-        "",
-        OpenTreeFlags::OPEN_TREE_CLONE
-            | OpenTreeFlags::OPEN_TREE_CLOEXEC
-            | OpenTreeFlags::AT_RECURSIVE
-            | OpenTreeFlags::AT_EMPTY_PATH,
-    )
-    .doing("taking the workspace")?;
-    sys::set_mount_attributes(workspace.as_fd(), guarded, true).doing("guarding the workspace")?;
-    taken.push(Taken { tree: workspace, at: plan.workspace, passing: false });
-    for path in &plan.change {
-        if path.exists() {
-            taken.push(take(path, guarded)?);
-        }
-    }
-    for path in &plan.beside {
-        match fs_err::read_link(path) {
-            Ok(target) if !links.iter().any(|(known, _)| known == path) => links.push((path, target)),
-            Ok(_) => {}
-            // One that may not be entered, or that went away meanwhile, is not there.
-            Err(_) => taken.extend(take(path, guarded).ok().map(|taken| Taken { passing: true, ..taken })),
-        }
-    }
-
-    let root = tmpfs(c"4m", guarded)?;
-    // Any directory will do to hang it on: it becomes the root in a moment, and the mount namespace is ours alone.
-    let hook = ["/tmp", "/mnt", "/usr"].into_iter().find(|dir| Path::new(dir).is_dir());
-    let hook = hook.ok_or_else(|| Error::failed("there is no directory to build the jail on"))?;
-    attach(root.as_fd(), CWD, Path::new(hook)).doing("attaching the new root")?;
+    let trees = take_trees(new, &mut links)?;
+    let root = tmpfs(c"4m", GUARDED)?;
+    // Any directory serves as its mount point: it becomes the root soon, and the mount namespace is ours alone.
+    let mount_point = ["/tmp", "/mnt", "/usr"].into_iter().find(|dir| Path::new(dir).is_dir());
+    let mount_point = mount_point.ok_or_else(|| Error::failed("there is no directory to build the jail on"))?;
+    attach(root.as_fd(), CWD, Path::new(mount_point)).doing("attaching the new root")?;
     let root = root.as_fd();
-
-    make_dirs(root, Path::new("tmp"))?;
-    attach(tmpfs(SCRATCH, guarded)?.as_fd(), root, Path::new("tmp")).doing("attaching /tmp")?;
-    make_dirs(root, Path::new("dev/shm"))?;
-    attach(tmpfs(SCRATCH, guarded | MountAttrFlags::MOUNT_ATTR_NOEXEC)?.as_fd(), root, Path::new("dev/shm"))
-        .doing("attaching /dev/shm")?;
-    for (path, target) in [
-        ("dev/fd", "/proc/self/fd"),
-        ("dev/stdin", "/proc/self/fd/0"),
-        ("dev/stdout", "/proc/self/fd/1"),
-        ("dev/stderr", "/proc/self/fd/2"),
-    ] {
-        symlinkat(target, root, path).doing(path)?;
-    }
-    for (path, target) in links {
-        let path = below_root(path);
-        make_dirs(root, path.parent().unwrap_or(Path::new("")))?;
-        symlinkat(&target, root, &path).doing(path.display())?;
-    }
-    make_dirs(root, Path::new("etc"))?;
-    for (name, text) in &plan.etc {
-        write(root, &Path::new("etc").join(name), text)?;
-    }
-    for Taken { tree, at, passing } in &taken {
+    fill(root, new, &links)?;
+    for Tree { mount, at, is_optional } in &trees {
         let target = below_root(at);
-        make_mount_point(root, &target, tree.as_fd()).doing(at.display())?;
-        match attach(tree.as_fd(), root, &target) {
-            Err(_) if *passing => {}
+        make_mount_point(root, &target, mount.as_fd()).doing(at.display())?;
+        match attach(mount.as_fd(), root, &target) {
+            Err(_) if *is_optional => {}
             result => result.doing(format_args!("attaching {}", at.display()))?,
         }
     }
     mount_proc(root)?;
-    // From now on only what hangs in it can be written.
-    sys::set_mount_attributes(root, MountAttrFlags::MOUNT_ATTR_RDONLY, false).doing("closing the root")?;
-
-    rustix::process::fchdir(root).doing("entering the new root")?;
-    match rustix::process::pivot_root(".", ".") {
-        // The old root is mounted over the new one now: this takes it away, and with it the last way back.
-        Ok(()) => unmount(".", UnmountFlags::DETACH).doing("leaving the old root")?,
-        // A system that runs from its initial ramdisk has a root that cannot be changed. The new one covers it instead, and
-        // what could uncover it (a descriptor outside, a capability) nobody inside has.
-        Err(Errno::INVAL) => {
-            mount_move(".", "/").doing("covering the old root")?;
-            rustix::process::chroot(".").doing("changing the root")?;
-        }
-        Err(e) => return Err(Error::from(e).doing("changing the root")),
-    }
-    std::env::set_current_dir(plan.workspace).doing("entering the workspace")
+    sys::set_mount_attributes(root, MountAttrFlags::MOUNT_ATTR_RDONLY, false).doing("making the root read-only")?;
+    pivot(root)?;
+    std::env::set_current_dir(new.workspace).doing("entering the workspace")
 }
 
-fn take(path: &Path, attributes: MountAttrFlags) -> Result<Taken<'_>> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let tree = open_tree(CWD, path, flags).doing(format_args!("taking {}", path.display()))?;
-    sys::set_mount_attributes(tree.as_fd(), attributes, true).doing(format_args!("guarding {}", path.display()))?;
-    Ok(Taken { tree, at: path, passing: false })
+/// Takes the trees of the new root from the old one, and collects the symbolic links to make.
+fn take_trees<'a>(new: &NewRoot<'a>, links: &mut Vec<(&'a Path, PathBuf)>) -> Result<Vec<Tree<'a>>> {
+    let mut trees = Vec::new();
+    let network = if new.host_network { paths::ETC_NETWORK } else { &[] };
+    for path in paths::SYSTEM.iter().chain(paths::ETC).chain(network).map(Path::new) {
+        match fs_err::symlink_metadata(path) {
+            Ok(meta) if meta.is_symlink() => links.push((path, fs_err::read_link(path)?)),
+            Ok(_) => trees.push(take(path, GUARDED_READ_ONLY)?),
+            Err(_) => {}
+        }
+    }
+    for path in paths::DEVICES.iter().map(Path::new) {
+        trees.push(take(path, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?);
+    }
+    for path in new.readable.iter().filter(|path| path.exists()) {
+        trees.push(take(path, GUARDED_READ_ONLY)?);
+    }
+    // By the working directory, because only root may be able to pass through the directories of its path.
+    let mount = open_tree(CWD, "", CLONE_TREE | OpenTreeFlags::AT_EMPTY_PATH).doing("taking the workspace")?;
+    sys::set_mount_attributes(mount.as_fd(), GUARDED, true).doing("guarding the workspace")?;
+    trees.push(Tree { mount, at: new.workspace, is_optional: false });
+    for path in new.writable.iter().filter(|path| path.exists()) {
+        trees.push(take(path, GUARDED)?);
+    }
+    for path in new.open_trees {
+        match fs_err::read_link(path) {
+            Ok(target) if !links.iter().any(|(known, _)| known == path) => links.push((path, target)),
+            Ok(_) => {}
+            Err(_) => trees.extend(take(path, GUARDED).ok().map(|tree| Tree { is_optional: true, ..tree })),
+        }
+    }
+    Ok(trees)
+}
+
+fn take(path: &Path, attributes: MountAttrFlags) -> Result<Tree<'_>> {
+    let mount = open_tree(CWD, path, CLONE_TREE).doing(format_args!("taking {}", path.display()))?;
+    sys::set_mount_attributes(mount.as_fd(), attributes, true).doing(format_args!("guarding {}", path.display()))?;
+    Ok(Tree { mount, at: path, is_optional: false })
+}
+
+/// Makes what is not taken from the old root: scratch space, links and files of `/etc`.
+fn fill(root: BorrowedFd, new: &NewRoot, links: &[(&Path, PathBuf)]) -> Result<()> {
+    let scratch = [("tmp", GUARDED), ("dev/shm", GUARDED | MountAttrFlags::MOUNT_ATTR_NOEXEC)];
+    for (path, attributes) in scratch {
+        make_dirs(root, Path::new(path))?;
+        attach(tmpfs(SCRATCH_SIZE, attributes)?.as_fd(), root, Path::new(path)).doing(path)?;
+    }
+    for (path, target) in DEVICE_LINKS {
+        symlinkat(*target, root, *path).doing(path)?;
+    }
+    for (path, target) in links {
+        let path = below_root(path);
+        make_dirs(root, path.parent().unwrap_or(Path::new("")))?;
+        symlinkat(target, root, &path).doing(path.display())?;
+    }
+    make_dirs(root, Path::new("etc"))?;
+    for (name, text) in &new.etc {
+        write(root, &Path::new("etc").join(name), text)?;
+    }
+    Ok(())
+}
+
+fn pivot(root: BorrowedFd) -> Result<()> {
+    rustix::process::fchdir(root).doing("entering the new root")?;
+    match rustix::process::pivot_root(".", ".") {
+        // The old root is now mounted over the new one. Unmounting it removes the last way back.
+        Ok(()) => unmount(".", UnmountFlags::DETACH).doing("leaving the old root"),
+        // A system that runs from its initial ramdisk cannot change its root, so the new one covers it. Uncovering it takes
+        // a descriptor outside or a capability, and nothing inside has either.
+        Err(Errno::INVAL) => {
+            mount_move(".", "/").doing("covering the old root")?;
+            rustix::process::chroot(".").doing("changing the root")
+        }
+        Err(e) => Err(Error::from(e).doing("changing the root")),
+    }
 }
 
 fn tmpfs(size: &CStr, attributes: MountAttrFlags) -> Result<OwnedFd> {
@@ -224,8 +173,8 @@ fn tmpfs(size: &CStr, attributes: MountAttrFlags) -> Result<OwnedFd> {
     make().doing("making a tmpfs")
 }
 
-/// A fresh /proc shows the jail's own processes. Where it is masked (in some containers) a fresh one is forbidden; then
-/// there is none, which programs put up with better than one might think.
+/// A fresh /proc shows the jail's own processes only. Some containers forbid one; then the jail has none, which most
+/// programs tolerate.
 fn mount_proc(root: BorrowedFd) -> Result<()> {
     make_dirs(root, Path::new("proc"))?;
     let make = || -> Result<OwnedFd, Errno> {
@@ -240,10 +189,9 @@ fn mount_proc(root: BorrowedFd) -> Result<()> {
         result => result.doing("making /proc")?,
     };
     attach(proc.as_fd(), root, Path::new("proc")).doing("attaching /proc")?;
-    // Their modes let uid 0 write, and root is what the hands are on the outside where root owns the workspace.
+    // Their modes let root write, which the jail's user is outside if root owns the workspace.
     for name in PROC_MACHINE {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        let tree = match open_tree(&proc, *name, flags) {
+        let tree = match open_tree(&proc, *name, CLONE_TREE) {
             Err(Errno::NOENT) => continue,
             result => result.doing(format_args!("taking /proc/{name}"))?,
         };
@@ -254,7 +202,7 @@ fn mount_proc(root: BorrowedFd) -> Result<()> {
     Ok(())
 }
 
-/// Hangs a detached mount on a directory or file below `at`, of which no component may be a symbolic link.
+/// Attaches a detached mount to a file or directory below `at`, following no symbolic link.
 fn attach(tree: BorrowedFd, at: impl AsFd, path: &Path) -> io::Result<()> {
     let target = openat2(
         at,
@@ -271,13 +219,13 @@ fn below_root(path: &Path) -> PathBuf {
     path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
 }
 
-/// Makes the directories of `path` that are missing.
+/// Makes the missing directories of `path`.
 fn make_dirs(root: BorrowedFd, path: &Path) -> io::Result<()> {
     let mut so_far = PathBuf::new();
     for component in path.components() {
         so_far.push(component);
         match mkdirat(root, &so_far, Mode::from_raw_mode(0o755)) {
-            // A read-only tree that is already there may have it.
+            // A read-only tree that is mounted already may contain it.
             Ok(()) | Err(Errno::EXIST) => {}
             Err(Errno::ROFS) if statat(root, &so_far, AtFlags::empty()).is_ok() => {}
             Err(e) => return Err(e.into()),
@@ -286,7 +234,7 @@ fn make_dirs(root: BorrowedFd, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A directory for a directory, an empty file for anything else.
+/// Makes a directory for a directory, and an empty file for anything else.
 fn make_mount_point(root: BorrowedFd, path: &Path, tree: BorrowedFd) -> Result<()> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode);
     if kind == FileType::Directory {

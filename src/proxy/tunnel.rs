@@ -7,8 +7,9 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use rustix::event::PollFlags;
+
+use crate::sys;
 
 /// Bytes that one direction buffers.
 const BUFFER: usize = 16 << 10;
@@ -16,16 +17,19 @@ const BUFFER: usize = 16 << 10;
 /// Waits until one of `watched` is ready. Fails with `TimedOut` at the deadline and with another error once the writing
 /// end of `stop` is closed.
 pub fn wait(stop: &OwnedFd, watched: &[(BorrowedFd<'_>, PollFlags)], deadline: Option<Instant>) -> io::Result<()> {
-    let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-    fds.extend(watched.iter().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)));
+    let mut all = vec![(stop.as_fd(), PollFlags::IN)];
+    all.extend(watched);
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match poll(&mut fds, left.map(crate::sys::timespec).as_ref()) {
-            Ok(_) if !fds[0].revents().is_empty() => return Err(io::Error::other("the proxy has ended")),
-            Ok(0) if left.is_some_and(|left| left.is_zero()) => return Err(ErrorKind::TimedOut.into()),
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(e) => return Err(e.into()),
+        let ready = sys::poll(&all, left)?;
+        if ready[0] {
+            return Err(io::Error::other("the proxy has ended"));
+        }
+        if ready.contains(&true) {
+            return Ok(());
+        }
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(ErrorKind::TimedOut.into());
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::cancel::{Cancel, Why};
 use crate::hands::Hands;
 use crate::message::Image;
 use crate::text::{LocalTime, clip, fence, size};
-use crate::wire::{ImageKind, Incoming};
+use crate::wire::{FilePart, ImageKind};
 
 /// The most bytes of an image that is shown: hosts refuse larger ones.
 const MOST_IMAGE: usize = 5 << 20;
@@ -53,7 +53,7 @@ impl Place<'_> {
             return;
         }
         let dir = format!("inbox/{}", clip(&(self.local_time)(SystemTime::now()), 10));
-        let part = Incoming { dir, name: name.clone(), key, ..Incoming::default() };
+        let part = FilePart { dir, name: name.clone(), key, ..FilePart::default() };
         let mut taking = match self.fetch(&file.id, &part) {
             Ok(taking) => taking,
             Err(why) => {
@@ -88,7 +88,7 @@ impl Place<'_> {
 
 impl Place<'_> {
     /// Fetches a file, all but the last part of which the hands have then. What may pass is tried again.
-    fn fetch(&self, id: &str, part: &Incoming) -> Result<Taking<'_>, String> {
+    fn fetch(&self, id: &str, part: &FilePart) -> Result<Taking<'_>, String> {
         let mut pause = FIRST_PAUSE;
         for tries in 1.. {
             let part = part.clone();
@@ -119,7 +119,7 @@ impl Place<'_> {
 struct Taking<'a> {
     place: &'a Place<'a>,
     /// The next part, without its content.
-    part: Incoming,
+    part: FilePart,
     /// What has not been given to the hands yet.
     waiting: Vec<u8>,
     /// What the model may see of it.
@@ -154,7 +154,7 @@ impl Taking<'_> {
         if let Some(why) = &self.fault {
             return Err(why.clone());
         }
-        let part = Incoming { content: STANDARD.encode(&self.waiting), is_last, ..self.part.clone() };
+        let part = FilePart { content: STANDARD.encode(&self.waiting), is_last, ..self.part.clone() };
         self.part.offset += self.waiting.len() as u64;
         self.waiting.clear();
         self.place.hands.take_file(part, self.place.cancel).map_err(|e| e.message)
@@ -163,7 +163,7 @@ impl Taking<'_> {
     /// Has what was kept so far removed: a part that does not go on where the last one ended does that.
     fn give_up(self) {
         if self.part.offset > 0 && self.fault.is_none() {
-            let part = Incoming { offset: u64::MAX, ..self.part };
+            let part = FilePart { offset: u64::MAX, ..self.part };
             // Also when there is no time left, or somebody has stopped it.
             drop(self.place.hands.take_file(part, &Cancel::new(Some(REMOVING))));
         }

@@ -1,4 +1,4 @@
-//! The tool that runs commands.
+//! The `exec` tool: runs a command in the jail.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::child::Network;
 use crate::error::Result;
 use crate::hands::{Confinement, Hands};
 use crate::text::one_line;
-use crate::wire::{End, Header, Job, Reply};
+use crate::wire::{ExecJob, Header, Job, Reply, Termination};
 
-/// No command may take longer than this, whatever the call asks for, in seconds.
-const LONGEST: u64 = 600;
+/// The longest timeout that a call may ask for, in seconds.
+const MAX_TIMEOUT: u64 = 600;
 
 pub struct Exec {
     spec: ToolSpec,
     hands: Arc<Hands>,
     /// Seconds, unless the call names others.
     timeout: u64,
-    /// Variables that every command gets.
+    /// Variables of the user's that every command gets.
     env: Vec<(String, String)>,
     network: Network,
 }
@@ -32,11 +32,11 @@ impl Exec {
     pub fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Self {
         let spec = ToolSpec {
             name: "exec".into(),
-            description: "Run a shell command (/bin/sh) in the workspace and get what it prints. \
-                          Nothing is on its standard input, and nothing it starts outlives it."
+            description: "Run a shell command with /bin/sh in the workspace and return its output. Standard input is empty, and \
+                          background processes are killed when the command ends."
                 .into(),
             schema: format!(
-                r#"{{"type":"object","properties":{{"command":{{"type":"string"}},{WORKING_DIR},"timeout":{{"type":"integer","minimum":1,"description":"Seconds, at most {LONGEST}; default {timeout}"}}}},"required":["command"]}}"#
+                r#"{{"type":"object","properties":{{"command":{{"type":"string"}},{WORKING_DIR},"timeout":{{"type":"integer","minimum":1,"description":"Seconds, at most {MAX_TIMEOUT}; default {timeout}"}}}},"required":["command"]}}"#
             )
             .into(),
             risk: Risk::Runs,
@@ -45,21 +45,19 @@ impl Exec {
         Self { spec, hands, timeout, env, network }
     }
 
-    /// What to tell the model when a command could not reach what it wanted.
+    /// A note for the model on a command that failed for want of network.
     fn why_no_network(&self) -> &'static str {
-        let way = self.hands.settled().map(|settled| settled.way);
-        match (self.network, way) {
+        match (self.network, self.hands.confinement()) {
             (_, Some(Confinement::Disabled | Confinement::Unconfined) | None) | (Network::Full, _) => "",
             (Network::None, _) => {
-                "\n[commands have no network here: tools.exec.network is \"none\". The user can set it to \"guarded\" or \
-                 \"full\" in config.json]"
+                "\n[commands have no network: tools.exec.network is \"none\". The user can set it to \"guarded\" or \"full\" in \
+                 config.json]"
             }
             (Network::Guarded, Some(Confinement::Namespaces)) => {
-                "\n[commands reach the network here through the proxy in http_proxy alone: this program seems not to use it]"
+                "\n[commands reach the network only by https:// through the proxy in https_proxy, which this program seems to ignore]"
             }
             (Network::Guarded, Some(Confinement::Landlock)) => {
-                "\n[commands have no network here: tools.exec.network is \"guarded\", which needs namespaces, and this system \
-                 offers none]"
+                "\n[commands have no network: tools.exec.network is \"guarded\", which needs namespaces, and this system has none]"
             }
         }
     }
@@ -88,12 +86,10 @@ impl Tool for Exec {
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let Args { command, working_dir, timeout } = arguments(args)?;
-        let timeout_secs = timeout.unwrap_or(self.timeout).clamp(1, LONGEST);
+        let timeout_secs = timeout.unwrap_or(self.timeout).clamp(1, MAX_TIMEOUT);
         let working_dir = working_dir.unwrap_or_else(|| ".".to_owned());
-        let Reply { header, body } = {
-            let job = Job::Exec { command, working_dir, timeout_secs, env: self.env.clone() };
-            self.hands.call(&job, turn.cancel)?
-        };
+        let job = Job::Exec(ExecJob { command, working_dir, timeout_secs, env: self.env.clone() });
+        let Reply { header, body } = self.hands.call(&job, turn.cancel)?;
         match header {
             Header::Exited { end, dropped } => {
                 let mut output = describe(&body, end, dropped, timeout_secs);
@@ -102,12 +98,12 @@ impl Tool for Exec {
                 }
                 Ok(output)
             }
-            other => Err(other.refusal()),
+            other => Err(other.into_error()),
         }
     }
 }
 
-/// What programs say when they cannot reach anything, in lower case.
+/// What programs print when a name look-up or a connection fails, in lower case.
 const WANTED_NETWORK: [&str; 8] = [
     "could not resolve",
     "couldn't resolve",
@@ -121,23 +117,23 @@ const WANTED_NETWORK: [&str; 8] = [
 
 fn wanted_network(printed: &str) -> bool {
     let printed = printed.to_lowercase();
-    WANTED_NETWORK.iter().any(|sign| printed.contains(sign))
+    WANTED_NETWORK.iter().any(|phrase| printed.contains(phrase))
 }
 
-/// What a command printed, and how it ended where that is worth a word.
-fn describe(printed: &[u8], end: End, dropped: u64, timeout_secs: u64) -> ToolOutput {
+/// The output, and how the command ended unless it succeeded.
+fn describe(printed: &[u8], end: Termination, dropped: u64, timeout_secs: u64) -> ToolOutput {
     let mut text = String::from_utf8_lossy(printed).into_owned();
     if dropped > 0 {
-        text.push_str(&format!("\n[{dropped} more bytes were printed and dropped]"));
+        text.push_str(&format!("\n[{dropped} more bytes of output were dropped]"));
     }
     let note = match end {
-        End::Code(0) => None,
-        End::Code(code) => Some(format!("[exit code {code}]")),
-        End::Signal(signal) => Some(format!("[ended by signal {signal}]")),
-        End::TimedOut => Some(format!("[timed out: ended after {timeout_secs} s]")),
-        End::DiskFull => Some("[ended: the disk is nearly full]".to_owned()),
-        End::TooManyProcesses => Some("[ended: it started too many processes]".to_owned()),
-        End::Cancelled => Some("[ended: the user stopped it]".to_owned()),
+        Termination::Code(0) => None,
+        Termination::Code(code) => Some(format!("[exit code {code}]")),
+        Termination::Signal(signal) => Some(format!("[killed by signal {signal}]")),
+        Termination::TimedOut => Some(format!("[timed out after {timeout_secs} s]")),
+        Termination::DiskFull => Some("[killed: the disk is nearly full]".to_owned()),
+        Termination::TooManyProcesses => Some("[killed: it started too many processes]".to_owned()),
+        Termination::Cancelled => Some("[killed: the user stopped it]".to_owned()),
     };
     if let Some(note) = &note {
         if !text.is_empty() && !text.ends_with('\n') {
@@ -164,13 +160,13 @@ mod tests {
     #[test]
     fn a_bad_end_is_told_and_a_good_one_is_not() {
         let says = |printed: &[u8], end, dropped| describe(printed, end, dropped, 9).text;
-        assert_eq!(says(b"hi\n", End::Code(0), 0), "hi\n");
-        assert_eq!(says(b"", End::Code(0), 0), "(no output)");
-        assert_eq!(says(b"hi", End::Code(3), 0), "hi\n[exit code 3]");
+        assert_eq!(says(b"hi\n", Termination::Code(0), 0), "hi\n");
+        assert_eq!(says(b"", Termination::Code(0), 0), "(no output)");
+        assert_eq!(says(b"hi", Termination::Code(3), 0), "hi\n[exit code 3]");
         assert_eq!(
-            says(b"\xff", End::Signal(9), 5),
-            "\u{fffd}\n[5 more bytes were printed and dropped]\n[ended by signal 9]"
+            says(b"\xff", Termination::Signal(9), 5),
+            "\u{fffd}\n[5 more bytes of output were dropped]\n[killed by signal 9]"
         );
-        assert_eq!(says(b"", End::TimedOut, 0), "[timed out: ended after 9 s]");
+        assert_eq!(says(b"", Termination::TimedOut, 0), "[timed out after 9 s]");
     }
 }

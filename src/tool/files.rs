@@ -150,7 +150,7 @@ impl Tool for FileTool {
                 let images = vec![Image { mime, base64: STANDARD.encode(&body) }];
                 Ok(ToolOutput { text, failed: false, images })
             }
-            other => Err(other.refusal()),
+            other => Err(other.into_error()),
         }
     }
 }

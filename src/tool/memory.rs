@@ -9,7 +9,7 @@ use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
 use crate::hands::Hands;
 use crate::text::{LocalTime, one_line};
-use crate::wire::{FileJob, Header, Job, Remember, Reply};
+use crate::wire::{FileJob, Header, Job, MemoryRequest, Reply};
 
 pub struct Memory {
     spec: ToolSpec,
@@ -33,7 +33,7 @@ impl Memory {
     }
 }
 
-/// What a call is made of: [`Remember`], as JSON Schema.
+/// What a call is made of: [`MemoryRequest`], as JSON Schema.
 const SCHEMA: &str = concat!(
     r#"{"type":"object","properties":{"action":{"type":"string","enum":["view","write","append","search","delete"],"#,
     r#""description":"view without key lists all notes; write replaces a note; append adds a line"},"#,
@@ -68,11 +68,11 @@ impl Tool for Memory {
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let now = (self.local_time)(SystemTime::now());
-        let job = Job::File(FileJob::Memory { ask: arguments::<Remember>(args)?, now });
+        let job = Job::File(FileJob::Memory { request: arguments::<MemoryRequest>(args)?, now });
         let Reply { header, body } = self.hands.call(&job, turn.cancel)?;
         match header {
             Header::Text => Ok(ToolOutput::text(String::from_utf8_lossy(&body))),
-            other => Err(other.refusal()),
+            other => Err(other.into_error()),
         }
     }
 }
@@ -90,11 +90,11 @@ mod tests {
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});
             assert_eq!(schema::fit(&offer, args.clone()).unwrap().args, args);
-            let ask: Remember = arguments(&args).unwrap();
+            let ask: MemoryRequest = arguments(&args).unwrap();
             assert_eq!(serde_json::to_value(ask).unwrap(), args);
             let safe = matches!(action.as_str(), Some("view" | "search"));
             assert_eq!(risk(&args) == Risk::Safe, safe, "{action}");
         }
-        assert!(arguments::<Remember>(&json!({"action": "forget"})).is_err());
+        assert!(arguments::<MemoryRequest>(&json!({"action": "forget"})).is_err());
     }
 }

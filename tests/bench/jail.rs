@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use bantam::child::{self, Network};
-use bantam::hands::{self, Confinement};
-use bantam::wire::{self, End, Header, Job, Setup};
+use serde_json::{Value, json};
 
 /// Of each kind. They are taken in turn, so that whatever else the machine does meets all of them alike.
 const ROUNDS: usize = 100;
@@ -18,44 +16,45 @@ const ROUNDS: usize = 100;
 const BUDGET: Duration = Duration::from_millis(40);
 const COMMAND: &str = "true";
 
-fn bare() -> Duration {
+/// A command with a minimal environment and nothing on its streams.
+fn bare(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn bare_spawn() -> Duration {
     let started = Instant::now();
-    let status = child::command(Path::new("/bin/sh")).args(["-c", COMMAND]).status().unwrap();
+    let status = bare(Path::new("/bin/sh")).args(["-c", COMMAND]).status().unwrap();
     assert!(status.success());
     started.elapsed()
 }
 
-/// The time of one call, or why this way is not to be had here.
-fn held(bantam: &Path, workspace: &Path, way: Confinement) -> Result<Duration, String> {
-    let setup = Setup {
-        way,
-        network: Network::None,
-        workspace: workspace.to_owned(),
-        agent_dir: None,
-        read_paths: Vec::new(),
-        write_paths: Vec::new(),
-        all_except: None,
-        memory_mb: 512,
-    };
-    let setup = serde_json::to_string(&setup).unwrap();
-    let job = Job::Exec { command: COMMAND.into(), working_dir: ".".into(), timeout_secs: 10, env: Vec::new() };
+/// The time of one call, or why this confinement is unavailable.
+fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Duration, String> {
+    let setup = json!({
+        "confinement": confinement, "network": "none", "workspace": workspace, "agent_dir": null,
+        "read_paths": [], "write_paths": [], "all_except": null, "memory_mb": 512,
+    });
+    let job = json!({ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [] } }).to_string();
     let started = Instant::now();
-    let mut process = child::command(bantam)
-        .args([hands::ROLE, &setup])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // One that is not to be had does not read the job; its reply says why.
-    drop(process.stdin.as_mut().unwrap().write_all(&wire::encode_job(&job).unwrap()));
-    let reply = wire::receive_reply(process.stdout.as_mut().unwrap()).unwrap();
-    drop(process.stdin.take());
+    let mut process =
+        bare(bantam).args(["hands", &setup.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = process.stdin.take().unwrap();
+    let length = u32::try_from(job.len()).unwrap().to_be_bytes();
+    // A process that cannot confine itself replies without reading the job.
+    drop(input.write_all(&[&length, job.as_bytes()].concat()));
+    let mut reply = Vec::new();
+    process.stdout.take().unwrap().read_to_end(&mut reply).unwrap();
     process.wait().unwrap();
+    drop(input);
     let took = started.elapsed();
-    match reply.header {
-        Header::Exited { end: End::Code(0), .. } => Ok(took),
-        Header::Unavailable { why } | Header::Refused { why } => Err(why),
-        other => Err(format!("the command did not end well: {other:?}")),
+    // Two lengths of four bytes precede the header.
+    let header: Value = serde_json::Deserializer::from_slice(&reply[8..]).into_iter().next().unwrap().unwrap();
+    match &header["exited"]["end"]["code"] {
+        Value::Number(code) if code.as_i64() == Some(0) => Ok(took),
+        _ => Err(header.to_string()),
     }
 }
 
@@ -72,22 +71,19 @@ fn main() -> ExitCode {
     let workspace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-jail");
     std::fs::create_dir_all(&workspace).unwrap();
 
-    let ways = [
-        ("namespaces, and Landlock where there is one", Confinement::Namespaces),
-        ("Landlock alone", Confinement::Landlock),
-    ];
-    let (mut there, mut missing) = (Vec::new(), Vec::new());
-    for (name, way) in ways {
-        match held(&bantam, &workspace, way) {
-            Ok(_) => there.push((name, way, Vec::new())),
-            Err(why) => missing.push(format!("{name}: skipped, not to be had here: {why}")),
+    let confinements = [("namespaces, and Landlock where there is one", "namespaces"), ("Landlock alone", "landlock")];
+    let (mut available, mut missing) = (Vec::new(), Vec::new());
+    for (name, confinement) in confinements {
+        match confined(&bantam, &workspace, confinement) {
+            Ok(_) => available.push((name, confinement, Vec::new())),
+            Err(why) => missing.push(format!("{name}: skipped, unavailable here: {why}")),
         }
     }
     let mut alone = Vec::new();
     for _ in 0..ROUNDS {
-        alone.push(bare());
-        for (_, way, times) in &mut there {
-            times.push(held(&bantam, &workspace, *way).unwrap());
+        alone.push(bare_spawn());
+        for (_, confinement, times) in &mut available {
+            times.push(confined(&bantam, &workspace, confinement).unwrap());
         }
     }
 
@@ -99,8 +95,8 @@ fn main() -> ExitCode {
     let base = quantile(&mut alone, 50);
     println!("{:<46} {base:>9.2} {:>9.2}", "bare spawn", quantile(&mut alone, 90));
     let budget = BUDGET.as_secs_f64() * 1000.0;
-    let mut good = !there.is_empty();
-    for (name, _, times) in &mut there {
+    let mut good = !available.is_empty();
+    for (name, _, times) in &mut available {
         let median = quantile(times, 50);
         let over = median - base;
         println!("{name:<46} {median:>9.2} {:>9.2} {over:>9.2}", quantile(times, 90));

@@ -1,0 +1,133 @@
+//! The caller's side of one call: sends the job, reads the reply, and passes on a stop, a deadline or a fork bomb.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::process_count;
+use crate::cancel::{Cancel, Why};
+use crate::error::{Error, Kind, Result};
+use crate::jail::MAX_PROCESSES;
+use crate::sys;
+use crate::wire::{Header, Job, Reply, Termination, encode_job, receive_reply};
+
+/// How long a process may take beyond its job's own time, and to clean up when told to stop.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often descendants are counted.
+const COUNT_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Has `child` do `job`, and waits until it has closed its output. `count_processes` ends a command that has too many.
+pub fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_processes: bool) -> Result<Reply> {
+    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(Error::failed("the hands process has no pipes"));
+    };
+    let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
+    let _hook = cancel.on_stop(move || drop(stop));
+    let deadline = Instant::now() + cancel.remaining(Duration::from_secs(job.seconds()) + GRACE);
+    let job = encode_job(job)?;
+    let mut reader = ReplyReader {
+        // A process that cannot confine itself replies without reading the job.
+        input: input.write_all(&job).is_ok().then_some(input),
+        output,
+        stopped: Some(stopped),
+        deadline,
+        counted: count_processes.then(|| child.id()),
+        too_many: false,
+    };
+    let result = receive_reply(&mut reader);
+    let told_to_stop = reader.stopped.is_none();
+    reader.wait_for_end();
+    match (result, cancel.why()) {
+        (Ok(Reply { header: Header::Exited { dropped, .. }, body }), _) if reader.too_many => {
+            Ok(Reply { header: Header::Exited { end: Termination::TooManyProcesses, dropped }, body })
+        }
+        (Ok(reply), _) => Ok(reply),
+        (Err(_), Some(Why::Deadline)) => Err(Error::new(Kind::Limit, "the turn timed out")),
+        (Err(_), Some(Why::Stopped)) if told_to_stop => Err(Error::new(Kind::Interrupted, "stopped")),
+        (Err(e), _) => Err(e),
+    }
+}
+
+/// Reads the process's output, and closes its input when it has to stop.
+struct ReplyReader {
+    input: Option<ChildStdin>,
+    output: ChildStdout,
+    /// Reads end of file when the turn is stopped; `None` once the process has been told.
+    stopped: Option<OwnedFd>,
+    deadline: Instant,
+    /// The process whose descendants are counted.
+    counted: Option<u32>,
+    too_many: bool,
+}
+
+impl ReplyReader {
+    fn tell_to_stop(&mut self) {
+        self.input = None;
+        self.stopped = None;
+        self.deadline = Instant::now() + GRACE;
+    }
+
+    /// The process closes its output by ending. After the grace the caller kills it.
+    fn wait_for_end(&mut self) {
+        self.tell_to_stop();
+        let mut rest = [0; 4096];
+        while matches!(self.read(&mut rest), Ok(n) if n > 0) {}
+    }
+}
+
+impl Read for ReplyReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut wait = self.deadline.saturating_duration_since(Instant::now());
+            if wait.is_zero() {
+                if self.input.is_none() {
+                    return Err(io::Error::new(ErrorKind::TimedOut, "it does not answer"));
+                }
+                self.tell_to_stop();
+                continue;
+            }
+            if let (Some(root), Some(_)) = (self.counted, &self.input) {
+                if process_count::count(root) as u64 > MAX_PROCESSES {
+                    self.too_many = true;
+                    self.tell_to_stop();
+                    continue;
+                }
+                wait = wait.min(COUNT_INTERVAL);
+            }
+            let mut watched = vec![(self.output.as_fd(), PollFlags::IN)];
+            watched.extend(self.stopped.iter().map(|stopped| (stopped.as_fd(), PollFlags::IN)));
+            let ready = sys::poll(&watched, Some(wait))?;
+            if ready.get(1) == Some(&true) {
+                self.tell_to_stop();
+            } else if ready[0] {
+                return self.output.read(buf);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Stdio;
+
+    use super::*;
+    use crate::child;
+    use crate::wire::FileJob;
+
+    #[test]
+    fn a_job_too_large_to_be_sent_is_refused_at_once() {
+        // It would wait for the job for ever.
+        let mut waiting =
+            child::command(Path::new("/bin/cat")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let job = Job::File(FileJob::WriteFile { path: "x".into(), content: "x".repeat(65 << 20) });
+        let cancel = Cancel::new(Some(Duration::from_secs(2)));
+        let error = exchange(&mut waiting, &job, &cancel, false).unwrap_err();
+        waiting.kill().and_then(|()| waiting.wait()).unwrap();
+        assert!(error.message.contains("too large"), "{error}");
+    }
+}

@@ -1,0 +1,173 @@
+//! The hands process: confines itself, reads the job, does it, replies and ends.
+//!
+//! A jail takes two processes. The outer one makes the namespaces, starts the inner one, and kills what that leaves
+//! behind; nothing in the jail can reach it. The inner one finishes the jail and does the job.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::process::{Child, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getpid, pidfd_open};
+
+use super::reaper::Reaper;
+use super::{INNER_ROLE, ROLE, exec};
+use crate::beneath::Dir;
+use crate::child;
+use crate::error::{Context, Error, Result};
+use crate::files::{self, Trees};
+use crate::jail;
+use crate::sys;
+use crate::wire::{self, Confinement, Header, Job, Reply, Setup};
+
+/// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
+const INNER_GRACE: Duration = Duration::from_secs(3);
+
+/// Open files per process.
+const MAX_OPEN_FILES: u64 = 1024;
+
+/// Runs `bantam ROLE SETUP`.
+pub fn main(role: &str, setup: Option<&str>) -> ExitCode {
+    let result = match (start(role, setup), role) {
+        (Ok(setup), ROLE) if setup.confinement.is_sandboxed() => run_outer(&setup),
+        (Ok(setup), _) => do_job(&setup),
+        (Err(e), _) => Err(e),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // When the caller has gone, nobody needs to know.
+        Err(e) => match wire::send_reply(&mut io::stdout(), &refused(&e)) {
+            Ok(()) | Err(_) => ExitCode::FAILURE,
+        },
+    }
+}
+
+fn refused(e: &Error) -> Reply {
+    Reply { header: Header::Refused { why: e.message.clone() }, body: Vec::new() }
+}
+
+fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
+    let setup = setup.ok_or_else(|| Error::failed("this command is internal"))?;
+    let setup: Setup =
+        serde_json::from_str(setup).map_err(|e| Error::failed(e.to_string())).doing("reading the setup")?;
+    sys::close_inherited().doing("closing inherited descriptors")?;
+    if role == ROLE {
+        // Without a controlling terminal nothing can inject input into one. A process group leader gets EPERM.
+        match rustix::process::setsid() {
+            Ok(_) | Err(Errno::PERM) => {}
+            Err(e) => return Err(Error::from(e).doing("starting a session")),
+        }
+    }
+    rustix::thread::set_no_new_privs(true).doing("setting no_new_privs")?;
+    Ok(setup)
+}
+
+fn run_outer(setup: &Setup) -> Result<()> {
+    // Every kernel with a usable jail has it.
+    let mut made = pidfd_open(getpid(), PidfdFlags::empty()).map(drop).doing("opening a pidfd");
+    if setup.confinement == Confinement::Namespaces {
+        made = made
+            .and_then(|()| jail::become_owner(setup))
+            .and_then(|()| jail::make_namespaces(setup, io::stderr().as_fd()));
+    }
+    if let Err(e) = made {
+        return unavailable(&e);
+    }
+    sys::deny_inspection().doing("denying inspection by other processes")?;
+    let mut reaper = Reaper::new()?;
+    let json = serde_json::to_string(setup).map_err(|e| Error::failed(e.to_string()))?;
+    let mut inner = child::again(INNER_ROLE)
+        .arg(json)
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::inherit())
+        .spawn()
+        .doing("starting the inner process")?;
+    wait_for(&mut inner)?;
+    reaper.kill_descendants()
+}
+
+/// Waits for the inner process, or kills it some time after the caller has gone.
+fn wait_for(inner: &mut Child) -> Result<()> {
+    let ended = pidfd_open(Pid::from_child(inner), PidfdFlags::empty()).doing("opening a pidfd")?;
+    let caller = io::stdin();
+    // No events: only the end of the pipe matters here, not what the caller sends.
+    sys::poll(&[(ended.as_fd(), PollFlags::IN), (caller.as_fd(), PollFlags::empty())], None)?;
+    let deadline = Instant::now() + INNER_GRACE;
+    while inner.try_wait()?.is_none() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            inner.kill().and_then(|()| inner.wait()).doing("killing the inner process")?;
+            break;
+        }
+        sys::poll(&[(ended.as_fd(), PollFlags::IN)], Some(left))?;
+    }
+    Ok(())
+}
+
+fn unavailable(e: &Error) -> Result<()> {
+    let header = Header::Unavailable { why: e.message.clone() };
+    wire::send_reply(&mut io::stdout(), &Reply { header, body: Vec::new() })
+}
+
+fn do_job(setup: &Setup) -> Result<()> {
+    prefer_for_the_oom_killer();
+    let max_processes = jail::process_limit(setup.confinement);
+    let mut reaper = Reaper::new()?;
+    let confined = match setup.confinement {
+        Confinement::Namespaces => jail::enter_namespaces(setup),
+        Confinement::Landlock if !reaper.has_list() => {
+            Err(Error::failed("the kernel lists no children (CONFIG_PROC_CHILDREN)"))
+        }
+        Confinement::Landlock => jail::become_owner(setup).and_then(|()| jail::enter_landlock(setup)),
+        Confinement::Unconfined | Confinement::Disabled => jail::enter_workspace(setup),
+    };
+    if let Err(e) = confined {
+        return if setup.confinement.is_sandboxed() { unavailable(&e) } else { Err(e) };
+    }
+    sys::deny_inspection().doing("denying inspection by other processes")?;
+    set_limits(setup, max_processes)?;
+    // The working directory, because only root may be able to pass through the directories of its path.
+    let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
+    let trees = Trees::open(workspace, setup);
+
+    let reply = match wire::receive_job(&mut io::stdin())? {
+        Job::File(job) => files::perform(&trees, &job, &caller_has_gone),
+        Job::Exec { .. } if setup.confinement == Confinement::Unconfined => {
+            Err(Error::failed("there is no jail for commands here"))
+        }
+        Job::Exec(job) => exec::exec(&trees, setup, &job, &mut reaper, io::stdin().as_fd()),
+        Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
+    };
+    wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))
+}
+
+/// The caller sends nothing after the job, so readable input is its end.
+fn caller_has_gone() -> bool {
+    sys::poll(&[(io::stdin().as_fd(), PollFlags::IN)], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
+}
+
+/// On a small board a greedy command should be killed before the program that serves its owner.
+fn prefer_for_the_oom_killer() {
+    // Without /proc the kernel chooses by size, which is close.
+    drop(std::fs::write("/proc/self/oom_score_adj", "500"));
+}
+
+fn set_limits(setup: &Setup, max_processes: Option<u64>) -> Result<()> {
+    limit(Resource::Core, 0)?;
+    limit(Resource::Nofile, MAX_OPEN_FILES)?;
+    if setup.memory_mb > 0 {
+        // The data segment, because node and java reserve far more address space than they use.
+        limit(Resource::Data, setup.memory_mb.saturating_mul(1 << 20))?;
+    }
+    max_processes.map_or(Ok(()), |most| limit(Resource::Nproc, most))
+}
+
+/// Lowers a limit, and leaves a lower hard limit alone.
+pub(super) fn limit(resource: Resource, most: u64) -> Result<()> {
+    let now = rustix::process::getrlimit(resource);
+    let most = now.maximum.map_or(most, |hard| hard.min(most));
+    rustix::process::setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })
+        .doing(format_args!("limiting {resource:?}"))
+}

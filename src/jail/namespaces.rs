@@ -1,0 +1,126 @@
+//! Confinement by namespaces: the outer process makes them, the inner one finishes the jail.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::net::{AddressFamily, SocketType, socket};
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+
+use super::landlock::{self, Tcp};
+use super::root::{self, NewRoot};
+use super::seccomp::{self, FilterContext};
+use super::{all_except, die_with_parent, drop_capabilities};
+use crate::child::Network;
+use crate::error::{Context, Result};
+use crate::proxy::listener;
+use crate::sys;
+use crate::wire::Setup;
+
+/// The id inside for a workspace that root owns: never 0.
+const ORDINARY_ID: u32 = 1000;
+
+/// What the inner process needs to build its root, and then drops.
+const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_CHROOT).union(CapabilitySet::SETPCAP);
+
+/// Makes the namespaces; the next process started is process 1 in them. `caller` receives the proxy's listener if the
+/// network is guarded.
+pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    let mut flags = UnshareFlags::NEWUSER
+        | UnshareFlags::NEWNS
+        | UnshareFlags::NEWPID
+        | UnshareFlags::NEWIPC
+        | UnshareFlags::NEWUTS
+        | UnshareFlags::NEWCGROUP;
+    if setup.network != Network::Full {
+        flags |= UnshareFlags::NEWNET;
+    }
+    sys::unshare(flags).doing("making namespaces")?;
+    let inner = |id: u32| if id == 0 { ORDINARY_ID } else { id };
+    write_proc("setgroups", "deny")?;
+    write_proc("uid_map", &format!("{} {uid} 1", inner(uid)))?;
+    write_proc("gid_map", &format!("{} {gid} 1", inner(gid)))?;
+    // The first step to fail where a policy takes away a new namespace's capabilities, as Ubuntu's does.
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).doing("making mounts private")?;
+    rustix::system::sethostname(b"bantam").doing("setting the host name")?;
+    if setup.network != Network::Full {
+        let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+        sys::raise_loopback(any.as_fd()).doing("bringing up the loopback interface")?;
+    }
+    if setup.network == Network::Guarded {
+        listener::send(caller).doing("sending the proxy's listener")?;
+    }
+    keep_needed_capabilities().doing("dropping capabilities")
+}
+
+/// An ordinary id loses its capabilities when it executes a program, unless they are ambient.
+fn keep_needed_capabilities() -> Result<()> {
+    for n in 0..64 {
+        let capability = CapabilitySet::from_bits_retain(1 << n);
+        if !NEEDED.contains(capability) {
+            match rustix::thread::remove_capability_from_bounding_set(capability) {
+                // The kernel knows no more.
+                Err(Errno::INVAL) => break,
+                result => result?,
+            }
+        }
+    }
+    let sets = CapabilitySets { effective: NEEDED, permitted: NEEDED, inheritable: NEEDED };
+    rustix::thread::set_capabilities(None, sets)?;
+    for capability in NEEDED.iter() {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(())
+}
+
+fn write_proc(name: &str, text: &str) -> Result<()> {
+    std::fs::write(format!("/proc/self/{name}"), text).doing(format_args!("writing its {name}"))
+}
+
+/// Finishes the jail of [`make_namespaces`], as process 1 in it.
+pub fn enter_namespaces(setup: &Setup) -> Result<()> {
+    die_with_parent()?;
+    let host_network = setup.network == Network::Full;
+    let open_trees = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();
+    root::enter(&NewRoot {
+        workspace: &setup.workspace,
+        readable: setup.readable_trees().collect(),
+        writable: setup.write_paths.iter().map(PathBuf::as_path).collect(),
+        open_trees: &open_trees,
+        etc: etc_files(setup),
+        host_network,
+    })?;
+    for capability in NEEDED.iter() {
+        rustix::thread::remove_capability_from_bounding_set(capability).doing("dropping capabilities")?;
+    }
+    drop_capabilities()?;
+    // Without a usable Landlock the mounts are the only layer for files.
+    if sys::landlock_abi().is_ok_and(|abi| abi >= landlock::OLDEST_ABI) {
+        let open_trees = open_trees.iter().filter(|path| !path.is_symlink()).chain(&setup.write_paths);
+        let writable = open_trees.map(PathBuf::as_path).chain([&*setup.workspace, "/tmp".as_ref(), "/dev".as_ref()]);
+        let writable: Vec<&Path> = writable.collect();
+        landlock::enter(&["/".as_ref()], &writable, Tcp::Unrestricted).doing("entering Landlock")?;
+    }
+    let context = FilterContext { landlock_alone: false, host_network, signals_confined: true };
+    seccomp::enter(context).doing("applying the seccomp filter")
+}
+
+/// Files to make in the new `/etc`: name and text.
+fn etc_files(setup: &Setup) -> Vec<(&'static str, String)> {
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    let workspace = setup.workspace.display();
+    let mut files = vec![
+        ("passwd", format!("agent:x:{uid}:{gid}::{workspace}:/bin/sh\nroot:x:0:0::/:/bin/sh\n")),
+        ("group", format!("agent:x:{gid}:\nroot:x:0:\n")),
+        ("gitconfig", "[safe]\n\tdirectory = *\n".to_owned()),
+    ];
+    // With the host's network they are the host's.
+    if setup.network != Network::Full {
+        files.push(("hosts", "127.0.0.1 localhost bantam\n::1 localhost\n".to_owned()));
+        files.push(("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()));
+    }
+    files
+}
