@@ -1,29 +1,26 @@
-//! Server-sent events, as model APIs send them.
-//!
-//! The format is the WHATWG HTML standard's, section 9.2 "Server-sent events". `event:`, `id:` and `retry:` are read
-//! over: no model API needs them once the data is JSON.
+//! Decodes server-sent events (WHATWG HTML, section 9.2). Reads only `data:` fields: no model API needs the others.
 
-/// A decoder fed with whatever pieces the network gives.
+/// The most bytes of one event.
+const MAX_EVENT: usize = 8 << 20;
+
+/// Decodes a stream that arrives in pieces of any size.
 #[derive(Default)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     line: Vec<u8>,
-    data: Vec<u8>,
-    has_data: bool,
+    /// The data of the event so far; `None` before its first `data:` line.
+    data: Option<Vec<u8>>,
     started: bool,
     after_cr: bool,
 }
 
-/// An event longer than this is a fault of the server.
-pub const MAX_EVENT: usize = 8 << 20;
-
-/// An event grew beyond [`MAX_EVENT`].
+/// An event is longer than [`MAX_EVENT`].
 #[derive(Debug, PartialEq, Eq)]
-pub struct TooLong;
+pub(crate) struct TooLong;
 
 impl Decoder {
-    /// Takes the next bytes and calls `event` with the data of each event that they complete. Bytes that are not UTF-8
-    /// are replaced.
-    pub fn push(&mut self, bytes: &[u8], event: &mut dyn FnMut(&str)) -> Result<(), TooLong> {
+    /// Takes the next bytes and returns the data of each event they complete. Replaces invalid UTF-8.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, TooLong> {
+        let mut events = Vec::new();
         for &b in bytes {
             // CR, LF and CRLF all end a line.
             if b == b'\n' && std::mem::take(&mut self.after_cr) {
@@ -31,42 +28,42 @@ impl Decoder {
             }
             self.after_cr = b == b'\r';
             if b == b'\n' || b == b'\r' {
-                self.end_line(event);
+                events.extend(self.end_line());
             } else {
                 self.line.push(b);
-                if self.line.len() + self.data.len() > MAX_EVENT {
+                if self.line.len() + self.data.as_ref().map_or(0, Vec::len) > MAX_EVENT {
                     return Err(TooLong);
                 }
             }
         }
-        Ok(())
+        Ok(events)
     }
 
-    /// The stream has ended: what came last counts even without the blank line that should end it.
-    pub fn finish(&mut self, event: &mut dyn FnMut(&str)) {
+    /// Returns the last event, which may lack the blank line that should end it.
+    pub(crate) fn finish(mut self) -> Option<String> {
         if !self.line.is_empty() {
-            self.end_line(event);
+            self.end_line();
         }
-        self.end_line(event);
+        self.end_line()
     }
 
-    fn end_line(&mut self, event: &mut dyn FnMut(&str)) {
-        let mut line = std::mem::take(&mut self.line);
-        if !std::mem::replace(&mut self.started, true) && line.starts_with(b"\xef\xbb\xbf") {
-            line.drain(..3);
-        }
+    fn end_line(&mut self) -> Option<String> {
+        let line = std::mem::take(&mut self.line);
+        let started = std::mem::replace(&mut self.started, true);
+        let line = line.strip_prefix(b"\xef\xbb\xbf").filter(|_| !started).unwrap_or(&line);
         if line.is_empty() {
-            if std::mem::take(&mut self.has_data) {
-                event(&String::from_utf8_lossy(&std::mem::take(&mut self.data)));
-            }
-        } else if let Some(value) = line.strip_prefix(b"data:") {
-            if std::mem::replace(&mut self.has_data, true) {
-                self.data.push(b'\n');
-            }
-            self.data.extend_from_slice(value.strip_prefix(b" ").unwrap_or(value));
+            return Some(String::from_utf8_lossy(&self.data.take()?).into_owned());
         }
-        line.clear();
-        self.line = line;
+        let value = line.strip_prefix(b"data:")?;
+        let value = value.strip_prefix(b" ").unwrap_or(value);
+        match &mut self.data {
+            Some(data) => {
+                data.push(b'\n');
+                data.extend_from_slice(value);
+            }
+            None => self.data = Some(value.to_vec()),
+        }
+        None
     }
 }
 
@@ -76,11 +73,10 @@ mod tests {
 
     fn decode(pieces: &[&[u8]]) -> Vec<String> {
         let (mut decoder, mut events) = (Decoder::default(), Vec::new());
-        let mut take = |e: &str| events.push(e.to_owned());
         for piece in pieces {
-            decoder.push(piece, &mut take).unwrap();
+            events.extend(decoder.push(piece).unwrap());
         }
-        decoder.finish(&mut take);
+        events.extend(decoder.finish());
         events
     }
 
@@ -115,7 +111,7 @@ mod tests {
     fn an_endless_line_is_refused_before_it_fills_memory() {
         let mut decoder = Decoder::default();
         let piece = vec![b'x'; 1 << 20];
-        let refused = (0..9).any(|_| decoder.push(&piece, &mut |_| ()) == Err(TooLong));
+        let refused = (0..9).any(|_| decoder.push(&piece) == Err(TooLong));
         assert!(refused);
     }
 }

@@ -29,7 +29,7 @@ const FILE: &str = "quirks.json";
 
 /// One thing that one host refuses for one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub(crate) struct Row {
     /// With its port, if it is written with one.
     pub host: String,
     /// As the host calls it.
@@ -40,7 +40,7 @@ pub struct Row {
 }
 
 /// All that is known, the oldest first.
-pub fn read(home: &Home, now: SystemTime) -> Vec<Row> {
+pub(crate) fn read(home: &Home, now: SystemTime) -> Vec<Row> {
     let Ok(Some(text)) = beneath::read_untrusted(&home.state(), FILE) else { return Vec::new() };
     let value: Value = serde_json::from_str(&text).unwrap_or_default();
     let rows = value["learned"].as_array().into_iter().flatten().filter_map(row);
@@ -60,7 +60,7 @@ fn row(value: &Value) -> Option<Row> {
 }
 
 /// What `rows` know of a model's host; what it learns is kept.
-pub fn of(model: &Model, rows: &[Row], home: &Home) -> Learned {
+pub(crate) fn of(model: &Model, rows: &[Row], home: &Home) -> Learned {
     let host = clip(authority(&model.base), LONGEST).to_owned();
     let id = clip(&model.id, LONGEST).to_owned();
     let known = rows.iter().filter(|row| row.host == host && row.model == id).map(|row| row.quirk).collect();
@@ -69,7 +69,7 @@ pub fn of(model: &Model, rows: &[Row], home: &Home) -> Learned {
         // It will be learned again.
         drop(write(&home, &host, &id, quirks, SystemTime::now()));
     };
-    Learned::before(known, Box::new(keep))
+    Learned::new(known, Box::new(keep))
 }
 
 /// Makes `quirks` all that is known of the model at this host.

@@ -15,10 +15,11 @@ use crate::config::{Env, Model, proxy};
 use crate::error::{Error, Result};
 use crate::http::{Client, Outbody, Outgoing, Part, Settings};
 use crate::provider::Provider;
-use crate::provider::anthropic::Anthropic;
+use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
 use crate::provider::demo::Demo;
-use crate::provider::openai::OpenAi;
+use crate::provider::host::Host;
+use crate::provider::openai::{AZURE, OPENAI};
 use crate::secret::Redactor;
 
 /// All who may answer, the first choice first, and what that one can read at once, in tokens: 0 where it does not matter,
@@ -80,13 +81,14 @@ fn providers(
     let proxy = if model.proxy.is_empty() { proxy::proxy(&model.base, parts.env) } else { model.proxy.clone() };
     let settings = Settings { proxy, ca_file };
     let provider = |key: Option<ApiKey>| -> Box<dyn Provider> {
+        let dialect = match model.protocol {
+            Protocol::OpenAi => &OPENAI,
+            Protocol::Azure => &AZURE,
+            Protocol::Anthropic => &ANTHROPIC,
+            Protocol::Demo => return Box::new(Demo),
+        };
         let learned = learned::of(model, rows, parts.home);
-        let (model, settings) = (model.clone(), settings.clone());
-        match model.protocol {
-            Protocol::OpenAi | Protocol::Azure => Box::new(OpenAi::new(model, key, settings).learned(learned)),
-            Protocol::Anthropic => Box::new(Anthropic::new(model, key, settings).learned(learned)),
-            Protocol::Demo => Box::new(Demo),
-        }
+        Box::new(Host::new(dialect, model.clone(), key, settings.clone(), learned))
     };
     let key = |written| ApiKey::new(written, env.clone(), parts.home.config(), redactor.clone());
     if model.keys.is_empty() {

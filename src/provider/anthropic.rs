@@ -1,100 +1,58 @@
 //! Anthropic's Messages API, version 2023-06-01.
 //!
-//! It differs from the rest of the world in three ways that matter here: a message is a list of blocks, results of tools
-//! are blocks of the user's next message, and what may be cached is marked by hand. Up to three marks are set, of the four
-//! that are allowed: where the part of the system prompt ends that does not change, at the end of the conversation so far,
-//! which is the beginning of the next request, and before the notes that go with the newest message alone.
+//! It differs from the rest of the world in three ways: a message is a list of blocks, tool results are blocks of the user's
+//! next message, and the client marks what may be cached. Of the four marks that are allowed, up to three are set: at the end
+//! of the stable part of the system prompt, at the end of the conversation so far, which the next request begins with, and
+//! before the notes that go with the newest message only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::host::{Assembly, Body, Chunk, Host};
-use super::replies::{count, tidy_calls};
-use super::{Learned, Provider, ProviderError, Request};
+use super::Request;
+use super::dialect::{Body, Dialect, ReplyStream};
+use super::replies::{count, string, tidy_calls};
 use crate::config::Model;
-use crate::config::keys::ApiKey;
-use crate::http::Settings;
-use crate::message::{Image, Message, Price, Reply, Stop, ToolCall, ToolResult, Usage, User};
-use crate::secret::Secret;
+use crate::message::{Image, Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
 
-const VERSION: &str = "2023-06-01";
+pub(crate) const ANTHROPIC: Dialect = Dialect {
+    url: |model| messages_url(&model.base),
+    auth: |key| ("x-api-key", key.to_owned()),
+    headers: &[("anthropic-version", "2023-06-01")],
+    body,
+    reply,
+    stream: || Box::<Blocks>::default(),
+};
 
-/// Under which name of [`Reply::extra`] the signed thoughts are kept: they must come back as they were.
-const THOUGHTS: &str = "anthropic_thinking";
+/// The name in [`Reply::extra`] of signed thinking blocks, which must come back unchanged.
+const THINKING: &str = "anthropic_thinking";
 
-/// A model behind the Messages API.
-pub struct Anthropic {
-    host: Host,
+fn body(model: &Model, request: &Request) -> Body {
+    let mut body = Body::new(model, request);
+    let (system, messages) = wire(request);
+    body.fields["messages"] = messages;
+    if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
+        body.fields["system"] = system;
+    }
+    body.offer(request.tools, |name, description, schema| {
+        format!(r#"{{"name":{name},"description":{description},"input_schema":{schema}}}"#)
+    });
+    if let (true, Some(mentioned)) = (request.tools.is_empty(), mentioned(request.messages)) {
+        // The API refuses a conversation with calls unless tools are declared, even where none may be called.
+        body.tools = mentioned.to_string();
+        body.fields["tool_choice"] = json!({"type": "none"});
+    }
+    body
 }
 
-impl Anthropic {
-    pub fn new(mut model: Model, key: Option<ApiKey>, settings: Settings) -> Self {
-        if !model.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("anthropic-version")) {
-            model.headers.push(("anthropic-version".to_owned(), Secret::new(VERSION)));
-        }
-        let url = messages_url(&model.base);
-        Self { host: Host::new(model, key, settings, url, |key| ("x-api-key", key.to_owned())) }
-    }
-
-    /// The same, with what its host is known to refuse.
-    pub fn learned(self, learned: Learned) -> Self {
-        Self { host: self.host.learned(learned) }
-    }
-
-    fn body(&self, request: &Request) -> Body {
-        let model = self.host.model();
-        let (system, messages) = wire(request);
-        let mut body = json!({"model": model.id, "max_tokens": model.max_tokens});
-        // Put in by moving: `json!` would copy it.
-        body["messages"] = messages;
-        if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
-            body["system"] = system;
-        }
-        if let Some(temperature) = model.temperature {
-            body["temperature"] = temperature.into();
-        }
-        if request.stream {
-            body["stream"] = true.into();
-        }
-        let mut tools = Body::tools(request.tools, |name, description, schema| {
-            format!(r#"{{"name":{name},"description":{description},"input_schema":{schema}}}"#)
-        });
-        if let (true, Some(mentioned)) = (tools.is_empty(), mentioned(request.messages)) {
-            // A conversation with calls in it is refused when no tools are declared, also where none may be called.
-            tools = mentioned.to_string();
-            body["tool_choice"] = json!({"type": "none"});
-        }
-        Body { fields: body, tools }
-    }
-}
-
-impl Provider for Anthropic {
-    fn model(&self) -> &str {
-        &self.host.model().name
-    }
-
-    fn price(&self) -> Price {
-        self.host.model().price
-    }
-
-    fn preview(&self, request: &Request) -> Value {
-        self.host.preview(self.body(request))
-    }
-
-    fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        self.host.ask(&|| self.body(request), || Box::<Blocks>::default(), request, on_delta)
-    }
-}
-
-/// The address of the API, whatever part of it was given.
+/// The address of the API for a base with `/v1`, with `/messages`, or with neither.
 fn messages_url(base: &str) -> String {
     let base = base.trim().trim_end_matches('/');
     let base = base.trim_end_matches("/messages").trim_end_matches("/v1");
     format!("{base}/v1/messages")
 }
 
-/// Tools of these names that take anything.
+/// Declarations of all tools that the conversation calls.
 fn mentioned(messages: &[Message]) -> Option<Value> {
     let replies = messages.iter().filter_map(|message| match message {
         Message::Assistant(reply) => Some(&reply.calls),
@@ -102,11 +60,11 @@ fn mentioned(messages: &[Message]) -> Option<Value> {
     });
     let mut names = BTreeSet::new();
     names.extend(replies.flatten().map(|call| call.name.as_str()));
-    let tool = |name| json!({"name": name, "description": "not to be called now", "input_schema": {"type": "object"}});
+    let tool = |name| json!({"name": name, "description": "not available now", "input_schema": {"type": "object"}});
     (!names.is_empty()).then(|| names.into_iter().map(tool).collect())
 }
 
-/// The system prompt and the conversation: the user first, roles in turn, the results of a step together.
+/// The system prompt and the conversation: the user first, roles in turn, the results of a step in one message.
 fn wire(request: &Request) -> (Value, Value) {
     let mut changing = request.system.changing.to_owned();
     let mut wire: Vec<(&str, Vec<Value>)> = Vec::new();
@@ -123,13 +81,13 @@ fn wire(request: &Request) -> (Value, Value) {
         };
         match wire.last_mut() {
             Some((last, have)) if *last == role => have.extend(blocks),
-            // One without blocks would be refused.
+            // The API refuses a message without blocks.
             _ if blocks.is_empty() => {}
             _ => wire.push((role, blocks)),
         }
     }
     if wire.first().is_none_or(|(role, _)| *role != "user") {
-        wire.insert(0, ("user", vec![text("(the conversation goes on)")]));
+        wire.insert(0, ("user", vec![text("(conversation continued)")]));
     }
     if let Some(("user", blocks)) = wire.last_mut() {
         blocks.last_mut().map(mark);
@@ -146,12 +104,12 @@ fn wire(request: &Request) -> (Value, Value) {
     (Value::Array(system), messages.collect())
 }
 
-/// An empty text is refused.
+/// The API refuses an empty text.
 fn text(text: &str) -> Value {
     json!({"type": "text", "text": if text.trim().is_empty() { "(empty)" } else { text }})
 }
 
-/// Up to here may be cached.
+/// Allows caching up to and including this block.
 fn mark(block: &mut Value) {
     block["cache_control"] = json!({"type": "ephemeral"});
 }
@@ -163,7 +121,7 @@ fn wire_user(user: &User) -> Vec<Value> {
     };
     let mut blocks: Vec<Value> = std::iter::once(said).chain(user.images.iter().map(wire_image)).collect();
     if !user.notes.is_empty() {
-        // They are gone from the next turn's request, which is the same up to here.
+        // The next turn's request is the same up to here, and lacks the notes.
         blocks.last_mut().map(mark);
         blocks.push(text(&user.notes));
     }
@@ -173,17 +131,17 @@ fn wire_user(user: &User) -> Vec<Value> {
 fn wire_reply(reply: &Reply) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
     if !reply.partial {
-        blocks.extend(reply.extra.get(THOUGHTS).and_then(Value::as_array).into_iter().flatten().cloned());
+        blocks.extend(reply.extra.get(THINKING).and_then(Value::as_array).into_iter().flatten().cloned());
     }
     if !reply.text.trim().is_empty() {
-        // Nothing but space at the end of a reply is refused.
+        // The API refuses white space at the end of a reply.
         blocks.push(text(reply.text.trim_end()));
     }
     for call in &reply.calls {
         let input = serde_json::from_str(&call.arguments).ok().filter(Value::is_object).unwrap_or_else(|| json!({}));
         blocks.push(json!({"type": "tool_use", "id": wire_id(&call.id), "name": call.name, "input": input}));
     }
-    // Thoughts alone are no message.
+    // Thinking alone is not a message.
     if reply.text.trim().is_empty() && reply.calls.is_empty() { Vec::new() } else { blocks }
 }
 
@@ -201,8 +159,7 @@ fn wire_image(image: &Image) -> Value {
     json!({"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": image.base64}})
 }
 
-/// Only letters, digits, `_` and `-` are taken in an id. What another vendor put there is written as `_XX`, so that two
-/// ids stay two.
+/// The API accepts only letters, digits, `_` and `-` in an id. Other bytes become `_XX`, so that distinct ids stay distinct.
 fn wire_id(id: &str) -> String {
     let keep = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     if !id.is_empty() && id.bytes().all(keep) {
@@ -212,20 +169,20 @@ fn wire_id(id: &str) -> String {
     format!("call{}", id.bytes().map(escape).collect::<String>())
 }
 
-/// An answer in the making: its blocks by their index.
+/// A reply in the making.
 #[derive(Default)]
 struct Blocks {
     by_index: BTreeMap<u64, Value>,
-    /// The arguments of calls, which come as pieces of JSON text.
+    /// The arguments of calls, which arrive as pieces of JSON text.
     arguments: BTreeMap<u64, String>,
     usage: Usage,
     stop: Option<Stop>,
     done: bool,
 }
 
-impl Assembly for Blocks {
-    fn event(&mut self, data: &str) -> Chunk {
-        let Ok(event) = serde_json::from_str::<Value>(data) else { return Chunk::Nothing };
+impl ReplyStream for Blocks {
+    fn event(&mut self, data: &str) -> Result<Option<String>, Value> {
+        let Ok(event) = serde_json::from_str::<Value>(data) else { return Ok(None) };
         let last = || self.by_index.keys().next_back().copied().unwrap_or_default();
         let index = event.get("index").and_then(Value::as_u64).unwrap_or_else(last);
         match event["type"].as_str().unwrap_or_default() {
@@ -234,19 +191,19 @@ impl Assembly for Blocks {
                 let block = event["content_block"].clone();
                 let shown = if block["type"] == "text" { string(&block, "text") } else { String::new() };
                 self.by_index.insert(index, block);
-                return Chunk::Content(shown);
+                return Ok(Some(shown));
             }
-            "content_block_delta" => return Chunk::Content(self.delta(index, &event["delta"])),
+            "content_block_delta" => return Ok(Some(self.delta(index, &event["delta"]))),
             "message_delta" => {
                 self.usage(&event["usage"]);
                 self.stop_reason(&event["delta"]);
             }
             "message_stop" => self.done = true,
-            "error" => return Chunk::Error(event["error"].clone()),
-            // `ping`, `content_block_stop`, and what may come one day.
+            "error" => return Err(event["error"].clone()),
+            // `ping`, `content_block_stop`, and future events.
             _ => {}
         }
-        Chunk::Nothing
+        Ok(None)
     }
 
     fn is_complete(&self) -> bool {
@@ -261,7 +218,7 @@ impl Assembly for Blocks {
                 "text" => reply.text.push_str(&string(&block, "text")),
                 "thinking" => {
                     reply.reasoning.push_str(&string(&block, "thinking"));
-                    // Without its signature it would be refused.
+                    // The API refuses it without its signature.
                     if !string(&block, "signature").is_empty() {
                         thoughts.push(block);
                     }
@@ -281,28 +238,29 @@ impl Assembly for Blocks {
         }
         reply.calls = tidy_calls(reply.calls);
         if !thoughts.is_empty() {
-            reply.extra.insert(THOUGHTS.to_owned(), thoughts.into());
+            reply.extra.insert(THINKING.to_owned(), thoughts.into());
         }
         reply
     }
+}
 
-    fn whole(&self, body: &Value) -> Result<Reply, Value> {
-        if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
-            return Err(error.clone());
-        }
-        let Some(content) = body["content"].as_array() else {
-            return Err("the answer has no content".into());
-        };
-        let mut blocks = Box::new(Self::default());
-        blocks.by_index.extend((0..).zip(content.iter().cloned()));
-        blocks.usage(&body["usage"]);
-        blocks.stop_reason(body);
-        Ok(blocks.finish())
+/// Reads a whole response body.
+fn reply(body: &Value) -> Result<Reply, Value> {
+    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+        return Err(error.clone());
     }
+    let Some(content) = body["content"].as_array() else {
+        return Err("the answer has no content".into());
+    };
+    let mut blocks = Box::new(Blocks::default());
+    blocks.by_index.extend((0..).zip(content.iter().cloned()));
+    blocks.usage(&body["usage"]);
+    blocks.stop_reason(body);
+    Ok(blocks.finish())
 }
 
 impl Blocks {
-    /// Takes a piece of a block. What of it can be shown.
+    /// Takes a piece of a block and returns the text to show.
     fn delta(&mut self, index: u64, delta: &Value) -> String {
         let (piece, kind) = match delta["type"].as_str().unwrap_or_default() {
             "text_delta" => ("text", "text"),
@@ -314,14 +272,14 @@ impl Blocks {
             }
             _ => return String::new(),
         };
-        // A block that never began is begun by its first piece.
+        // Some servers leave out `content_block_start`.
         let block = self.by_index.entry(index).or_insert_with(|| json!({"type": kind}));
         let text = string(delta, piece);
         block[piece] = (string(block, piece) + &text).into();
         if piece == "text" { text } else { String::new() }
     }
 
-    /// The count of the prompt leaves out what came from the cache or went there; ours is of all that was read.
+    /// `input_tokens` leaves out tokens read from the cache or written to it; ours counts all.
     fn usage(&mut self, usage: &Value) {
         let n = |name: &str| usage.get(name).and_then(count);
         if let Some(input) = n("input_tokens") {
@@ -341,10 +299,6 @@ impl Blocks {
             Some(_) => Some(Stop::Done),
         };
     }
-}
-
-fn string(value: &Value, name: &str) -> String {
-    value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -445,7 +399,6 @@ mod tests {
             Vec::new(),
         );
         let model = model.unwrap().config.choose_model(&BTreeMap::new()).unwrap().unwrap();
-        let client = Anthropic::new(model, None, Settings::default());
         let cancel = Cancel::new(None);
         let messages = [
             Message::user("hi"),
@@ -453,7 +406,8 @@ mod tests {
             result("a", "x"),
         ];
         let body = |messages: &[Message], tools: &[ToolOffer]| {
-            client.preview(&Request { system: System::default(), messages, tools, stream: false, cancel: &cancel })
+            let request = Request { system: System::default(), messages, tools, stream: false, cancel: &cancel };
+            serde_json::from_slice::<Value>(&super::body(&model, &request).json()).unwrap()
         };
         let without = body(&messages, &[]);
         assert_eq!((&without["tools"][0]["name"], &without["tool_choice"]["type"]), (&json!("f"), &json!("none")));
@@ -477,7 +431,7 @@ mod tests {
             {"type": "text", "text": "a"},
             {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}},
         ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
-        let reply = Blocks::default().whole(&body).unwrap();
+        let reply = super::reply(&body).unwrap();
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("a", "hm!", Stop::Done));
         assert_eq!(reply.calls[0].arguments, "{\"x\":1}");
         assert_eq!(reply.usage, Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 2 });
@@ -495,12 +449,12 @@ mod tests {
             events
                 .iter()
                 .map(|event| match blocks.event(&event.to_string()) {
-                    Chunk::Content(text) => {
+                    Ok(Some(text)) => {
                         shown.push_str(&text);
                         'c'
                     }
-                    Chunk::Nothing => '.',
-                    Chunk::Error(_) => 'e',
+                    Ok(None) => '.',
+                    Err(_) => 'e',
                 })
                 .collect::<String>()
         };
@@ -532,6 +486,6 @@ mod tests {
         let calls: Vec<(&str, &str)> = reply.calls.iter().map(|c| (c.name.as_str(), c.arguments.as_str())).collect();
         assert_eq!(calls, [("f", "{\"x\":1}"), ("g", "{}")]);
         assert_eq!(reply.usage, Usage { prompt_tokens: 5, completion_tokens: 9, cached_tokens: 0 });
-        assert_eq!(reply.extra[THOUGHTS][0]["signature"], "s");
+        assert_eq!(reply.extra[THINKING][0]["signature"], "s");
     }
 }

@@ -1,11 +1,13 @@
-//! Asking a model: the seam and the kinds of failure.
+//! The seam between the agent and a model, and the kinds of failure.
 
-pub mod anthropic;
+mod answer;
+pub(crate) mod anthropic;
 pub mod chain;
 pub mod demo;
+mod dialect;
 mod errors;
-mod host;
-pub mod openai;
+pub(crate) mod host;
+pub(crate) mod openai;
 mod quirks;
 mod replies;
 mod stream;
@@ -15,7 +17,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-pub use quirks::{Keep, Learned, Quirk};
+pub(crate) use quirks::{Learned, Quirk};
 
 use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind};

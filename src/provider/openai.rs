@@ -1,80 +1,45 @@
-//! The OpenAI chat completions API, as spoken by most of the world.
+//! Writes requests of the OpenAI chat completions API, which most of the world speaks.
 
 use serde_json::{Map, Value, json};
 
-use super::host::{Body, Host, Sign};
-use super::replies;
+use super::Request;
+use super::dialect::{Body, Dialect};
+use super::quirks::joined_text;
+use super::replies::{self, ECHOED};
 use super::stream::Stream;
-use super::{Learned, Provider, ProviderError, Request};
 use crate::config::Model;
-use crate::config::keys::ApiKey;
-use crate::config::vendors::Protocol;
-use crate::http::Settings;
-use crate::message::{Image, Message, Price, Reply, ToolCall};
+use crate::message::{Image, Message, Reply, ToolCall, User};
 
-/// A model behind an OpenAI-compatible address.
-pub struct OpenAi {
-    host: Host,
-}
+pub(crate) const OPENAI: Dialect = Dialect {
+    url: |model| completions_url(&model.base),
+    auth: |key| ("authorization", format!("Bearer {key}")),
+    headers: &[],
+    body,
+    reply: replies::read,
+    stream: || Box::<Stream>::default(),
+};
 
-/// The version of Microsoft's API whose shape this is.
+pub(crate) const AZURE: Dialect =
+    Dialect { url: |model| azure_url(&model.base, &model.id), auth: |key| ("api-key", key.to_owned()), ..OPENAI };
+
+/// The version of Azure's API that has this shape.
 const AZURE_VERSION: &str = "2024-10-21";
 
-impl OpenAi {
-    pub fn new(model: Model, key: Option<ApiKey>, settings: Settings) -> Self {
-        let (url, sign): (String, Sign) = match model.protocol {
-            Protocol::Azure => (azure_url(&model.base, &model.id), |key| ("api-key", key.to_owned())),
-            _ => (completions_url(&model.base), |key| ("authorization", format!("Bearer {key}"))),
-        };
-        Self { host: Host::new(model, key, settings, url, sign) }
+fn body(model: &Model, request: &Request) -> Body {
+    let mut body = Body::new(model, request);
+    body.fields["messages"] = wire_messages(&request.system.text(), request.messages);
+    if request.stream {
+        body.fields["stream_options"] = json!({"include_usage": true});
     }
-
-    /// The same, with what its host is known to refuse.
-    pub fn learned(self, learned: Learned) -> Self {
-        Self { host: self.host.learned(learned) }
-    }
-
-    fn body(&self, request: &Request) -> Body {
-        let model = self.host.model();
-        let mut body = json!({"model": model.id, "max_tokens": model.max_tokens});
-        // Put in by moving: `json!` would copy it.
-        body["messages"] = wire_messages(&request.system.text(), request.messages);
-        if let Some(temperature) = model.temperature {
-            body["temperature"] = temperature.into();
-        }
-        if request.stream {
-            body["stream"] = true.into();
-            body["stream_options"] = json!({"include_usage": true});
-        }
-        // An empty list is refused by some: it is left out.
-        let tools = Body::tools(request.tools, |name, description, schema| {
-            format!(
-                r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#
-            )
-        });
-        Body { fields: body, tools }
-    }
+    body.offer(request.tools, |name, description, schema| {
+        format!(
+            r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#
+        )
+    });
+    body
 }
 
-impl Provider for OpenAi {
-    fn model(&self) -> &str {
-        &self.host.model().name
-    }
-
-    fn price(&self) -> Price {
-        self.host.model().price
-    }
-
-    fn preview(&self, request: &Request) -> Value {
-        self.host.preview(self.body(request))
-    }
-
-    fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        self.host.ask(&|| self.body(request), || Box::<Stream>::default(), request, on_delta)
-    }
-}
-
-/// The address of the API, whatever part of it was given: with `/chat/completions`, with a version, or with neither.
+/// The address of the API for a base with `/chat/completions`, with a version, or with neither.
 fn completions_url(base: &str) -> String {
     let base = base.trim().trim_end_matches('/');
     if base.ends_with("/chat/completions") {
@@ -84,8 +49,8 @@ fn completions_url(base: &str) -> String {
     if path.is_empty() { format!("{base}/v1/chat/completions") } else { format!("{base}/chat/completions") }
 }
 
-/// The address of a deployment. The base may be the resource's, a deployment's, or that of the newer API, which has the
-/// model's name in the body like everybody else's; a query in it (`?api-version=...`) stays.
+/// The address of an Azure deployment. The base may be the resource's, a deployment's, or that of the newer API, which has
+/// the model's name in the body; a query in it (`?api-version=...`) stays.
 fn azure_url(base: &str, deployment: &str) -> String {
     let (base, query) = base.trim().split_once('?').map_or((base.trim(), None), |(base, query)| (base, Some(query)));
     let base = base.trim_end_matches('/').trim_end_matches("/chat/completions");
@@ -101,51 +66,39 @@ fn azure_url(base: &str, deployment: &str) -> String {
     }
 }
 
-/// The conversation as the API wants it: one system message first, no two of a user's messages in a row, each call
-/// followed by its result. A result is text; the images of a step follow all its results, as the user's.
+/// The conversation as the API wants it: one system message first, never two user messages in a row, each call followed by
+/// its result. Results are text; the images of a step follow all its results, as a user message.
 fn wire_messages(system: &str, messages: &[Message]) -> Value {
     let mut system = system.to_owned();
     let mut wire: Vec<Value> = Vec::new();
-    let mut messages = messages.iter().peekable();
     let mut images = Vec::new();
-    while let Some(message) = messages.next() {
+    for message in messages {
+        if !matches!(message, Message::ToolResult(_)) && !images.is_empty() {
+            say(&mut wire, shown(&mut images));
+        }
         match message {
             Message::System(text) => {
                 system.push_str("\n\n");
                 system.push_str(text);
             }
-            Message::User(user) => {
-                let mut content = if user.time.is_empty() {
-                    user.content.clone()
-                } else {
-                    format!("[{}]\n{}", user.time, user.content)
-                };
-                if !user.notes.is_empty() {
-                    content.push_str("\n\n");
-                    content.push_str(&user.notes);
-                }
-                let images = user.images.iter().map(wire_image).collect();
-                match wire.last_mut() {
-                    Some(last) if last["role"] == "user" => join(&mut last["content"], content, images),
-                    _ => {
-                        let mut message = json!({"role": "user", "content": ""});
-                        join(&mut message["content"], content, images);
-                        wire.push(message);
-                    }
-                }
-            }
+            Message::User(user) => say(&mut wire, wire_user(user)),
             Message::Assistant(reply) => wire.extend(wire_reply(reply)),
             Message::ToolResult(result) => {
-                // An empty result is refused by some.
+                // Some hosts refuse an empty result.
                 let content = if result.content.is_empty() { "(empty)" } else { result.content.as_str() };
                 wire.push(json!({"role": "tool", "tool_call_id": result.call_id, "content": content}));
                 images.extend(result.images.iter().map(wire_image));
-                if !images.is_empty() && !matches!(messages.peek(), Some(Message::ToolResult(_))) {
-                    let mut parts = vec![json!({"type": "text", "text": "[what the tools have shown]"})];
-                    parts.append(&mut images);
-                    wire.push(json!({"role": "user", "content": parts}));
-                }
             }
+        }
+    }
+    if !images.is_empty() {
+        say(&mut wire, shown(&mut images));
+    }
+    for message in &mut wire {
+        // Text is sent as a plain string: not every host reads parts.
+        let parts = message["content"].as_array().filter(|parts| parts.iter().all(|part| part["type"] == "text"));
+        if let Some(text) = parts.map(|parts| joined_text(parts)) {
+            message["content"] = text.into();
         }
     }
     if !system.trim().is_empty() {
@@ -154,32 +107,36 @@ fn wire_messages(system: &str, messages: &[Message]) -> Value {
     Value::Array(wire)
 }
 
-/// Adds text and images to the content of a message: text as long as it can be, else a list of parts.
-fn join(content: &mut Value, text: String, mut images: Vec<Value>) {
-    let part = |text: String| json!({"type": "text", "text": text});
-    match content {
-        Value::Array(parts) => {
-            parts.push(part(text));
-            parts.append(&mut images);
-        }
-        content => {
-            let before = content.as_str().unwrap_or_default();
-            let text = if before.is_empty() { text } else { format!("{before}\n\n{text}") };
-            if images.is_empty() {
-                *content = text.into();
-            } else {
-                images.insert(0, part(text));
-                *content = Value::Array(images);
-            }
-        }
+/// Adds parts to the user message at the end, or to a new one.
+fn say(wire: &mut Vec<Value>, parts: Vec<Value>) {
+    match wire.last_mut().filter(|last| last["role"] == "user").and_then(|last| last["content"].as_array_mut()) {
+        Some(content) => content.extend(parts),
+        None => wire.push(json!({"role": "user", "content": parts})),
     }
+}
+
+/// The images of a step's results.
+fn shown(images: &mut Vec<Value>) -> Vec<Value> {
+    images.insert(0, text("[images from the tools]"));
+    std::mem::take(images)
+}
+
+fn wire_user(user: &User) -> Vec<Value> {
+    let time = if user.time.is_empty() { String::new() } else { format!("[{}]\n", user.time) };
+    let notes = if user.notes.is_empty() { String::new() } else { format!("\n\n{}", user.notes) };
+    let said = text(&format!("{time}{}{notes}", user.content));
+    std::iter::once(said).chain(user.images.iter().map(wire_image)).collect()
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
 }
 
 fn wire_image(image: &Image) -> Value {
     json!({"type": "image_url", "image_url": {"url": format!("data:{};base64,{}", image.mime, image.base64)}})
 }
 
-/// `None` for a reply that says nothing: it would be refused.
+/// `None` for a reply that says nothing: hosts refuse it.
 fn wire_reply(reply: &Reply) -> Option<Value> {
     if reply.text.is_empty() && reply.calls.is_empty() {
         return None;
@@ -190,14 +147,13 @@ fn wire_reply(reply: &Reply) -> Option<Value> {
     wire.insert("content".into(), content);
     if !reply.calls.is_empty() {
         wire.insert("tool_calls".into(), reply.calls.iter().map(wire_call).collect());
-        // DeepSeek and Kimi want the thoughts of tool turns back, under the name they gave them.
-        if let (Some(field), false) =
-            (reply.extra.get("reasoning_field").and_then(Value::as_str), reply.reasoning.is_empty())
-        {
+        // DeepSeek and Kimi demand the reasoning of tool turns, under the name they gave it.
+        let field = reply.extra.get("reasoning_field").and_then(Value::as_str);
+        if let Some(field) = field.filter(|_| !reply.reasoning.is_empty()) {
             wire.insert(field.to_owned(), reply.reasoning.as_str().into());
         }
     }
-    for name in replies::ECHOED {
+    for name in ECHOED {
         if let Some(value) = reply.extra.get(name) {
             wire.insert(name.to_owned(), value.clone());
         }
@@ -206,7 +162,7 @@ fn wire_reply(reply: &Reply) -> Option<Value> {
 }
 
 fn wire_call(call: &ToolCall) -> Value {
-    // The model may have sent what is not JSON; sent back as it is, some servers refuse the whole conversation.
+    // Some hosts refuse a whole conversation for arguments that are not JSON, even the model's own.
     let valid = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|v| v.is_object());
     let arguments = if valid { call.arguments.as_str() } else { "{}" };
     let mut wire = json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}});
@@ -222,7 +178,7 @@ fn wire_call(call: &ToolCall) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{ToolResult, User};
+    use crate::message::ToolResult;
 
     #[test]
     fn an_address_is_completed_once() {
@@ -298,7 +254,7 @@ mod tests {
             Message::Assistant(Reply { calls: ids.iter().map(|id| call(id)).collect(), ..Reply::default() })
         };
         let url = |base64: &str| json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{base64}")}});
-        let shown = json!({"type": "text", "text": "[what the tools have shown]"});
+        let shown = json!({"type": "text", "text": "[images from the tools]"});
         let rows: [Row; 4] = [
             ("no image", vec![step(&["a"]), result("a", vec![])], vec!["assistant", "tool"], None),
             (

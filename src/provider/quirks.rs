@@ -1,169 +1,153 @@
-//! What a host refuses, learned from its own words: a field that it does not know, or knows by another name.
+//! Quirks: changes to a request that a host demands, learned from its own refusals.
 //!
-//! Hosts that call themselves OpenAI-compatible agree on the path and on little else. A table of vendors would be wrong
-//! by next month; the host's refusal names the field. It is asked once more without it, and that is remembered: by the
-//! host as long as it is there, and by whoever made it for longer ([`Learned`]).
+//! OpenAI-compatible hosts agree on the path and on little else, and a table of vendors would be wrong by next month. The
+//! refusal names the field, so the host is asked once more without it, and the quirk is remembered: in memory, and by
+//! [`Save`] for longer.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// One thing that can be done about a request.
+/// One change to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quirk {
-    /// The limit on a reply is called `max_completion_tokens` (OpenAI's o-series and gpt-5).
+pub(crate) enum Quirk {
+    /// `max_tokens` is called `max_completion_tokens` (OpenAI's o-series and gpt-5).
     MaxCompletionTokens,
-    /// It is called `max_tokens` after all.
+    /// The opposite: `max_completion_tokens` is unknown.
     MaxTokens,
-    /// Only the default temperature is taken.
+    /// Only the default temperature is accepted.
     NoTemperature,
-    /// `stream_options` is not known; usage is not told then.
+    /// `stream_options` is unknown; streams then carry no usage.
     NoStreamOptions,
-    /// It cannot stream.
     NoStream,
-    /// The thoughts of earlier turns are not taken back.
+    /// Assistant messages may not carry reasoning.
     NoReasoning,
-    /// They must come back, also where there were none.
+    /// Assistant messages must carry reasoning, even when there is none.
     EmptyReasoning,
-    /// Images are not taken.
     NoImages,
 }
 
-/// Each by the name that it has on disk and in `bantam status`.
-const NAMES: [(Quirk, &str); 8] = [
-    (Quirk::MaxCompletionTokens, "max_completion_tokens"),
-    (Quirk::MaxTokens, "max_tokens"),
-    (Quirk::NoTemperature, "no temperature"),
-    (Quirk::NoStreamOptions, "no stream_options"),
-    (Quirk::NoStream, "no stream"),
-    (Quirk::NoReasoning, "no reasoning"),
-    (Quirk::EmptyReasoning, "empty reasoning"),
-    (Quirk::NoImages, "no images"),
+/// Each quirk: its name on disk and in `bantam status`, and the groups of texts (in lower case) of which all stand in a
+/// refusal that teaches it. The first row that fits counts.
+const QUIRKS: [(Quirk, &str, &[&[&str]]); 8] = [
+    (Quirk::MaxCompletionTokens, "max_completion_tokens", &[&["max_tokens", "max_completion_tokens"]]),
+    (Quirk::MaxTokens, "max_tokens", &[&["max_completion_tokens"]]),
+    (Quirk::NoTemperature, "no temperature", &[&["temperature"]]),
+    (Quirk::NoStreamOptions, "no stream_options", &[&["stream_options"]]),
+    (
+        Quirk::NoImages,
+        "no images",
+        &[&["image input"], &["image_url"], &["image", "not support"], &["not a multimodal model"]],
+    ),
+    (Quirk::NoStream, "no stream", &[&["stream", "not support"]]),
+    (Quirk::EmptyReasoning, "empty reasoning", &[&["reasoning_content", "must be passed"]]),
+    (Quirk::NoReasoning, "no reasoning", &[&["reasoning_content"]]),
 ];
 
+/// Quirks of which learning one unlearns the other.
+const OPPOSITES: [(Quirk, Quirk); 2] =
+    [(Quirk::MaxCompletionTokens, Quirk::MaxTokens), (Quirk::NoReasoning, Quirk::EmptyReasoning)];
+
 impl Quirk {
-    pub fn name(self) -> &'static str {
-        NAMES.iter().find(|(quirk, _)| *quirk == self).map_or("", |(_, name)| name)
+    pub(crate) fn name(self) -> &'static str {
+        QUIRKS.iter().find(|(quirk, ..)| *quirk == self).map_or("", |(_, name, _)| name)
     }
 
-    pub fn named(name: &str) -> Option<Self> {
-        NAMES.iter().find(|(_, known)| *known == name).map(|(quirk, _)| *quirk)
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        QUIRKS.iter().find(|(_, known, _)| *known == name).map(|(quirk, ..)| *quirk)
     }
 
-    /// What cannot be true beside it: the host has changed its mind.
-    fn opposite(self) -> Option<Self> {
-        match self {
-            Self::MaxCompletionTokens => Some(Self::MaxTokens),
-            Self::MaxTokens => Some(Self::MaxCompletionTokens),
-            Self::NoReasoning => Some(Self::EmptyReasoning),
-            Self::EmptyReasoning => Some(Self::NoReasoning),
-            _ => None,
-        }
+    fn is_opposite(self, other: Self) -> bool {
+        OPPOSITES.contains(&(self, other)) || OPPOSITES.contains(&(other, self))
     }
 }
 
-/// Is given all that a host was found to refuse, whenever that is more than before.
-pub type Keep = Box<dyn Fn(&[Quirk]) + Send + Sync>;
+/// Receives all quirks of a host whenever it learns another.
+pub(crate) type Save = Box<dyn Fn(&[Quirk]) + Send + Sync>;
 
-/// What one host was found to refuse for one model.
+/// The quirks of one host for one model.
 #[derive(Default)]
-pub struct Learned {
+pub(crate) struct Learned {
     known: Vec<Quirk>,
-    keep: Option<Keep>,
+    save: Option<Save>,
 }
 
 impl Learned {
-    /// Begins with what was learned before; `keep` is told of more.
-    pub fn before(known: Vec<Quirk>, keep: Keep) -> Self {
-        Self { known, keep: Some(keep) }
+    pub(crate) fn new(known: Vec<Quirk>, save: Save) -> Self {
+        Self { known, save: Some(save) }
     }
 
-    pub fn known(&self) -> &[Quirk] {
-        &self.known
-    }
-
-    pub fn add(&mut self, quirk: Quirk) {
-        self.known.retain(|known| Some(*known) != quirk.opposite());
+    /// Learns from a refusal; true if it teaches a new quirk that is not among those `tried` for this request.
+    pub(super) fn learn(&mut self, refusal: &str, tried: &mut Vec<Quirk>) -> bool {
+        let Some(quirk) = taught(refusal).filter(|quirk| !self.known.contains(quirk) && !tried.contains(quirk)) else {
+            return false;
+        };
+        tried.push(quirk);
+        self.known.retain(|known| !known.is_opposite(quirk));
         self.known.push(quirk);
-        if let Some(keep) = &self.keep {
-            keep(&self.known);
+        if let Some(save) = &self.save {
+            save(&self.known);
+        }
+        true
+    }
+
+    /// Changes a request so that the host accepts it.
+    pub(super) fn apply(&self, body: &mut Value) {
+        let Value::Object(fields) = body else { return };
+        self.known.iter().for_each(|quirk| apply(*quirk, fields));
+    }
+}
+
+fn taught(refusal: &str) -> Option<Quirk> {
+    let refusal = refusal.to_lowercase();
+    let fits = |texts: &&[&str]| texts.iter().all(|text| refusal.contains(text));
+    QUIRKS.iter().find(|(_, _, groups)| groups.iter().any(fits)).map(|(quirk, ..)| *quirk)
+}
+
+fn apply(quirk: Quirk, fields: &mut Map<String, Value>) {
+    match quirk {
+        Quirk::MaxCompletionTokens => rename(fields, "max_tokens", "max_completion_tokens"),
+        Quirk::MaxTokens => rename(fields, "max_completion_tokens", "max_tokens"),
+        Quirk::NoTemperature => fields.retain(|name, _| name != "temperature"),
+        Quirk::NoStreamOptions => fields.retain(|name, _| name != "stream_options"),
+        Quirk::NoStream => fields.retain(|name, _| name != "stream" && name != "stream_options"),
+        Quirk::NoImages => {
+            for message in messages(fields) {
+                // One text: a host that accepts no images may accept no parts either.
+                if let Some(Value::Array(parts)) = message.get("content") {
+                    message["content"] = joined_text(parts).into();
+                }
+            }
+        }
+        Quirk::NoReasoning => {
+            for message in messages(fields) {
+                message.retain(|name, _| name != "reasoning_content" && name != "reasoning");
+            }
+        }
+        Quirk::EmptyReasoning => {
+            for message in messages(fields).filter(|m| m.get("role").is_some_and(|role| role == "assistant")) {
+                message.entry("reasoning_content").or_insert_with(|| "".into());
+            }
         }
     }
 }
 
-/// For each quirk: words that all stand in the refusal, in lower case.
-const SIGNS: [(Quirk, &[&str]); 11] = [
-    (Quirk::MaxCompletionTokens, &["max_tokens", "max_completion_tokens"]),
-    (Quirk::MaxTokens, &["max_completion_tokens"]),
-    (Quirk::NoTemperature, &["temperature"]),
-    (Quirk::NoStreamOptions, &["stream_options"]),
-    (Quirk::NoImages, &["image input"]),
-    (Quirk::NoImages, &["image_url"]),
-    (Quirk::NoImages, &["image", "not support"]),
-    (Quirk::NoImages, &["not a multimodal model"]),
-    (Quirk::NoStream, &["stream", "not support"]),
-    (Quirk::EmptyReasoning, &["reasoning_content", "must be passed"]),
-    (Quirk::NoReasoning, &["reasoning_content"]),
-];
+/// Stands in for an image.
+const IMAGE_LEFT_OUT: &str = "[an image, left out: this model reads only text]";
 
-/// What stands where an image stood.
-const IMAGE_LEFT_OUT: &str = "[an image, left out: this model takes text only]";
-
-/// What a refusal teaches that is not known yet.
-pub fn learn(refusal: &str, known: &[Quirk]) -> Option<Quirk> {
-    let said = refusal.to_lowercase();
-    let fits = |signs: &[&str]| signs.iter().all(|sign| said.contains(sign));
-    let found = SIGNS.iter().find(|(_, signs)| fits(signs))?.0;
-    (!known.contains(&found)).then_some(found)
+/// The parts of a message as one text.
+pub(super) fn joined_text(parts: &[Value]) -> String {
+    let texts = parts.iter().map(|part| part["text"].as_str().unwrap_or(IMAGE_LEFT_OUT));
+    texts.collect::<Vec<_>>().join("\n\n")
 }
 
-/// Changes a request so that the host takes it.
-pub fn apply(known: &[Quirk], body: &mut Value) {
-    let Value::Object(fields) = body else { return };
-    for quirk in known {
-        match quirk {
-            Quirk::MaxCompletionTokens => {
-                if let Some(n) = fields.remove("max_tokens") {
-                    fields.insert("max_completion_tokens".to_owned(), n);
-                }
-            }
-            Quirk::MaxTokens => {
-                if let Some(n) = fields.remove("max_completion_tokens") {
-                    fields.insert("max_tokens".to_owned(), n);
-                }
-            }
-            Quirk::NoTemperature => {
-                fields.remove("temperature");
-            }
-            Quirk::NoStreamOptions => {
-                fields.remove("stream_options");
-            }
-            Quirk::NoStream => {
-                fields.remove("stream");
-                fields.remove("stream_options");
-            }
-            Quirk::NoImages => {
-                let messages = fields.get_mut("messages").and_then(Value::as_array_mut);
-                for content in messages.into_iter().flatten().filter_map(|m| m.get_mut("content")) {
-                    if let Value::Array(parts) = content {
-                        // As one text: who takes no images may take no parts either.
-                        let texts = parts.iter().map(|part| part["text"].as_str().unwrap_or(IMAGE_LEFT_OUT));
-                        *content = texts.collect::<Vec<_>>().join("\n\n").into();
-                    }
-                }
-            }
-            Quirk::NoReasoning | Quirk::EmptyReasoning => {
-                let messages = fields.get_mut("messages").and_then(Value::as_array_mut);
-                for message in messages.into_iter().flatten().filter(|m| m["role"] == "assistant") {
-                    let Value::Object(message) = message else { continue };
-                    if *quirk == Quirk::NoReasoning {
-                        message.remove("reasoning_content");
-                        message.remove("reasoning");
-                    } else if !message.contains_key("reasoning_content") {
-                        message.insert("reasoning_content".to_owned(), "".into());
-                    }
-                }
-            }
-        }
+fn rename(fields: &mut Map<String, Value>, from: &str, to: &str) {
+    if let Some(value) = fields.remove(from) {
+        fields.insert(to.to_owned(), value);
     }
+}
+
+fn messages(fields: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let messages = fields.get_mut("messages").and_then(Value::as_array_mut);
+    messages.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
 #[cfg(test)]
@@ -187,26 +171,28 @@ mod tests {
             ("qwen3-8b is not a multimodal model", Quirk::NoImages),
         ];
         for (refusal, quirk) in cases {
-            assert_eq!(learn(refusal, &[]), Some(quirk), "{refusal}");
-            assert_eq!(learn(refusal, &[quirk]), None, "{refusal}");
+            let (mut learned, mut tried) = (Learned::default(), Vec::new());
+            assert!(learned.learn(refusal, &mut tried), "{refusal}");
+            assert_eq!(learned.known, [quirk], "{refusal}");
+            assert!(!learned.learn(refusal, &mut Vec::new()) && !Learned::default().learn(refusal, &mut tried));
         }
-        assert_eq!(learn("model not found", &[]), None);
+        assert!(!Learned::default().learn("model not found", &mut Vec::new()));
     }
 
     #[test]
     fn what_was_learned_last_is_kept_and_its_opposite_is_not() {
         let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let keep = kept.clone();
+        let save = kept.clone();
         let before = vec![Quirk::NoTemperature, Quirk::MaxTokens];
-        let mut learned = Learned::before(before, Box::new(move |all| *keep.lock().unwrap() = all.to_vec()));
-        learned.add(Quirk::MaxCompletionTokens);
+        let mut learned = Learned::new(before, Box::new(move |all| *save.lock().unwrap() = all.to_vec()));
+        assert!(learned.learn("not max_tokens but max_completion_tokens", &mut Vec::new()));
         assert_eq!(*kept.lock().unwrap(), [Quirk::NoTemperature, Quirk::MaxCompletionTokens]);
-        assert_eq!(learned.known(), *kept.lock().unwrap());
+        assert_eq!(learned.known, *kept.lock().unwrap());
     }
 
     #[test]
     fn every_quirk_has_a_name_of_its_own() {
-        for (quirk, name) in NAMES {
+        for (quirk, name, _) in QUIRKS {
             assert_eq!((Quirk::named(name), quirk.name()), (Some(quirk), name));
         }
         assert_eq!(Quirk::named("no such thing"), None);
@@ -226,7 +212,7 @@ mod tests {
                     ]},
                 ],
             });
-            apply(&[quirk], &mut body);
+            apply(quirk, body.as_object_mut().unwrap());
             body
         };
         assert_eq!(changed(Quirk::MaxCompletionTokens)["max_completion_tokens"], 5);

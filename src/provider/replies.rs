@@ -1,23 +1,20 @@
-//! Reading answers of OpenAI-compatible servers, in all the shapes they come in.
+//! Reads replies of OpenAI-compatible hosts, in all the shapes they come in.
 //!
-//! Everything here takes untyped JSON and is lenient in reading: hosts send content as text or as parts, arguments as
-//! text or as objects, numbers as text, and leave out what they please. What leaves is strict: one [`Reply`] with unique
-//! call ids and arguments as text.
-
-use std::collections::BTreeSet;
+//! Reads untyped JSON leniently: hosts send content as text or as parts, arguments as text or as objects, numbers as text,
+//! and leave out what they please.
 
 use serde_json::{Map, Value};
 
 use crate::message::{Reply, Stop, ToolCall, Usage};
 
-/// The fields in which vendors put thinking, in the order in which they are believed.
-pub const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
+/// The fields of reasoning; the first that has text counts.
+pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 
-/// Fields of an assistant message that go back to the vendor as they came.
-pub const ECHOED: [&str; 2] = ["reasoning_details", "thinking_blocks"];
+/// Fields of an assistant message that go back to the vendor unchanged.
+pub(super) const ECHOED: [&str; 2] = ["reasoning_details", "thinking_blocks"];
 
-/// The reply in a whole response body. `Err` holds the error object that the server sent in its place.
-pub fn read(body: &Value) -> Result<Reply, Value> {
+/// Reads a whole response body; `Err` holds the error object in its place.
+pub(super) fn read(body: &Value) -> Result<Reply, Value> {
     // Some gateways wrap the answer: {"success":true,"data":{...}}.
     let body = body.get("data").filter(|d| d.get("choices").is_some()).unwrap_or(body);
     if let Some(error) = error_in(body) {
@@ -38,19 +35,20 @@ pub fn read(body: &Value) -> Result<Reply, Value> {
         let Some(message) = choice.get("message") else { continue };
         draft.text.push_str(&message.get("content").map(text_of).unwrap_or_default());
         draft.common(message);
-        for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
-            draft.calls.push(read_call(call));
-        }
-        if let Some(call) = message.get("function_call").filter(|c| c.is_object()) {
-            draft.calls.push(read_call(call));
-        }
+        draft.calls.extend(calls_in(message).map(read_call));
     }
     draft.usage(body);
     Ok(draft.finish())
 }
 
-/// The error that a body holds in place of an answer.
-pub fn error_in(body: &Value) -> Option<Value> {
+/// The calls of a message or a delta; `function_call` is the legacy form.
+pub(super) fn calls_in(message: &Value) -> impl Iterator<Item = &Value> {
+    let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten();
+    calls.chain(message.get("function_call").filter(|call| call.is_object()))
+}
+
+/// The error that a body holds in place of a reply.
+pub(super) fn error_in(body: &Value) -> Option<Value> {
     if let Some(error) = body.get("error").filter(|e| !e.is_null()) {
         return Some(error.clone());
     }
@@ -63,22 +61,22 @@ pub fn error_in(body: &Value) -> Option<Value> {
 
 /// A reply in the making, whole or streamed.
 #[derive(Default)]
-pub struct Draft {
+pub(super) struct Draft {
     pub text: String,
     reasoning: String,
     reasoning_field: Option<&'static str>,
     refusal: String,
     pub calls: Vec<ToolCall>,
     stop: Stop,
-    /// A reason to finish has been given.
+    /// The host has given a reason to finish.
     pub finished: bool,
     usage: Usage,
     extra: Map<String, Value>,
 }
 
 impl Draft {
-    /// Takes over what a message and a delta have in common: reasoning, refusal, vendor fields.
-    pub fn common(&mut self, message: &Value) {
+    /// Reads what a message and a delta have in common: reasoning, refusal, vendor fields.
+    pub(super) fn common(&mut self, message: &Value) {
         for name in REASONING {
             let text = message.get(name).map(text_of).unwrap_or_default();
             // Some hosts send the same thought in both fields.
@@ -106,8 +104,8 @@ impl Draft {
         }
     }
 
-    /// Why the model stopped. Vendors have some twenty words for it; what decides is whether calls may be run.
-    pub fn finish_reason(&mut self, choice: &Value) {
+    /// Vendors have some twenty reasons; it matters only whether calls may run.
+    pub(super) fn finish_reason(&mut self, choice: &Value) {
         let Some(reason) = choice.get("finish_reason").and_then(Value::as_str).filter(|r| !r.is_empty()) else {
             return;
         };
@@ -119,8 +117,8 @@ impl Draft {
         };
     }
 
-    /// Usage stands at the top, or (Moonshot, streaming) in the choice.
-    pub fn usage(&mut self, body: &Value) {
+    /// Usage stands at the top or, in Moonshot's streams, in the choice.
+    pub(super) fn usage(&mut self, body: &Value) {
         let usage = body.get("usage").filter(|u| u.is_object());
         let Some(usage) = usage.or_else(|| body.get("choices")?.get(0)?.get("usage").filter(|u| u.is_object())) else {
             return;
@@ -139,8 +137,7 @@ impl Draft {
         };
     }
 
-    /// The finished reply.
-    pub fn finish(mut self) -> Reply {
+    pub(super) fn finish(mut self) -> Reply {
         let (text, thoughts) = split_thinking(&self.text);
         self.text = text;
         if self.reasoning.is_empty() {
@@ -159,7 +156,7 @@ impl Draft {
             self.stop = Stop::Refused;
         }
         if let Some(field) = self.reasoning_field {
-            // Remembered by name: some vendors want it back under the name they used.
+            // Some vendors want the reasoning back under the name they used.
             self.extra.insert("reasoning_field".to_owned(), field.into());
         }
         Reply {
@@ -174,15 +171,18 @@ impl Draft {
     }
 }
 
-/// A count that may come as a number of either kind or as text. Negative ones count as nothing.
-pub fn count(v: &Value) -> Option<u64> {
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    // float to int saturates, which is what is wanted
+pub(super) fn string(value: &Value, name: &str) -> String {
+    value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// A count, written as a number of either kind or as text. Negative counts become 0.
+pub(super) fn count(v: &Value) -> Option<u64> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // casts to int saturate
     v.as_u64().or_else(|| v.as_f64().map(|f| f.max(0.0) as u64)).or_else(|| v.as_str()?.trim().parse().ok())
 }
 
-/// Text that may come as parts: `[{"type":"text","text":"..."}]`.
-pub fn text_of(content: &Value) -> String {
+/// A text, or parts: `[{"type":"text","text":"..."}]`.
+pub(super) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => parts.iter().map(|p| p.get("text").unwrap_or(p)).map(text_of).collect(),
@@ -190,10 +190,9 @@ pub fn text_of(content: &Value) -> String {
     }
 }
 
-/// One call: names and arguments stand in `function`, or at the top, or are called `parameters`.
-pub fn read_call(call: &Value) -> ToolCall {
+/// Reads a call. Its name and arguments stand in `function` or at the top; some hosts say `parameters`.
+pub(super) fn read_call(call: &Value) -> ToolCall {
     let function = call.get("function").filter(|f| f.is_object()).unwrap_or(call);
-    let text = |name: &str| call.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let arguments = function.get("arguments").or_else(|| function.get("parameters")).or_else(|| call.get("arguments"));
     let mut extra = Map::new();
     for (from, name) in [(call, "extra_content"), (function, "thought_signature"), (call, "thought_signature")] {
@@ -202,8 +201,8 @@ pub fn read_call(call: &Value) -> ToolCall {
         }
     }
     ToolCall {
-        id: text("id"),
-        name: function.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        id: string(call, "id"),
+        name: string(function, "name"),
         arguments: match arguments {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text.clone(),
@@ -213,43 +212,22 @@ pub fn read_call(call: &Value) -> ToolCall {
     }
 }
 
-/// Calls without a name are nothing that could be answered; every other one gets an id of its own and arguments that
-/// are at least an empty object.
-pub fn tidy_calls(calls: Vec<ToolCall>) -> Vec<ToolCall> {
-    let mut seen = BTreeSet::new();
-    let mut out: Vec<ToolCall> = Vec::new();
-    for mut call in calls {
-        call.name = bare_name(&call.name).to_owned();
-        if call.name.is_empty() {
-            continue;
-        }
+/// Drops calls without a name, and the decorations of names (`functions.exec`) that models learned elsewhere.
+pub(super) fn tidy_calls(mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
+    for call in &mut calls {
+        let name = call.name.trim();
+        let prefixes = ["default_api:", "default_api.", "functions.", "functions:"];
+        call.name = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name).to_owned();
         if matches!(call.arguments.trim(), "" | "null" | "\"\"") {
             call.arguments = "{}".to_owned();
         }
-        if call.id.is_empty() {
-            call.id = format!("call_{}", out.len() + 1);
-        }
-        let (wanted, mut n) = (call.id.clone(), 2);
-        while !seen.insert(call.id.clone()) {
-            call.id = format!("{wanted}_{n}");
-            n += 1;
-        }
-        out.push(call);
     }
-    out
+    calls.retain(|call| !call.name.is_empty());
+    calls
 }
 
-/// `default_api:list_dir` and `functions.exec` are decorations that models learned elsewhere.
-fn bare_name(name: &str) -> &str {
-    let name = name.trim();
-    ["default_api:", "default_api.", "functions.", "functions:"]
-        .iter()
-        .find_map(|p| name.strip_prefix(p))
-        .unwrap_or(name)
-}
-
-/// Takes `<think>…</think>` out of the text. An unclosed one runs to the end; a closing one alone ends what began the
-/// text (some servers cut the opening tag off).
+/// Splits `<think>…</think>` from the answer. An unclosed tag runs to the end; a lone closing tag ends thinking that began
+/// the text, because some servers cut the opening tag off.
 fn split_thinking(text: &str) -> (String, String) {
     let start = text.trim_start();
     if let Some(rest) = start.strip_prefix("<think>") {
@@ -266,8 +244,8 @@ fn split_thinking(text: &str) -> (String, String) {
     }
 }
 
-/// `<tool_call>{"name":…,"arguments":…}</tool_call>`, as small local models write calls when the server does not read
-/// them.
+/// Takes calls out of the text: `<tool_call>{"name":…,"arguments":…}</tool_call>`, as small local models write them when the
+/// server does not parse them.
 fn take_written_calls(text: &mut String, calls: &mut Vec<ToolCall>) {
     const OPEN: &str = "<tool_call>";
     const CLOSE: &str = "</tool_call>";
@@ -342,17 +320,8 @@ mod tests {
         ] {
             let reply = message(&json!({"content": null, "tool_calls": [call]}));
             assert_eq!((reply.calls[0].name.as_str(), reply.calls[0].arguments.as_str()), (name, arguments), "{call}");
-            assert!(!reply.calls[0].id.is_empty());
         }
         assert!(message(&json!({"tool_calls": [{"id": "x", "function": {"name": null}}]})).calls.is_empty());
-    }
-
-    #[test]
-    fn calls_that_share_an_id_are_told_apart() {
-        let call = json!({"id": "x", "function": {"name": "exec", "arguments": "{}"}});
-        let ids: Vec<String> =
-            message(&json!({"tool_calls": [call, call, call]})).calls.into_iter().map(|c| c.id).collect();
-        assert_eq!(ids, ["x", "x_2", "x_3"]);
     }
 
     #[test]

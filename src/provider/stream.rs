@@ -1,59 +1,47 @@
-//! Putting a streamed answer together.
+//! Assembles a streamed reply of an OpenAI-compatible host.
 
 use serde_json::Value;
 
-use super::host::{Assembly, Chunk};
-use super::replies::{self, Draft, error_in, read_call, text_of};
+use super::dialect::ReplyStream;
+use super::replies::{Draft, REASONING, calls_in, error_in, read_call, text_of};
 use crate::message::{Reply, ToolCall};
 
-/// A streamed answer in the making.
 #[derive(Default)]
-pub struct Stream {
+pub(super) struct Stream {
     draft: Draft,
     /// For each call, the `index` it was sent under.
     slots: Vec<Option<u64>>,
-    thinking: Thinking,
+    thinking: ThinkFilter,
     done: bool,
 }
 
-impl Assembly for Stream {
-    fn event(&mut self, data: &str) -> Chunk {
+impl ReplyStream for Stream {
+    fn event(&mut self, data: &str) -> Result<Option<String>, Value> {
+        self.done |= data.trim() == "[DONE]";
+        let Ok(chunk) = serde_json::from_str::<Value>(data) else { return Ok(None) };
         if self.done {
-            return Chunk::Nothing;
+            return Ok(None);
         }
-        if data.trim() == "[DONE]" {
-            self.done = true;
-            return Chunk::Nothing;
-        }
-        let Ok(chunk) = serde_json::from_str::<Value>(data) else { return Chunk::Nothing };
         if let Some(error) = error_in(&chunk) {
-            return Chunk::Error(error);
+            return Err(error);
         }
         self.draft.usage(&chunk);
         let mut text = String::new();
-        let mut any = false;
+        let mut has_content = false;
         for choice in chunk.get("choices").and_then(Value::as_array).into_iter().flatten() {
             self.draft.finish_reason(choice);
-            // Some servers send the last chunk whole, as a message.
-            let Some(delta) = choice.get("delta").or_else(|| choice.get("message")).filter(|d| d.is_object()) else {
-                continue;
-            };
-            let piece = delta.get("content").map(text_of).unwrap_or_default();
-            any |=
-                !piece.is_empty() || ["reasoning_content", "reasoning", "refusal"].iter().any(|n| has_text(delta, n));
-            text.push_str(&piece);
+            // Some hosts send the last chunk whole, as a message.
+            let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) else { continue };
+            has_content |= REASONING.iter().chain(&["content", "refusal"]).any(|name| has_text(delta, name));
+            text.push_str(&delta.get("content").map(text_of).unwrap_or_default());
             self.draft.common(delta);
-            for call in delta.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
-                any = true;
-                self.call(call);
-            }
-            if let Some(call) = delta.get("function_call").filter(|c| c.is_object()) {
-                any = true;
+            for call in calls_in(delta) {
+                has_content = true;
                 self.call(call);
             }
         }
         self.draft.text.push_str(&text);
-        if any { Chunk::Content(self.thinking.show(&text)) } else { Chunk::Nothing }
+        Ok(has_content.then(|| self.thinking.show(&text)))
     }
 
     fn is_complete(&self) -> bool {
@@ -63,21 +51,17 @@ impl Assembly for Stream {
     fn finish(self: Box<Self>) -> Reply {
         self.draft.finish()
     }
-
-    fn whole(&self, body: &Value) -> Result<Reply, Value> {
-        replies::read(body)
-    }
 }
 
 impl Stream {
-    /// A piece of a call. It continues an earlier one when it carries the same index and neither a new id nor a new
-    /// name: some servers leave the index out, others send every call under 0.
+    /// Takes a piece of a call. It continues an earlier call when it carries the same index and neither a new id nor a new
+    /// name: some hosts leave the index out, others send every call under 0.
     fn call(&mut self, piece: &Value) {
         let index = piece.get("index").and_then(Value::as_u64);
         let new = read_call(piece);
         let at = match index {
             Some(_) => self.slots.iter().rposition(|slot| *slot == index),
-            // Without an index: the call of that id, or with no id the last one.
+            // Without an index: the call of that id; without an id, the last call.
             None if new.id.is_empty() => self.slots.len().checked_sub(1),
             None => self.draft.calls.iter().rposition(|c| c.id == new.id),
         };
@@ -86,12 +70,10 @@ impl Stream {
             if call.id.is_empty() {
                 call.id = new.id;
             }
-            // The name comes whole, repeated or in pieces.
-            if call.name.is_empty() || new.name.starts_with(&call.name) {
-                if !new.name.is_empty() {
-                    call.name = new.name;
-                }
-            } else if !new.name.is_empty() {
+            // The name arrives whole, repeated or in pieces.
+            if new.name.starts_with(&call.name) {
+                call.name = new.name;
+            } else {
                 call.name.push_str(&new.name);
             }
             call.arguments.push_str(&new.arguments);
@@ -103,15 +85,15 @@ impl Stream {
     }
 }
 
-/// Keeps inline `<think>…</think>` at the beginning of a streamed answer from being shown.
+/// Hides `<think>…</think>` at the beginning of a streamed reply.
 #[derive(Default)]
-struct Thinking {
+struct ThinkFilter {
     held: String,
     past: bool,
 }
 
-impl Thinking {
-    /// What of the text so far can be shown now.
+impl ThinkFilter {
+    /// Takes the next text and returns what can be shown now.
     fn show(&mut self, text: &str) -> String {
         const OPEN: &str = "<think>";
         const CLOSE: &str = "</think>";
@@ -137,7 +119,7 @@ fn has_text(delta: &Value, name: &str) -> bool {
     delta.get(name).is_some_and(|v| !text_of(v).is_empty())
 }
 
-/// Whether a piece can belong to a call. A different id, or a name after arguments that are complete, begins another.
+/// Whether a piece can belong to a call. Another id, or a name after complete arguments, begins the next call.
 fn continues(call: &ToolCall, piece: &ToolCall) -> bool {
     if !piece.id.is_empty() && !call.id.is_empty() && piece.id != call.id {
         return false;
@@ -154,7 +136,7 @@ mod tests {
     fn feed(chunks: &[Value]) -> Box<Stream> {
         let mut stream = Box::<Stream>::default();
         for chunk in chunks {
-            stream.event(&chunk.to_string());
+            stream.event(&chunk.to_string()).unwrap();
         }
         stream
     }
@@ -188,17 +170,17 @@ mod tests {
     #[test]
     fn text_is_put_together_and_shown_as_it_comes() {
         let mut stream = Box::<Stream>::default();
-        assert_eq!(stream.event(&delta(&json!({"role": "assistant"})).to_string()), Chunk::Nothing);
-        assert_eq!(stream.event(&delta(&json!({"content": "he"})).to_string()), Chunk::Content("he".into()));
-        assert_eq!(stream.event(&delta(&json!({"content": [{"text": "y"}]})).to_string()), Chunk::Content("y".into()));
-        assert_eq!(stream.event(&delta(&json!({"reasoning": "hm"})).to_string()), Chunk::Content(String::new()));
-        assert_eq!(stream.event(r#"{"choices":[{"delta":null}]}"#), Chunk::Nothing);
+        assert_eq!(stream.event(&delta(&json!({"role": "assistant"})).to_string()), Ok(None));
+        assert_eq!(stream.event(&delta(&json!({"content": "he"})).to_string()), Ok(Some("he".into())));
+        assert_eq!(stream.event(&delta(&json!({"content": [{"text": "y"}]})).to_string()), Ok(Some("y".into())));
+        assert_eq!(stream.event(&delta(&json!({"reasoning": "hm"})).to_string()), Ok(Some(String::new())));
+        assert_eq!(stream.event(r#"{"choices":[{"delta":null}]}"#), Ok(None));
         assert!(!stream.is_complete());
-        stream.event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#);
+        stream.event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#).unwrap();
         assert!(stream.is_complete());
-        stream.event(r#"{"choices":[],"usage":{"prompt_tokens":3}}"#);
-        stream.event("[DONE]");
-        assert_eq!(stream.event(&delta(&json!({"content": "late"})).to_string()), Chunk::Nothing);
+        stream.event(r#"{"choices":[],"usage":{"prompt_tokens":3}}"#).unwrap();
+        stream.event("[DONE]").unwrap();
+        assert_eq!(stream.event(&delta(&json!({"content": "late"})).to_string()), Ok(None));
         let reply = stream.finish();
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.usage.prompt_tokens), ("hey", "hm", 3));
     }
@@ -206,7 +188,7 @@ mod tests {
     #[test]
     fn an_error_in_the_stream_is_an_error() {
         let mut stream = Box::<Stream>::default();
-        assert_eq!(stream.event(r#"{"error":{"message":"x"}}"#), Chunk::Error(json!({"message": "x"})));
+        assert_eq!(stream.event(r#"{"error":{"message":"x"}}"#), Err(json!({"message": "x"})));
     }
 
     #[test]
@@ -229,7 +211,7 @@ mod tests {
         // Neither index nor id: a complete call ends where the next name begins.
         assert_eq!(
             calls(&[piece(None, "", "f", "{\"x\":1}"), piece(None, "", "g", "{}")]),
-            [call("call_1", "f", "{\"x\":1}"), call("call_2", "g", "{}")]
+            [call("", "f", "{\"x\":1}"), call("", "g", "{}")]
         );
     }
 
@@ -246,7 +228,7 @@ mod tests {
     #[test]
     fn thoughts_at_the_beginning_are_not_shown_and_a_lone_bracket_is() {
         let shown = |pieces: &[&str]| {
-            let mut thinking = Thinking::default();
+            let mut thinking = ThinkFilter::default();
             pieces.iter().map(|piece| thinking.show(piece)).collect::<String>()
         };
         assert_eq!(shown(&["<th", "ink>a", "b</thi", "nk>\n\n", "answer", " more"]), "answer more");
