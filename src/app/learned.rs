@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::config::Model;
 use crate::disk::{self, Lock};
 use crate::error::Result;
+use crate::http::authority;
 use crate::paths::Home;
 use crate::provider::{Learned, Quirk};
 use crate::text::clip;
@@ -93,13 +94,6 @@ pub fn path(home: &Home) -> PathBuf {
     home.state().join(FILE)
 }
 
-/// The host of an address, and its port: what stands before and behind may be a password.
-fn authority(base: &str) -> &str {
-    let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    authority.rsplit('@').next().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,11 +113,5 @@ mod tests {
         assert_eq!((rows.len(), last.model.as_str(), last.quirk), (MOST, "m3", Quirk::NoImages));
         assert!(read(&home, now + LIFE).is_empty() && !read(&home, now - LIFE).is_empty());
         disk::remove(home.root()).unwrap();
-    }
-
-    #[test]
-    fn no_password_of_an_address_is_kept() {
-        assert_eq!(authority("https://me:hush@h.example:8443/hush/v1?hush"), "h.example:8443");
-        assert_eq!(authority("https://h.example?hush"), "h.example");
     }
 }

@@ -13,7 +13,7 @@ use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
 use crate::config::{Env, Model, proxy};
 use crate::error::{Error, Result};
-use crate::http::{Client, Outbody, Outgoing, Part, Settings};
+use crate::http::{Body, Client, Outgoing, Settings};
 use crate::provider::Provider;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
@@ -104,16 +104,14 @@ const LOCAL: Duration = Duration::from_millis(500);
 fn local_model() -> Option<String> {
     let cancel = Cancel::new(Some(LOCAL));
     let url = "http://localhost:11434/api/tags".to_owned();
-    let request = Outgoing { url, headers: Vec::new(), body: Outbody::None };
+    let request = Outgoing { url, headers: Vec::new(), body: Body::None };
     let mut exchange = Client::new(Settings::default()).send(request, &cancel).ok()?;
+    if exchange.head(LOCAL).ok()?.status != 200 {
+        return None;
+    }
     let mut body = Vec::new();
-    loop {
-        match exchange.next(LOCAL).ok()? {
-            Part::Head(head) if head.status == 200 => {}
-            Part::Head(_) => return None,
-            Part::Body(piece) => body.extend_from_slice(&piece),
-            Part::End => break,
-        }
+    while let Some(piece) = exchange.body(LOCAL).ok()? {
+        body.extend_from_slice(&piece);
     }
     let tags: Value = serde_json::from_slice(&body).ok()?;
     Some(tags.get("models")?.get(0)?.get("name")?.as_str()?.to_owned())

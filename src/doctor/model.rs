@@ -6,6 +6,7 @@ use super::Check;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Config, Env, keys};
+use crate::http::authority;
 use crate::message::Message;
 use crate::paths::Home;
 use crate::provider::{Provider, ProviderError, Request, System};
@@ -36,7 +37,7 @@ pub fn chosen(home: &Home, config: &Config, env: &Env, configured: bool) -> Chec
     if model.protocol == Protocol::Demo {
         return Check::aside(WHAT, format!("{}: built in, no language model", model.name)).fix(EXPORT);
     }
-    let at = format!("{} at {}", model.name, host(&model.base));
+    let at = format!("{} at {}", model.name, authority(&model.base));
     let Some(key) = model.keys.first() else { return Check::well(WHAT, format!("{at}, without a key")) };
     let source = match model.key_origin.as_str() {
         "config.json" => keys::source(key),
@@ -49,13 +50,6 @@ pub fn chosen(home: &Home, config: &Config, env: &Env, configured: bool) -> Chec
         Ok(_) => Check::well(WHAT, format!("{at}, key from {source}")),
         Err(e) => Check::of_error(WHAT, e.doing(at)),
     }
-}
-
-/// The host of an address, without what could be a password.
-fn host(base: &str) -> &str {
-    let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 /// Asks for one word. No conversation, no tools, no second try.
@@ -85,17 +79,5 @@ pub fn asked(provider: &dyn Provider, redactor: &Redactor) -> Check {
                 .fix("check the network and the model's api_base, or try again later")
         }
         Err(e) => Check::of_error(WHAT, e.into_error(model)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_host_is_shown_without_password_and_query() {
-        assert_eq!(host("https://user:hunter2@h.example:81/v1?key=x"), "h.example:81");
-        assert_eq!(host("http://[::1]:8080/v1"), "[::1]:8080");
-        assert_eq!(host("h/x"), "h");
     }
 }

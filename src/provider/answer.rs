@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::ProviderError;
 use super::dialect::{Dialect, ReplyStream};
 use super::errors::{classify, looks_like_html};
-use crate::http::{Exchange, Fault, Head, Part};
+use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
 use crate::sse;
 use crate::text::one_line;
@@ -29,27 +29,29 @@ impl<'a> Answer<'a> {
         Self { host, exchange, silence, last_content: Instant::now() }
     }
 
-    fn next(&mut self) -> Result<Part, ProviderError> {
+    pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
+        self.wait(Exchange::head)
+    }
+
+    fn piece(&mut self) -> Result<Option<Vec<u8>>, ProviderError> {
+        self.wait(Exchange::body)
+    }
+
+    /// Waits for what `next` reads, up to the limit on silence.
+    fn wait<T>(&mut self, next: fn(&mut Exchange, Duration) -> Result<T, Fault>) -> Result<T, ProviderError> {
         let left = self.silence.saturating_sub(self.last_content.elapsed());
-        let part = if left.is_zero() { Err(Fault::Silent) } else { self.exchange.next(left) };
-        part.map_err(|fault| match fault {
+        let result = if left.is_zero() { Err(Fault::Silent) } else { next(&mut self.exchange, left) };
+        result.map_err(|fault| match fault {
             Fault::Silent => transient(format!("{}: no answer for {} s", self.host, self.silence.as_secs())),
             Fault::Broken(m) | Fault::Unreachable(m) => transient(format!("{}: {m}", self.host)),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
         })
     }
 
-    pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
-        match self.next()? {
-            Part::Head(head) => Ok(head),
-            Part::Body(_) | Part::End => Err(transient("the answer has no beginning".to_owned())),
-        }
-    }
-
     /// The body of an error. A fault ends it: half an error message is better than none.
     pub(super) fn error_body(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
-        while let Ok(Part::Body(piece)) = self.next() {
+        while let Ok(Some(piece)) = self.piece() {
             body.extend_from_slice(&piece);
             if body.len() > MOST_ERROR {
                 break;
@@ -90,7 +92,7 @@ impl<'a> Answer<'a> {
 
     fn body(&mut self) -> Result<Vec<u8>, ProviderError> {
         let mut body = Vec::new();
-        while let Part::Body(piece) = self.next()? {
+        while let Some(piece) = self.piece()? {
             // Hosts send white space to keep a connection alive while the model thinks.
             if piece.iter().any(|b| !b.is_ascii_whitespace()) {
                 self.last_content = Instant::now();
@@ -102,13 +104,13 @@ impl<'a> Answer<'a> {
 
     fn streamed(&mut self, mut events: EventReader, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         loop {
-            match self.next() {
-                Ok(Part::Body(piece)) => {
+            match self.piece() {
+                Ok(Some(piece)) => {
                     if events.push(&piece, on_delta)? {
                         self.last_content = Instant::now();
                     }
                 }
-                Ok(_) => return events.finish(on_delta),
+                Ok(None) => return events.finish(on_delta),
                 // Once the reply is complete, it does not matter how the connection ends.
                 Err(ProviderError::Transient { .. }) if events.stream.is_complete() => return events.finish(on_delta),
                 Err(e) => return Err(e),

@@ -13,7 +13,7 @@ use super::{Provider, ProviderError, Request};
 use crate::config::Model;
 use crate::config::keys::ApiKey;
 use crate::error::Result;
-use crate::http::{Client, Outbody, Outgoing, Settings};
+use crate::http::{Body, Client, Outgoing, Settings, authority};
 use crate::message::{Price, Reply};
 use crate::secret::Secret;
 
@@ -69,7 +69,7 @@ impl Host {
     /// Makes one HTTP request.
     fn send(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
-        let outgoing = Outgoing { url: self.url.clone(), headers, body: Outbody::Json(self.body(request)) };
+        let outgoing = Outgoing { url: self.url.clone(), headers, body: Body::Json(self.body(request)) };
         let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;
         let mut answer = Answer::new(authority(&self.url), exchange, self.model.request_timeout);
         let head = answer.head()?;
@@ -109,11 +109,4 @@ impl Provider for Host {
             }
         }
     }
-}
-
-/// The host and port of an address, without a user and password.
-fn authority(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = rest.split('/').next().unwrap_or_default();
-    authority.rsplit('@').next().unwrap_or_default()
 }

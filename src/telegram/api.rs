@@ -1,13 +1,14 @@
 //! The Bot API (core.telegram.org/bots/api): one call, its answer, and what can go wrong.
 
 use std::hash::{BuildHasher, RandomState};
+use std::io::{Cursor, Read};
 use std::time::Duration;
 
 use fs_err::File;
 use serde_json::{Value, json};
 
 use crate::cancel::{Cancel, Why};
-use crate::http::{Client, Fault, Outbody, Outgoing, Part, Settings, Stream};
+use crate::http::{Body, Client, Fault, Outgoing, Settings};
 use crate::secret::Secret;
 
 /// Where Telegram's own server is.
@@ -85,7 +86,7 @@ impl Api {
 
     /// Calls a method. `within` is how long the server may hold its answer back on purpose.
     pub fn call(&self, method: &str, params: &Value, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
-        self.ask(method, Outbody::Json(params.to_string().into_bytes()), within, cancel).map_err(|e| match e {
+        self.ask(method, Body::Json(params.to_string().into_bytes()), within, cancel).map_err(|e| match e {
             Failure::Broken(why) => Failure::Passing(why),
             e => e,
         })
@@ -104,7 +105,7 @@ impl Api {
         // What has gone out may still wait in the kernel, on a slow line for minutes.
         let within = Duration::from_secs(len.min(MOST_WAITING) / SLOWEST);
         let timed = cancel.with_timeout(2 * PATIENCE + Duration::from_secs(len / SLOWEST));
-        match self.ask(method, Outbody::Stream(form(params, field, name, file, len)), within, &timed) {
+        match self.ask(method, form(params, field, name, file, len), within, &timed) {
             Err(Failure::Stopped) if cancel.why().is_none() => {
                 Err(Failure::Broken("it took too long for its size".to_owned()))
             }
@@ -112,9 +113,9 @@ impl Api {
         }
     }
 
-    fn ask(&self, method: &str, body: Outbody, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
+    fn ask(&self, method: &str, body: Body, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
-        let is_upload = matches!(body, Outbody::Stream(_));
+        let is_upload = matches!(body, Body::Upload { .. });
         let (status, body) = self.exchange(Outgoing { url, headers: Vec::new(), body }, within, MOST, cancel)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if answer["ok"] == true {
@@ -157,7 +158,7 @@ impl Api {
             return Err(refused("Telegram keeps it in a place that cannot be read"));
         }
         let url = format!("{}/{path}", self.files.reveal());
-        let outgoing = Outgoing { url, headers: Vec::new(), body: Outbody::None };
+        let outgoing = Outgoing { url, headers: Vec::new(), body: Body::None };
         let mut good = |status, piece: &[u8]| {
             if status == 200 {
                 take(piece);
@@ -199,25 +200,21 @@ impl Api {
             Fault::Cancelled(Why::Stopped | Why::Deadline) => Failure::Stopped,
         };
         let mut exchange = self.client.send(outgoing, cancel).map_err(|e| Failure::Passing(e.message))?;
-        let (mut status, mut len) = (0, 0);
-        loop {
-            match exchange.next(within + PATIENCE).map_err(failed)? {
-                Part::Head(head) => status = head.status,
-                Part::Body(piece) if len + piece.len() > most => {
-                    return Err(Failure::TooLarge);
-                }
-                Part::Body(piece) => {
-                    len += piece.len();
-                    take(status, &piece);
-                }
-                Part::End => return Ok(status),
+        let status = exchange.head(within + PATIENCE).map_err(failed)?.status;
+        let mut len = 0;
+        while let Some(piece) = exchange.body(within + PATIENCE).map_err(failed)? {
+            len += piece.len();
+            if len > most {
+                return Err(Failure::TooLarge);
             }
+            take(status, &piece);
         }
+        Ok(status)
     }
 }
 
 /// Parameters and a file as `multipart/form-data` (RFC 7578). The file is read when it is sent.
-fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Stream {
+fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Body {
     // Whoever wrote the file must not be able to guess it: the rest of the file would be parameters.
     let [one, other] = [0, 1].map(|n| RandomState::new().hash_one(n));
     let boundary = format!("bantam-{one:016x}{other:016x}");
@@ -233,6 +230,8 @@ fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Stream
          Content-Type: application/octet-stream\r\n\r\n"
     ));
     let after = format!("\r\n--{boundary}--\r\n");
-    let kind = format!("multipart/form-data; boundary={boundary}");
-    Stream { kind, before: before.into_bytes(), file, len, after: after.into_bytes() }
+    let whole = (before.len() + after.len()) as u64 + len;
+    let reader = Cursor::new(before).chain(file.take(len)).chain(Cursor::new(after));
+    let content_type = format!("multipart/form-data; boundary={boundary}");
+    Body::Upload { content_type, len: whole, reader: Box::new(reader) }
 }

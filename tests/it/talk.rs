@@ -1,13 +1,8 @@
 //! What is said in chats beside the answers to them: the tool `message`, files, `--to`, and the notes of it.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use bantam::cancel::Cancel;
-use bantam::http;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -234,35 +229,6 @@ fn files_go_out_whole_as_what_they_are() {
         assert!(told[n].contains(says), "{n}: {}", told[n]);
     }
     botschema::check(&api);
-}
-
-#[test]
-fn a_slow_line_is_not_taken_for_silence() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let most = 24 << 20;
-    let server = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let (mut read, mut piece) = (0, vec![0; 1 << 20]);
-        while read < most {
-            read += stream.read(&mut piece).unwrap();
-            // The line is slow: this is no wait for anything.
-            thread::sleep(Duration::from_millis(50));
-        }
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
-    });
-    let file = fs_err::File::open("/dev/zero").unwrap();
-    let (kind, len, before, after) = ("text/plain".into(), most as u64 - 8, b"four".to_vec(), b"four".to_vec());
-    let body = http::Outbody::Stream(http::Stream { kind, before, file, len, after });
-    let outgoing = http::Outgoing { url, headers: Vec::new(), body };
-    let started = Instant::now();
-    let client = http::Client::new(http::Settings::default());
-    let mut exchange = client.send(outgoing, &Cancel::new(None)).unwrap();
-    let patience = Duration::from_millis(700);
-    let head = exchange.next(patience).unwrap();
-    assert!(matches!(head, http::Part::Head(head) if head.status == 200));
-    assert!(started.elapsed() > patience, "{:?}: the line was not slow", started.elapsed());
-    server.join().unwrap();
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! The client: settings, connections that are kept, and how each is made.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector, TcpConnector};
+use ureq::{Agent, Proxy};
+
+use super::half_closed::HalfClosedConnector;
+use super::{Event, Exchange, Fault, Outgoing, tls, transfer};
+use crate::cancel::{Cancel, Why};
+use crate::error::{Context, Error, Result};
+
+/// The time limit of a connection, TLS included. It does not cover the name look-up, which ureq would limit with another
+/// thread, and panic where none can be started.
+const CONNECT: Duration = Duration::from_secs(15);
+
+/// How requests leave this machine.
+#[derive(Clone, Default)]
+pub struct Settings {
+    /// Empty: none.
+    pub proxy: String,
+    /// A bundle of certificates to trust instead of those compiled in (`SSL_CERT_FILE`).
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Makes requests, and keeps connections open between them.
+pub(crate) struct Client {
+    settings: Settings,
+    idle: Arc<Mutex<Vec<Agent>>>,
+}
+
+impl Client {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self { settings, idle: Arc::default() }
+    }
+
+    /// Begins a request on a thread of its own.
+    pub(crate) fn send(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
+        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let agent = match kept {
+            Some(agent) => agent,
+            None => agent(&self.settings, &request.url)?,
+        };
+        // The bound makes a slow reader slow the network down instead of filling memory.
+        let (tx, events) = sync_channel(8);
+        let wake = tx.clone();
+        let hook = cancel.on_stop(move || {
+            // If the channel is full, the reader wakes anyway and checks the flag.
+            drop(wake.try_send(Err(Fault::Cancelled(Why::Stopped))));
+        });
+        let (worker, proxy) = (agent.clone(), self.settings.proxy.clone());
+        thread::Builder::new()
+            .name("http".to_owned())
+            .spawn(move || {
+                let result = transfer(&worker, &proxy, request, &tx);
+                // Fails when the exchange is gone.
+                drop(tx.send(result.map(|()| Event::End)));
+            })
+            .doing("starting a thread")?;
+        Ok(Exchange { agent: Some(agent), events, cancel: cancel.clone(), _hook: hook, idle: self.idle.clone() })
+    }
+}
+
+/// The only constructor of agents; `url` is where the first request goes.
+fn agent(settings: &Settings, url: &str) -> Result<Agent> {
+    let config = Agent::config_builder()
+        // The body of an error says what is wrong.
+        .http_status_as_error(false)
+        // A redirect would carry the key to another host.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .timeout_connect(Some(CONNECT))
+        .max_idle_connections(1)
+        .input_buffer_size(16 << 10)
+        .output_buffer_size(8 << 10)
+        .user_agent(concat!("bantam/", env!("CARGO_PKG_VERSION")))
+        // Always set, or ureq reads the environment by rules of its own.
+        .proxy(proxy(&settings.proxy)?);
+    let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::provider());
+    // Reading the certificates of a whole system takes longer than all else in a turn.
+    let needs_tls = !url.starts_with("http://") || settings.proxy.starts_with("https://");
+    if let Some(path) = settings.ca_file.as_ref().filter(|_| needs_tls) {
+        tls = tls.root_certs(RootCerts::new_with_certs(&certificates(path)?));
+    }
+    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
+    let connector = connector.chain(HalfClosedConnector).chain(RustlsConnector::default());
+    Ok(Agent::with_parts(config.tls_config(tls.build()).build(), connector, DefaultResolver::default()))
+}
+
+/// Errors do not quote the address, which may hold a password.
+fn proxy(address: &str) -> Result<Option<Proxy>> {
+    if address.is_empty() {
+        return Ok(None);
+    }
+    if address.starts_with("socks") {
+        return Err(Error::config("SOCKS proxies are not supported").hint("use an HTTP proxy: http://HOST:PORT"));
+    }
+    let proxy = Proxy::new(address);
+    proxy.map(Some).map_err(|_| Error::config("invalid proxy address").hint("write it as http://HOST:PORT"))
+}
+
+fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
+    const HINT: &str = "unset SSL_CERT_FILE, or set it to a PEM bundle";
+    let pem = fs_err::read(path).map_err(|e| Error::config(format!("cannot read SSL_CERT_FILE: {e}")).hint(HINT))?;
+    let items = ureq::tls::parse_pem(&pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    });
+    let certificates: Vec<_> = items.collect();
+    if certificates.is_empty() {
+        return Err(Error::config(format!("{} holds no certificate", path.display())).hint(HINT));
+    }
+    Ok(certificates)
+}

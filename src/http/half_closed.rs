@@ -1,0 +1,54 @@
+//! Lets a response arrive although the server has stopped reading: one that refuses a large body answers and closes.
+
+use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
+
+#[derive(Debug)]
+pub(super) struct HalfClosedConnector;
+
+#[derive(Debug)]
+pub(super) struct HalfClosedTransport<T> {
+    inner: T,
+    /// The server reads no more; what it sent before can still be read.
+    write_closed: bool,
+}
+
+impl<In: Transport> Connector<In> for HalfClosedConnector {
+    type Out = HalfClosedTransport<In>;
+
+    fn connect(&self, _: &ConnectionDetails, inner: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
+        Ok(inner.map(|inner| HalfClosedTransport { inner, write_closed: false }))
+    }
+}
+
+impl<T: Transport> Transport for HalfClosedTransport<T> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.inner.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+        if self.write_closed {
+            return Ok(());
+        }
+        match self.inner.transmit_output(amount, timeout) {
+            // If nothing was received before, reading fails.
+            Err(ureq::Error::Io(e)) if matches!(e.kind(), BrokenPipe | ConnectionReset) => {
+                self.write_closed = true;
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        Transport::await_input(&mut self.inner, timeout)
+    }
+
+    fn is_open(&mut self) -> bool {
+        !self.write_closed && self.inner.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.inner.is_tls()
+    }
+}

@@ -1,0 +1,41 @@
+//! The client against a server on this machine.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
+use std::thread;
+
+use super::*;
+
+#[test]
+fn a_slow_line_is_not_taken_for_silence() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let most = 24 << 20;
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut read, mut piece) = (0, vec![0; 1 << 20]);
+        while read < most {
+            read += stream.read(&mut piece).unwrap();
+            // The line is slow: this is no wait for anything.
+            thread::sleep(Duration::from_millis(50));
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    });
+    let body = Body::Upload { content_type: "text/plain".into(), len: most as u64, reader: Box::new(io::repeat(b'x')) };
+    let outgoing = Outgoing { url, headers: Vec::new(), body };
+    let started = Instant::now();
+    let mut exchange = Client::new(Settings::default()).send(outgoing, &Cancel::new(None)).unwrap();
+    let patience = Duration::from_millis(700);
+    assert_eq!(exchange.head(patience).unwrap().status, 200);
+    assert_eq!(exchange.body(patience).unwrap(), Some(b"ok".to_vec()));
+    assert!(started.elapsed() > patience, "{:?}: the line was not slow", started.elapsed());
+    server.join().unwrap();
+}
+
+#[test]
+fn an_address_is_shown_without_password_and_query() {
+    assert_eq!(authority("https://me:hush@h.example:8443/hush/v1?hush"), "h.example:8443");
+    assert_eq!(authority("https://h.example?hush"), "h.example");
+    assert_eq!(authority("http://[::1]:8080/v1"), "[::1]:8080");
+    assert_eq!(authority("h/x"), "h");
+}
