@@ -245,7 +245,7 @@ impl Builder {
     }
 
     /// All who may answer, when who they are was decided at run time.
-    pub fn chain(mut self, chain: ModelChain) -> Self {
+    pub(crate) fn chain(mut self, chain: ModelChain) -> Self {
         self.chain = chain;
         self
     }
@@ -324,7 +324,7 @@ impl Builder {
     /// There is no provider, two tools share a name, or [`Builder::only`] names one that is not there (which is
     /// [`crate::error::Kind::Usage`]).
     pub fn build(self) -> Result<Agent> {
-        if self.chain.is_empty() {
+        if self.chain.first().is_none() {
             return Err(Error::failed("an agent needs a provider"));
         }
         let mut tools = Registry::new(self.tools, self.redactor.clone())?;

@@ -15,7 +15,7 @@ use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, NOTE, Reply, Stop, ToolCall, Usage, User};
-use crate::provider::chain::{Asked, Note};
+use crate::provider::chain::{AskedModel, Note};
 use crate::provider::{self, ProviderError, System};
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
@@ -303,7 +303,7 @@ impl Agent {
             });
         };
         let started = Instant::now();
-        let result = self.chain.ask(&request, self.limits.retry, &mut on_delta, &mut note);
+        let result = self.chain.ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
         let (result, asked) = match result {
             Ok((reply, asked)) => (Ok(reply), asked),
             // What was said has been paid for.
@@ -327,7 +327,7 @@ impl Agent {
     }
 
     /// Writes a call down. `told` is what the server counted.
-    fn record(&self, asking: TurnContext, asked: Asked, usage: Usage, told: Usage, bill: &mut CallCost) {
+    fn record(&self, asking: TurnContext, asked: AskedModel, usage: Usage, told: Usage, bill: &mut CallCost) {
         let cost = asked.price.of(usage);
         bill.cost = cost.map(|cost| bill.cost.unwrap_or(0.0) + cost).or(bill.cost);
         let Some(ledger) = &self.ledger else { return };

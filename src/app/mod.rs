@@ -35,7 +35,7 @@ use crate::tool::think::Think;
 use crate::usage::{self, Budget};
 use crate::wire::Setup;
 use crate::zone::Zone;
-pub use models::chain;
+pub(crate) use models::chain;
 
 /// Where conversations are kept.
 #[derive(Clone)]

@@ -24,7 +24,7 @@ use crate::secret::Redactor;
 
 /// All who may answer, the first choice first, and what that one can read at once, in tokens: 0 where it does not matter,
 /// as for the demo. `notices` gets what the user should know about the choice.
-pub fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(ModelChain, u64)> {
+pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(ModelChain, u64)> {
     let mut chain = ModelChain::default();
     let Some(first) = first(parts, notices)? else {
         chain.push(vec![Box::new(Demo)]);

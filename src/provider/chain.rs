@@ -1,8 +1,7 @@
-//! Who is asked, and when again: the one place that tries a second time.
+//! Decides which model and key to ask, and when to ask again: the only place that retries.
 //!
-//! Three things can be done about a failure, in this order: another key of the same model, when this one is the trouble;
-//! the same again after a while, when the fault is one that passes; another model. None of them once something of the
-//! answer has arrived. What has arrived counts, not what was shown: whether anybody looks must not decide what happens.
+//! A failure leads, in this order, to another key of the same model if the key is the trouble, to the same request after a
+//! wait if the fault may pass, and to the next model. Once part of a reply has arrived, the failure is final.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,243 +9,234 @@ use std::time::{Duration, Instant};
 use super::{Provider, ProviderError, Request};
 use crate::message::{Price, Reply};
 
-/// How often and how soon to ask again.
+/// How often and how soon to retry.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     /// Tries after the first.
     pub max: u32,
-    /// The most to wait before the first of them; doubled each time.
+    /// The longest wait before the first retry; it doubles with each further one.
     pub first_wait: Duration,
 }
 
-/// What the asking has to tell before there is an answer.
+/// What happens before there is a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
-    /// For whoever wants to know how it goes.
+pub(crate) enum Note {
+    /// A detail for `-v`.
     Trace(String),
-    /// Something to be mended: a key that is refused, a model that does not answer.
+    /// A fault that the user should mend: a refused key, a model that fails.
     Notice(String),
 }
 
 /// The model that was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Asked<'a> {
+pub(crate) struct AskedModel<'a> {
     /// `vendor/model`.
     pub name: &'a str,
     pub price: Price,
 }
 
-/// No server is waited for longer than this, however long it asks for.
+/// The longest wait that a host can demand.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How long a key rests that was told to slow down, unless it was told how long.
-const RATE_REST: Duration = Duration::from_secs(60);
+/// How long a rate-limited key rests, unless the host says.
+const RATE_LIMIT_REST: Duration = Duration::from_secs(60);
 /// How long a key rests whose account is used up.
 const QUOTA_REST: Duration = Duration::from_secs(3600);
 /// How long a model that failed is asked after the others.
-const DOWN: Duration = Duration::from_secs(60);
+const MODEL_REST: Duration = Duration::from_secs(60);
 
 /// The models that may answer, the first choice first.
 #[derive(Default)]
-pub struct ModelChain {
+pub(crate) struct ModelChain {
     models: Vec<Model>,
 }
 
-/// One model, by each of its keys.
+/// A model and its credentials.
 struct Model {
+    /// The same model once for each key.
     keys: Vec<Box<dyn Provider>>,
-    state: Mutex<State>,
+    health: Mutex<Health>,
 }
 
-struct State {
+struct Health {
     /// For each key.
-    rests: Vec<KeyState>,
-    /// It failed, and is the last to be asked until then.
-    down: Option<Instant>,
+    keys: Vec<KeyState>,
+    /// Ask the other models first until then.
+    down_until: Option<Instant>,
 }
 
-/// Whether a key can be used.
+/// Whether a key can be used. In the order of preference.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyState {
     Ready,
-    Until(Instant),
-    /// It was refused, and will be again.
+    RestsUntil(Instant),
     Refused,
 }
 
+/// A request on its way along the chain.
+struct Attempt<'a> {
+    request: &'a Request<'a>,
+    retry: Retry,
+    on_delta: &'a mut dyn FnMut(&str),
+    note: &'a mut dyn FnMut(Note),
+    /// Part of a reply has arrived.
+    begun: bool,
+}
+
 impl ModelChain {
-    /// Adds a model that is asked when those before it fail. `keys` has the same model once for each key.
-    pub fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
+    /// Adds a model that is asked when those before it fail. `keys` holds the same model once for each key.
+    pub(crate) fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
         if !keys.is_empty() {
-            let state = State { rests: vec![KeyState::Ready; keys.len()], down: None };
-            self.models.push(Model { keys, state: Mutex::new(state) });
+            let health = Health { keys: vec![KeyState::Ready; keys.len()], down_until: None };
+            self.models.push(Model { keys, health: Mutex::new(health) });
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.models.is_empty()
-    }
-
     /// The first choice.
-    pub fn first(&self) -> Option<&dyn Provider> {
-        self.models.first().and_then(|model| model.keys.first()).map(AsRef::as_ref)
+    pub(crate) fn first(&self) -> Option<&dyn Provider> {
+        self.models.first().map(|model| model.keys[0].as_ref())
     }
 
-    /// The names of those whose price is not known.
-    pub fn unpriced(&self) -> impl Iterator<Item = &str> {
-        let asked = self.models.iter().map(Model::asked);
-        asked.filter(|asked| asked.price == Price::default()).map(|asked| asked.name)
+    /// The names of the models without a price.
+    pub(crate) fn unpriced(&self) -> impl Iterator<Item = &str> {
+        let models = self.models.iter().map(Model::asked);
+        models.filter(|model| model.price == Price::default()).map(|model| model.name)
     }
 
-    /// Asks until one answers, and names it.
-    pub fn ask(
+    /// Asks one model after the other until one answers. Both results name the model they come from.
+    pub(crate) fn ask_chain(
         &self,
         request: &Request,
         retry: Retry,
         on_delta: &mut dyn FnMut(&str),
         note: &mut dyn FnMut(Note),
-    ) -> Result<(Reply, Asked<'_>), (ProviderError, Asked<'_>)> {
-        let mut first = None;
-        let order = self.order(Instant::now());
-        for (at, model) in order.iter().enumerate() {
-            let mut begun = false;
-            let result = model.ask(
-                request,
-                retry,
-                &mut |text| {
-                    begun = true;
-                    on_delta(text);
-                },
-                note,
-            );
-            let error = match result {
+    ) -> Result<(Reply, AskedModel<'_>), (ProviderError, AskedModel<'_>)> {
+        let mut attempt = Attempt { request, retry, on_delta, note, begun: false };
+        let mut first_error = None;
+        let mut models = self.by_health(Instant::now()).into_iter().peekable();
+        while let Some(model) = models.next() {
+            let error = match model.ask_model(&mut attempt) {
                 Ok(reply) => {
-                    model.lock().down = None;
+                    model.health().down_until = None;
                     return Ok((reply, model.asked()));
                 }
                 Err(error) => error,
             };
-            if begun || matches!(error, ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)) {
+            if attempt.begun || matches!(error, ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)) {
                 return Err((error, model.asked()));
             }
-            model.lock().down = Some(Instant::now() + DOWN);
-            if let Some(next) = order.get(at + 1) {
-                note(Note::Notice(format!("{}: {}; asking {}", model.name(), error.text(), next.name())));
-            }
-            first.get_or_insert((error, model.asked()));
             if let Some(why) = request.cancel.why() {
                 return Err((ProviderError::Cancelled(why), model.asked()));
             }
+            model.health().down_until = Some(Instant::now() + MODEL_REST);
+            if let Some(next) = models.peek() {
+                let (this, next) = (model.asked().name, next.asked().name);
+                (attempt.note)(Note::Notice(format!("{this}: {}; asking {next}", error.text())));
+            }
+            first_error.get_or_insert((error, model.asked()));
         }
-        Err(first.unwrap_or_else(|| (ProviderError::Rejected("there is no model to ask".to_owned()), Asked::default())))
+        Err(first_error
+            .unwrap_or_else(|| (ProviderError::Rejected("no model is configured".to_owned()), AskedModel::default())))
     }
 
-    /// The models in the order in which they are asked now: those that have just failed come last.
-    fn order(&self, now: Instant) -> Vec<&Model> {
-        let is_down = |model: &&Model| model.lock().down.is_some_and(|until| until > now);
-        let (down, up): (Vec<&Model>, Vec<&Model>) = self.models.iter().partition(is_down);
-        [up, down].concat()
+    /// The models in the order in which to ask them: those that have just failed come last.
+    fn by_health(&self, now: Instant) -> Vec<&Model> {
+        let mut models: Vec<&Model> = self.models.iter().collect();
+        models.sort_by_key(|model| model.health().down_until.is_some_and(|until| until > now));
+        models
     }
 }
 
 impl Model {
-    fn name(&self) -> &str {
-        self.asked().name
+    fn asked(&self) -> AskedModel<'_> {
+        AskedModel { name: self.keys[0].model(), price: self.keys[0].price() }
     }
 
-    fn asked(&self) -> Asked<'_> {
-        self.keys.first().map_or_else(Asked::default, |key| Asked { name: key.model(), price: key.price() })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The key that is ready, or will be first.
-    fn pick(&self, now: Instant) -> usize {
-        let mut state = self.lock();
-        for rest in &mut state.rests {
-            if matches!(rest, KeyState::Until(until) if *until <= now) {
-                *rest = KeyState::Ready;
+    fn pick_key(&self, now: Instant) -> usize {
+        let mut health = self.health();
+        for state in &mut health.keys {
+            if matches!(state, KeyState::RestsUntil(until) if *until <= now) {
+                *state = KeyState::Ready;
             }
         }
-        state.rests.iter().enumerate().min_by_key(|(at, rest)| (**rest, *at)).map_or(0, |(at, _)| at)
+        (0..self.keys.len()).min_by_key(|key| health.keys[*key]).unwrap_or_default()
     }
 
-    /// Lets a key rest after what it was told. Whether another is ready.
-    fn set_aside(&self, key: usize, error: &ProviderError, now: Instant) -> bool {
-        let rest = match error {
+    /// Lets a key rest after an error that concerns it; true if another key is ready.
+    fn rest_key(&self, key: usize, error: &ProviderError, now: Instant) -> bool {
+        let state = match error {
             ProviderError::Auth(_) | ProviderError::Unasked(_) => KeyState::Refused,
-            ProviderError::Quota(_) => KeyState::Until(now + QUOTA_REST),
+            ProviderError::Quota(_) => KeyState::RestsUntil(now + QUOTA_REST),
             ProviderError::RateLimited { retry_after, .. } => {
-                KeyState::Until(now + retry_after.unwrap_or(RATE_REST).min(QUOTA_REST))
+                KeyState::RestsUntil(now + retry_after.unwrap_or(RATE_LIMIT_REST).min(QUOTA_REST))
             }
             _ => return false,
         };
-        let mut state = self.lock();
-        state.rests[key] = rest;
-        state.rests.contains(&KeyState::Ready)
+        let mut health = self.health();
+        health.keys[key] = state;
+        health.keys.contains(&KeyState::Ready)
     }
 
-    fn ask(
-        &self,
-        request: &Request,
-        retry: Retry,
-        on_delta: &mut dyn FnMut(&str),
-        note: &mut dyn FnMut(Note),
-    ) -> Result<Reply, ProviderError> {
+    /// Asks with one key after the other, and again after a wait if the fault may pass.
+    fn ask_model(&self, attempt: &mut Attempt) -> Result<Reply, ProviderError> {
         let mut tries = 0;
-        let mut limited = None;
+        let mut rate_limit = None;
         loop {
-            let key = self.pick(Instant::now());
-            let mut begun = false;
-            let result = self.keys[key].chat(request, &mut |text| {
-                begun = true;
-                on_delta(text);
-            });
-            let error = match result {
-                Ok(reply) => return Ok(reply),
-                Err(error) if begun => return Err(error),
-                Err(error) => error,
+            let key = self.pick_key(Instant::now());
+            let error = match attempt.send(self.keys[key].as_ref()) {
+                Err(error) if !attempt.begun => error,
+                result => return result,
             };
-            if self.set_aside(key, &error, Instant::now()) {
-                let said =
-                    format!("{}: key {} of {}: {}; using another", self.name(), key + 1, self.keys.len(), error.text());
-                let passes = error.passes();
-                note(if passes { Note::Trace(said) } else { Note::Notice(said) });
-                limited = Some(error).filter(|_| passes).or(limited);
+            if self.rest_key(key, &error, Instant::now()) {
+                let (name, number, of) = (self.asked().name, key + 1, self.keys.len());
+                let text = format!("{name}: key {number} of {of}: {}; using another", error.text());
+                if error.may_pass() {
+                    (attempt.note)(Note::Trace(text));
+                    rate_limit = Some(error);
+                } else {
+                    (attempt.note)(Note::Notice(text));
+                }
                 continue;
             }
-            // A key that was told to slow down is more hope than one that was refused.
-            let error = match error {
-                error @ ProviderError::RateLimited { .. } => limited.insert(error).clone(),
-                error if error.passes() => error,
-                error => limited.take().unwrap_or(error),
-            };
-            if !error.passes() || tries >= retry.max {
-                return Err(error);
-            }
-            let wait = match error.retry_after() {
-                Some(asked) if asked > LONGEST_WAIT => return Err(error),
-                Some(asked) => asked,
-                None => jitter(retry.first_wait.saturating_mul(1 << tries.min(16)).min(LONGEST_WAIT)),
-            };
-            if request.cancel.remaining(wait) < wait {
-                return Err(error);
-            }
+            // Waiting for a rate-limited key helps more than asking a refused one again.
+            let error = if error.may_pass() { error } else { rate_limit.take().unwrap_or(error) };
+            let Some(wait) = attempt.wait_before_retry(&error, tries) else { return Err(error) };
             tries += 1;
-            let (of, wait_s) = (retry.max + 1, wait.as_secs_f64());
-            note(Note::Trace(format!("try {tries} of {of}: {}; next in {wait_s:.1} s", error.text())));
-            request.cancel.sleep(wait).map_err(ProviderError::Cancelled)?;
+            let (of, seconds) = (attempt.retry.max + 1, wait.as_secs_f64());
+            (attempt.note)(Note::Trace(format!("try {tries} of {of}: {}; next in {seconds:.1} s", error.text())));
+            attempt.request.cancel.sleep(wait).map_err(ProviderError::Cancelled)?;
         }
     }
 }
 
-/// Full jitter: anything from nothing to `most`, so that many clients that failed together do not come back together.
+impl Attempt<'_> {
+    fn send(&mut self, provider: &dyn Provider) -> Result<Reply, ProviderError> {
+        provider.chat(self.request, &mut |text| {
+            self.begun = true;
+            (self.on_delta)(text);
+        })
+    }
+
+    /// How long to wait before the next try; `None` if there is to be none.
+    fn wait_before_retry(&self, error: &ProviderError, tries: u32) -> Option<Duration> {
+        if !error.may_pass() || tries >= self.retry.max {
+            return None;
+        }
+        let backoff = || jitter(self.retry.first_wait.saturating_mul(1 << tries.min(16)).min(LONGEST_WAIT));
+        let wait = error.retry_after().unwrap_or_else(backoff);
+        (wait <= LONGEST_WAIT && self.request.cancel.remaining(wait) >= wait).then_some(wait)
+    }
+}
+
+/// Full jitter, from nothing to `most`, so that clients that failed together do not come back together.
 fn jitter(most: Duration) -> Duration {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    // The standard library's hash keys are its only source of randomness; good enough to spread clients.
-    let random = RandomState::new().build_hasher().finish();
-    let thousandths = u32::try_from(random % 1001).unwrap_or(1000);
+    use std::hash::{BuildHasher, RandomState};
+    // The standard library has no other source of randomness.
+    let thousandths = u32::try_from(RandomState::new().hash_one(()) % 1001).unwrap_or(1000);
     most * thousandths / 1000
 }
 
@@ -256,11 +246,11 @@ mod tests {
     use crate::cancel::Cancel;
     use crate::provider::System;
 
-    type Turn = (&'static str, Result<Reply, ProviderError>);
+    type Answer = (&'static str, Result<Reply, ProviderError>);
 
-    struct Script(&'static str, Mutex<Vec<Turn>>);
+    struct ScriptedProvider(&'static str, Mutex<Vec<Answer>>);
 
-    impl Provider for Script {
+    impl Provider for ScriptedProvider {
         fn model(&self) -> &'static str {
             self.0
         }
@@ -273,11 +263,11 @@ mod tests {
         }
     }
 
-    fn script(name: &'static str, turns: Vec<Turn>) -> Box<dyn Provider> {
-        Box::new(Script(name, Mutex::new(turns)))
+    fn script(name: &'static str, turns: Vec<Answer>) -> Box<dyn Provider> {
+        Box::new(ScriptedProvider(name, Mutex::new(turns)))
     }
 
-    fn good(text: &str) -> Turn {
+    fn good(text: &str) -> Answer {
         ("", Ok(Reply { text: text.to_owned(), ..Reply::default() }))
     }
 
@@ -286,26 +276,26 @@ mod tests {
         ProviderError::Transient { message: "down".into(), retry_after }
     }
 
-    fn limited() -> Turn {
+    fn limited() -> Answer {
         ("", Err(ProviderError::RateLimited { message: "slow down".into(), retry_after: None }))
     }
 
-    fn refused() -> Turn {
+    fn refused() -> Answer {
         ("", Err(ProviderError::Auth("no".into())))
     }
 
     /// The answer and who gave it, or the error and whose it is.
-    type Outcome = Result<(String, String), (ProviderError, String)>;
+    type ChainResult = Result<(String, String), (ProviderError, String)>;
 
     /// What came of it, and what was noted on the way.
-    fn run(chain: &ModelChain, max: u32) -> (Outcome, Vec<Note>) {
+    fn run(chain: &ModelChain, max: u32) -> (ChainResult, Vec<Note>) {
         let cancel = Cancel::new(Some(Duration::from_secs(5)));
         let request = Request { system: System::default(), messages: &[], tools: &[], stream: false, cancel: &cancel };
         let retry = Retry { max, first_wait: Duration::from_millis(1) };
         let mut notes = Vec::new();
-        let result = chain.ask(&request, retry, &mut |_| (), &mut |note| notes.push(note));
-        let result = result.map(|(reply, asked)| (reply.text, asked.name.to_owned()));
-        (result.map_err(|(error, asked)| (error, asked.name.to_owned())), notes)
+        let result = chain.ask_chain(&request, retry, &mut |_| (), &mut |note| notes.push(note));
+        let result = result.map(|(reply, model)| (reply.text, model.name.to_owned()));
+        (result.map_err(|(error, model)| (error, model.name.to_owned())), notes)
     }
 
     fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> ModelChain {
@@ -316,7 +306,7 @@ mod tests {
         chain
     }
 
-    fn one(turns: Vec<Turn>, max: u32) -> Result<String, ProviderError> {
+    fn one(turns: Vec<Answer>, max: u32) -> Result<String, ProviderError> {
         run(&chain(vec![vec![script("m/x", turns)]]), max).0.map(|(text, _)| text).map_err(|(error, _)| error)
     }
 

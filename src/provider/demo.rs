@@ -1,6 +1,6 @@
-//! The model that is compiled in: a few plain verbs, for trying bantam without a key and without a network.
+//! The compiled-in demo model: a few plain verbs, to try bantam without a key and without a network.
 //!
-//! It is driven through the real loop with the real tools, like any other model, and it says what it is.
+//! It runs through the real loop with the real tools, like any other model, and says what it is.
 
 use serde_json::{Value, json};
 
@@ -8,11 +8,10 @@ use super::{Provider, ProviderError, Request, ToolOffer};
 use crate::message::{Message, Reply, ToolCall, ToolResult, User};
 use crate::text::one_line;
 
-/// See the module's description.
+/// The demo model.
 #[derive(Default)]
 pub struct Demo;
 
-/// What it can do, and how to get a real model.
 const HELP: &str = "I am bantam's built-in demo, not a language model. I understand: list files, read FILE, \
 write TEXT to FILE, run COMMAND, time.\n\
 For a real model, set a key and ask again: export OPENROUTER_API_KEY=... (or OPENAI_API_KEY, DEEPSEEK_API_KEY, ...), \
@@ -50,10 +49,10 @@ fn report(result: &ToolResult) -> String {
 }
 
 fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
-    // Only the first line is a command: what comes from a pipe is appended below it.
+    // Only the first line is a command; text from a pipe follows below it.
     let line = user.content.trim().lines().next().unwrap_or_default().trim();
     let lower = line.to_ascii_lowercase();
-    // The same bytes in both, so that a place found in one is a place in the other.
+    // ASCII lower case keeps offsets, so that one found in `lower` fits `line`.
     let after = |verb: &str| lower.starts_with(verb).then(|| line[verb.len()..].trim()).filter(|rest| !rest.is_empty());
     let plain = lower.trim_end_matches(['.', '?', '!']);
     let (tool, arguments) = if let "list" | "list files" | "ls" | "list the files" = plain {
@@ -67,7 +66,7 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     } else if let Some(command) = after("run ") {
         ("exec", json!({"command": command}))
     } else if let "time" | "what time is it" | "what is the time" = plain {
-        return say(&format!("It is {}.", if user.time.is_empty() { "a time nobody told me" } else { &user.time }));
+        return say(&format!("It is {}.", if user.time.is_empty() { "unknown" } else { &user.time }));
     } else {
         return say(HELP);
     };

@@ -2,7 +2,7 @@
 
 mod answer;
 pub(crate) mod anthropic;
-pub mod chain;
+pub(crate) mod chain;
 pub mod demo;
 mod dialect;
 mod errors;
@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+pub use chain::Retry;
 pub(crate) use quirks::{Learned, Quirk};
 
 use crate::cancel::{Cancel, Why};
@@ -28,12 +29,11 @@ use crate::message::{Message, Price, Reply};
 pub struct ToolOffer {
     pub name: Cow<'static, str>,
     pub description: Cow<'static, str>,
-    /// JSON Schema of its arguments, as JSON.
+    /// JSON Schema of the arguments, as JSON text.
     pub schema: Cow<'static, str>,
 }
 
-/// The system prompt. What comes first stays the same from turn to turn, and hosts that cache what they have read are
-/// told where it ends; what a turn may have changed comes after it.
+/// The system prompt: `stable` stays the same from turn to turn, so that hosts can cache it; `changing` follows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System<'a> {
     pub stable: &'a str,
@@ -41,45 +41,47 @@ pub struct System<'a> {
 }
 
 impl<'a> System<'a> {
-    /// A text that is stable up to the byte `mark`.
-    pub fn marked(text: &'a str, mark: usize) -> Self {
+    /// Splits `text` at byte `mark`.
+    pub(crate) fn marked(text: &'a str, mark: usize) -> Self {
         let (stable, changing) = text.split_at_checked(mark).unwrap_or((text, ""));
         Self { stable, changing }
     }
 
-    /// All of it.
     pub fn text(&self) -> String {
         [self.stable, self.changing].concat()
     }
 }
 
-/// What is asked.
+/// One request to a model.
 pub struct Request<'a> {
     pub system: System<'a>,
+    /// The conversation, oldest first.
     pub messages: &'a [Message],
     /// Empty: the model must answer in text.
     pub tools: &'a [ToolOffer],
+    /// Whether to ask for the reply piece by piece.
     pub stream: bool,
+    /// Stops the request; blocking providers check it while they wait.
     pub cancel: &'a Cancel,
 }
 
-/// Something that answers.
+/// A model that answers requests.
 pub trait Provider: Send + Sync {
-    /// `vendor/model`, as it is shown.
+    /// `vendor/model`, as users see it.
     fn model(&self) -> &str;
 
-    /// What it costs, as far as that is known.
+    /// The price, as far as it is known.
     fn price(&self) -> Price {
         Price::default()
     }
 
-    /// Asks once. `on_delta` gets the answer's text as it arrives; together the pieces are the reply's text.
+    /// Asks once. Calls `on_delta` with the reply's text as it arrives; together the pieces are the reply's text.
     ///
     /// # Errors
-    /// See [`ProviderError`]. Text that arrived before a fault has been given to `on_delta`.
+    /// See [`ProviderError`]. Text that arrived before a fault has gone to `on_delta`.
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError>;
 
-    /// The body that [`Provider::chat`] would send. There is no key in it: keys travel in headers.
+    /// The body that [`Provider::chat`] would send, without keys.
     fn preview(&self, request: &Request) -> Value {
         let messages = request.messages.iter().map(|message| Value::Object(message.to_json()));
         let tools = request.tools.iter().map(|tool| &*tool.name);
@@ -92,70 +94,86 @@ pub trait Provider: Send + Sync {
     }
 }
 
-/// Why there is no answer. The texts are for a person and hold no key.
+/// Why there is no reply. The texts are for a person and hold no key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ProviderError {
-    /// The key was refused.
+    /// The host refuses the key.
     Auth(String),
-    /// Too many requests; ask again after this long, if it said.
+    /// Too many requests; `retry_after` if the host says when to come back.
     RateLimited {
         message: String,
         retry_after: Option<Duration>,
     },
-    /// The account's means are used up: asking again does not help.
+    /// The account is used up; a retry does not help.
     Quota(String),
-    /// The conversation is longer than the model can read.
+    /// The request is longer than the model can read.
     ContextTooLong(String),
-    /// A fault that may pass: no connection, silence, a cut answer, a server's error.
+    /// A fault that may pass: no connection, silence, a cut reply, a server error.
     Transient {
         message: String,
         retry_after: Option<Duration>,
     },
-    /// It will never accept this request.
+    /// The host will never accept this request.
     Rejected(String),
-    /// It was not asked at all: its key, its proxy or its certificates are not to be had.
+    /// No request was made: the key, the proxy or the certificates cannot be used.
     Unasked(Error),
     Cancelled(Why),
 }
 
+/// Hints by what a message says, in lower case, all words of a row; the first row that fits counts.
+const HINTS: [(&[&str], &str); 6] = [
+    (&["api_base"], "correct api_base in config.json"),
+    (&["certificate"], "if this is the wrong host, correct api_base in config.json"),
+    (&["no answer for"], "raise request_timeout for slow models, or try again later"),
+    (&["proxy"], "check HTTPS_PROXY, or the model's proxy setting"),
+    (&["tool", "support"], "use --no-tools, or another --model"),
+    (&["model"], "check the model's name and its entry in model_list"),
+];
+
 impl ProviderError {
-    /// What the user is told.
-    pub fn into_error(self, model: &str) -> Error {
+    /// The error for the user.
+    pub(crate) fn into_error(self, model: &str) -> Error {
+        let by_text = |message: &str, otherwise: &str| {
+            let said = message.to_lowercase();
+            let row = HINTS.iter().find(|(words, _)| words.iter().all(|word| said.contains(word)));
+            row.map_or(otherwise, |(_, hint)| *hint).to_owned()
+        };
+        let hint = match &self {
+            Self::Auth(_) => "check the key: `bantam doctor --provider` tells where it comes from".to_owned(),
+            Self::RateLimited { retry_after, .. } => {
+                let wait = retry_after.map_or(String::new(), |t| format!(" in {} s", t.as_secs().max(1)));
+                format!("try again later{wait}, or use another --model")
+            }
+            Self::Quota(_) => "add credit to the account, or use another --model".to_owned(),
+            Self::ContextTooLong(_) => "start a new conversation with --new".to_owned(),
+            Self::Transient { message, .. } => {
+                by_text(message, "check the network and the model's api_base, or try again later")
+            }
+            Self::Rejected(message) => by_text(message, "`bantam sessions reset KEY` starts the conversation over"),
+            Self::Unasked(_) | Self::Cancelled(_) => String::new(),
+        };
+        let kind = match &self {
+            Self::Auth(_) => Kind::Auth,
+            Self::RateLimited { .. } | Self::Quota(_) | Self::Transient { .. } => Kind::Unavailable,
+            _ => Kind::Failed,
+        };
         let doing = format!("asking {model}");
         match self {
-            Self::Auth(m) => Error::new(Kind::Auth, m)
-                .doing(doing)
-                .hint("check the key: `bantam doctor --provider` tells where it comes from"),
-            Self::RateLimited { message, retry_after } => {
-                let wait = retry_after.map_or(String::new(), |t| format!(" in {} s", t.as_secs().max(1)));
-                Error::new(Kind::Unavailable, message)
-                    .doing(doing)
-                    .hint(format!("try again later{wait}, or use another --model"))
-            }
-            Self::Quota(m) => {
-                Error::new(Kind::Unavailable, m).doing(doing).hint("add credit to the account, or use another --model")
-            }
-            Self::ContextTooLong(m) => Error::failed(m).doing(doing).hint("start a new conversation with --new"),
-            Self::Transient { message, .. } => Error::new(Kind::Unavailable, message)
-                .doing(doing)
-                .hint("check the network and the model's api_base, or try again later"),
-            Self::Rejected(m) => {
-                Error::failed(m).doing(doing).hint("check the model's name and its entry in model_list")
-            }
             Self::Unasked(e) => e.doing(doing),
             Self::Cancelled(Why::Stopped) => Error::new(Kind::Interrupted, "stopped by the user"),
             Self::Cancelled(Why::Deadline) => {
-                Error::new(Kind::Limit, "the turn's time was up").hint("give it more with --timeout")
+                Error::new(Kind::Limit, "the turn timed out").hint("allow more time with --timeout")
             }
+            e => Error::new(kind, e.text()).doing(doing).hint(hint),
         }
     }
 
-    /// Whether asking again may help.
-    fn passes(&self) -> bool {
+    /// Whether a retry may help.
+    fn may_pass(&self) -> bool {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. })
     }
 
-    /// How long the server asks to be left alone first.
+    /// How long the host asks to wait.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after, .. } | Self::Transient { retry_after, .. } => *retry_after,
@@ -163,7 +181,7 @@ impl ProviderError {
         }
     }
 
-    /// What went wrong, without what to do about it.
+    /// What went wrong, without a hint.
     pub fn text(&self) -> &str {
         match self {
             Self::Auth(m)
