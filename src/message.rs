@@ -1,9 +1,8 @@
-//! What a conversation is made of, and its form on disk.
+//! The parts of a conversation, and their form on disk.
 //!
-//! The shapes follow the OpenAI chat API where it has a word for a thing, so that a session file reads like the request
-//! it becomes.
+//! The fields of a session line follow the OpenAI chat API, so that a session file reads like the request it becomes.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 /// One message of a conversation.
@@ -15,61 +14,81 @@ pub enum Message {
     ToolResult(ToolResult),
 }
 
-/// What the id of a message begins with that belongs to no turn: a note of what was sent to the chat.
-pub const NOTE: &str = "note:";
+/// The prefix of the ids of messages that belong to no turn: notes of what was sent to the chat.
+pub(crate) const NOTE: &str = "note:";
 
 /// What the user said.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct User {
     pub content: String,
-    /// What was attached to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// When it was said, as RFC 3339 in UTC; empty when unknown. It goes with the message to the model, unchanged on
-    /// every later turn, so that prompt caches hit.
+    /// When the user said it, as RFC 3339 in UTC; empty if unknown. The model sees it, unchanged on every later turn, so
+    /// that prompt caches hit. The store writes it as the time of the line.
+    #[serde(skip_serializing)]
     pub time: String,
-    /// What its channel calls it; empty when it has no name there. Models are not told.
+    /// The channel's id of the message; empty if it has none. The model does not see it.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// What goes below it to the model while it is the newest, and is not stored. It comes last, so that the message
-    /// without it is the beginning of the message with it, for prompt caches.
+    /// Text that goes below the message while it is the newest. Not stored; it comes last, so that the message without it is
+    /// a prefix, for prompt caches.
+    #[serde(skip)]
     pub notes: String,
 }
 
 /// What the model answered: text, tool calls, or both.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Reply {
+    #[serde(rename = "content")]
     pub text: String,
     /// Thinking that the vendor shows; never the answer.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub reasoning: String,
+    #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolCall>,
+    #[serde(skip_serializing_if = "is_default")]
     pub stop: Stop,
+    #[serde(skip_serializing_if = "is_default")]
     pub usage: Usage,
-    /// The answer broke off before its end.
+    /// The reply broke off before its end.
+    #[serde(skip_serializing_if = "is_default")]
     pub partial: bool,
     /// Vendor fields to echo back on the next request, by name.
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
 }
 
-/// A tool call. `arguments` are the model's own bytes, parsed only when the call is dispatched.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A tool call.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ToolCall {
     pub id: String,
     pub name: String,
+    /// The model's own text, which should be a JSON object; parsed only when the call is run.
     pub arguments: String,
     /// Vendor fields of the call to echo back (Gemini's thought signature, say).
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
 }
 
-/// What a tool call came to. There is exactly one for each call.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The result of a tool call; each call has exactly one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ToolResult {
+    #[serde(rename = "tool_call_id")]
     pub call_id: String,
     pub content: String,
+    #[serde(skip_serializing_if = "is_default")]
     pub is_error: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
 }
 
 /// A picture, as requests and session lines carry it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Image {
     /// The IANA media type, `image/png` say.
     pub mime: String,
@@ -78,19 +97,21 @@ pub struct Image {
 }
 
 /// Why the model stopped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Stop {
     /// It was done, or wants its calls run.
     #[default]
     Done,
-    /// It ran into the limit on one reply; its calls may be cut short and are not run.
+    /// It reached the limit on one reply; its calls may be cut short and are not run.
     Length,
     /// A filter or the model refused; its calls are not run.
     Refused,
 }
 
-/// Tokens spent, as the provider counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Tokens, as the provider counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct Usage {
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
@@ -109,6 +130,7 @@ impl Usage {
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
     }
 
+    /// The fields and their `total_tokens`.
     pub fn to_json(self) -> Value {
         json!({
             "prompt_tokens": self.prompt_tokens,
@@ -118,28 +140,29 @@ impl Usage {
         })
     }
 
-    /// Reads what [`Usage::to_json`] wrote; what is not there is 0.
-    pub fn from_json(v: &Value) -> Self {
-        let n = |key: &str| v.get(key).and_then(Value::as_u64).unwrap_or(0);
-        Self {
-            prompt_tokens: n("prompt_tokens"),
-            completion_tokens: n("completion_tokens"),
-            cached_tokens: n("cached_tokens"),
-        }
+    /// Reads what [`Usage::to_json`] writes; missing fields are 0.
+    pub fn from_json(value: &Value) -> Self {
+        Self::deserialize(value).unwrap_or_default()
     }
 }
 
-/// What a model costs, per million tokens, in whatever currency. What is not known is `None`.
+impl Serialize for Usage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(serializer)
+    }
+}
+
+/// A model's price per million tokens, in any currency; `None` where it is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Price {
     pub input: Option<f64>,
     pub output: Option<f64>,
-    /// Of what was read from a cache; unknown, it is the input's.
+    /// For tokens read from a cache; unknown, it is the input's.
     pub cached: Option<f64>,
 }
 
 impl Price {
-    /// What so many tokens cost; `None` when no price is known.
+    /// The cost of these tokens; `None` if no price is known.
     pub fn of(self, usage: Usage) -> Option<f64> {
         if self == Self::default() {
             return None;
@@ -155,48 +178,13 @@ impl Price {
     }
 }
 
-/// A cost without what binary fractions add to it.
-pub fn rounded(cost: f64) -> f64 {
+/// A cost without the digits that binary fractions add.
+pub(crate) fn rounded(cost: f64) -> f64 {
     (cost * 1e9).round() / 1e9
 }
 
-impl Stop {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Length => "length",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-impl ToolCall {
-    fn to_json(&self) -> Value {
-        let mut call = json!({"id": self.id, "name": self.name, "arguments": self.arguments});
-        if !self.extra.is_empty() {
-            call["extra"] = Value::Object(self.extra.clone());
-        }
-        call
-    }
-
-    fn from_json(v: &Value) -> Self {
-        Self {
-            id: string(v, "id"),
-            name: string(v, "name"),
-            arguments: string(v, "arguments"),
-            extra: object(v, "extra"),
-        }
-    }
-}
-
-impl Image {
-    fn to_json(&self) -> Value {
-        json!({"mime": self.mime, "base64": self.base64})
-    }
-
-    fn from_json(v: &Value) -> Self {
-        Self { mime: string(v, "mime"), base64: string(v, "base64") }
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl Message {
@@ -205,114 +193,33 @@ impl Message {
         Self::User(User { content: content.into(), ..User::default() })
     }
 
-    /// The fields of the message as they stand in a session line; what is empty is left out.
+    /// The fields of the message in a session line, without empty ones.
     pub fn to_json(&self) -> Map<String, Value> {
-        let mut line = Map::new();
-        let mut put = |key: &str, value: Value| {
-            line.insert(key.to_owned(), value);
+        let (role, fields) = match self {
+            Self::System(content) => ("system", Ok(json!({"content": content}))),
+            Self::User(user) => ("user", serde_json::to_value(user)),
+            Self::Assistant(reply) => ("assistant", serde_json::to_value(reply)),
+            Self::ToolResult(result) => ("tool", serde_json::to_value(result)),
         };
-        match self {
-            Self::System(content) => {
-                put("role", "system".into());
-                put("content", content.as_str().into());
-            }
-            Self::User(user) => {
-                put("role", "user".into());
-                put("content", user.content.as_str().into());
-                if !user.id.is_empty() {
-                    put("id", user.id.as_str().into());
-                }
-                if !user.images.is_empty() {
-                    put("images", user.images.iter().map(Image::to_json).collect());
-                }
-            }
-            Self::Assistant(reply) => {
-                put("role", "assistant".into());
-                put("content", reply.text.as_str().into());
-                if !reply.reasoning.is_empty() {
-                    put("reasoning", reply.reasoning.as_str().into());
-                }
-                if !reply.calls.is_empty() {
-                    put("tool_calls", reply.calls.iter().map(ToolCall::to_json).collect());
-                }
-                if reply.stop != Stop::Done {
-                    put("stop", reply.stop.name().into());
-                }
-                if reply.usage != Usage::default() {
-                    put("usage", reply.usage.to_json());
-                }
-                if reply.partial {
-                    put("partial", true.into());
-                }
-                if !reply.extra.is_empty() {
-                    put("extra", Value::Object(reply.extra.clone()));
-                }
-            }
-            Self::ToolResult(result) => {
-                put("role", "tool".into());
-                put("tool_call_id", result.call_id.as_str().into());
-                put("content", result.content.as_str().into());
-                if result.is_error {
-                    put("is_error", true.into());
-                }
-                if !result.images.is_empty() {
-                    put("images", result.images.iter().map(Image::to_json).collect());
-                }
-            }
-        }
+        // Strings, numbers and maps with string keys always convert.
+        let mut line = match fields {
+            Ok(Value::Object(line)) => line,
+            _ => Map::new(),
+        };
+        line.insert("role".to_owned(), role.into());
         line
     }
 
-    /// Reads what [`Message::to_json`] wrote. `None` for a line that is not a message.
+    /// Reads what [`Message::to_json`] writes; `None` if the line is not a message.
     pub fn from_json(line: &Value) -> Option<Self> {
-        let content = string(line, "content");
-        Some(match line.get("role")?.as_str()? {
-            "system" => Self::System(content),
-            "user" => Self::User(User {
-                content,
-                images: images(line),
-                time: string(line, "time"),
-                id: string(line, "id"),
-                ..User::default()
-            }),
-            "assistant" => Self::Assistant(Reply {
-                text: content,
-                reasoning: string(line, "reasoning"),
-                calls: line
-                    .get("tool_calls")
-                    .and_then(Value::as_array)
-                    .map(|calls| calls.iter().map(ToolCall::from_json).collect())
-                    .unwrap_or_default(),
-                stop: match line.get("stop").and_then(Value::as_str) {
-                    Some("length") => Stop::Length,
-                    Some("refused") => Stop::Refused,
-                    _ => Stop::Done,
-                },
-                usage: line.get("usage").map(Usage::from_json).unwrap_or_default(),
-                partial: line.get("partial").and_then(Value::as_bool).unwrap_or(false),
-                extra: object(line, "extra"),
-            }),
-            "tool" => Self::ToolResult(ToolResult {
-                call_id: string(line, "tool_call_id"),
-                content,
-                is_error: line.get("is_error").and_then(Value::as_bool).unwrap_or(false),
-                images: images(line),
-            }),
-            _ => return None,
-        })
+        match line.get("role")?.as_str()? {
+            "system" => Some(Self::System(line.get("content")?.as_str()?.to_owned())),
+            "user" => User::deserialize(line).ok().map(Self::User),
+            "assistant" => Reply::deserialize(line).ok().map(Self::Assistant),
+            "tool" => ToolResult::deserialize(line).ok().map(Self::ToolResult),
+            _ => None,
+        }
     }
-}
-
-fn string(v: &Value, key: &str) -> String {
-    v.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn images(v: &Value) -> Vec<Image> {
-    v.get("images").and_then(Value::as_array).into_iter().flatten().map(Image::from_json).collect()
-}
-
-fn object(v: &Value, key: &str) -> Map<String, Value> {
-    v.get(key).and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
 #[cfg(test)]
