@@ -9,13 +9,13 @@
 //! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
 //! | 5 | [`app`] | the one place that names concrete types and wires them together; what hosts were found to refuse (`learned`) |
 //! | 4 | [`gateway`] | the dispatcher, one worker for each conversation; background `tasks`; the `clock` that sends scheduled jobs; how it is (`status`) |
-//! | 3 | [`agent`] | the turn loop (`turn`), the calls of a reply (`calls`, `breaker`), the system prompt (`context`), room in the model's window (`compact`, `history`), the builder |
+//! | 3 | [`agent`] | the turn loop (`turn`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
-//! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `errors`, `quirks`), the OpenAI API (`openai`, `replies`, `stream`), `anthropic`, the `demo` |
+//! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`, `quirks`), its API (`dialect`): OpenAI's (`openai`, `replies`, `stream`) and Anthropic's (`anthropic`), the `demo` |
 //! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), files that come with messages (`incoming`), the journal of messages (`inbox`), sending (`send`) |
 //! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings (`settings`), its four layers (`load`), API keys, vendors and the choice of a model |
-//! | 1 | [`http`] | makes every HTTP request |
+//! | 1 | [`http`] | makes every HTTP request (`client`), and says what failed (`errors`) |
 //! | 1 | [`hands`] | runs one file or exec call in a process without secrets: the caller (`mod`), the process (`inside`), commands (`run`) |
 //! | 1 | [`jail`] | confines a hands process: namespaces and mounts (`root`), Landlock, seccomp |
 //! | 1 | [`files`] | the file tools, inside a hands process: trees and dispatch (`mod`), `read`, `list`, `grep`, `edit`, the agent's `notes`; how a file changes safely (`atomic`) |
@@ -37,8 +37,8 @@
 //! - **A tool**: a file in `tool/` that implements [`tool::Tool`], and one line in [`app::build`]. If it touches the
 //!   workspace, a job in `wire.rs` and its work in `files/`; one that works on files needs no more than that and a
 //!   row of the table in `tool/files.rs`.
-//! - **A provider**: a file in `provider/` that implements [`provider::Provider`], a protocol and its vendors in
-//!   `config/vendors.rs`, and one arm in `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
+//! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
+//!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to [`gateway::serve`] by a command in `cli/`.
 //! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`.
 //! - **A command**: a file in `cli/` and a line in its table.

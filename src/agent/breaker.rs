@@ -1,93 +1,80 @@
-//! Breaking up repetition: a call that was made three times to no effect is not made a fourth time.
+//! Breaks repetition: refuses the fourth identical call of a turn.
 
 use std::collections::HashMap;
 
 use crate::tool::{Ready, Risk};
 
-/// How often the same call is made, and how many replies in a row may call a tool so that it cannot be run.
+/// How often a call may be made, and how many replies in a row may call a tool with arguments that do not fit.
 const MOST: u32 = 3;
-/// How many replies may have calls that were refused.
-const MOST_STRIKES: u32 = 2;
+/// How many replies may contain refused calls before the model is stuck.
+const MOST_WARNINGS: u32 = 2;
 
-/// What has been called in one turn.
+/// The calls of one turn.
 ///
-/// Tests that are run after each edit are no repetition, so a call may be made again once something else was written or
-/// run. That must be something new: two calls that take turns for ever are still for ever.
+/// Running the tests after each edit is not repetition: a call may be made again once a new call has written or run
+/// something. The call must be new, because two calls can also alternate for ever.
 #[derive(Default)]
-pub struct Breaker {
-    seen: HashMap<u64, Seen>,
+pub(super) struct Breaker {
+    /// By the identity of a call; calls that do not fit count by the name of their tool.
+    calls: HashMap<String, Repeats>,
     /// How many different calls have written or run something.
     changes: u32,
-    /// For each tool, the last replies that called it so that it could not be run.
-    misfits: HashMap<String, Misfits>,
-    strikes: u32,
-    /// The number of the reply whose calls these are, from 1.
+    /// Replies with refused calls since the last change.
+    warnings: u32,
+    /// The number of the current reply, from 1, and of the last one with a warning.
     reply: u32,
-    /// That of the last one with a strike.
-    struck: u32,
+    warned: u32,
 }
 
-/// Several in one reply count once: the model has not been told yet.
-#[derive(Default)]
-struct Misfits {
-    replies: u32,
-    last: u32,
-}
-
-struct Seen {
+#[derive(Clone, Copy, Default)]
+struct Repeats {
     times: u32,
-    /// [`Breaker::changes`] when it was last made.
+    /// The values of [`Breaker::changes`] and [`Breaker::reply`] at the last call.
     changes: u32,
+    reply: u32,
 }
 
 impl Breaker {
-    /// The calls that follow are of one more reply.
-    pub fn next_reply(&mut self) {
+    pub(super) fn next_reply(&mut self) {
         self.reply += 1;
     }
 
-    /// The model has been told, and goes on all the same.
-    pub fn is_stuck(&self) -> bool {
-        self.strikes >= MOST_STRIKES
+    /// Whether the model has been warned and repeats itself all the same.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.warnings >= MOST_WARNINGS
     }
 
-    /// Counts a call that is about to be made. The reason not to make it, if there is one.
-    pub fn refuses(&mut self, call: &Ready) -> Option<String> {
-        let name = call.name();
-        if call.fits() {
-            self.misfits.remove(name);
-        } else {
-            let misfits = self.misfits.entry(name.to_owned()).or_default();
-            if misfits.last != self.reply {
-                *misfits = Misfits { replies: misfits.replies + 1, last: self.reply };
-            }
-            if misfits.replies > MOST {
-                let why = format!("{MOST} calls of {name} in a row could not be run, and nor can this one");
-                return Some(self.redact(&why));
-            }
+    /// Counts a call; returns the reason not to run it, if there is one.
+    pub(super) fn refuses(&mut self, call: &Ready) -> Option<String> {
+        let (name, fits) = (call.name(), call.fits());
+        let key = if fits { call.identity().to_string() } else { name.to_owned() };
+        if fits {
+            self.calls.remove(name);
         }
-        let id = call.identity();
-        let seen = self.seen.get(&id);
-        let times = seen.filter(|seen| seen.changes == self.changes).map_or(0, |seen| seen.times);
-        if times >= MOST {
-            return Some(
-                self.redact(&format!(
-                    "this same call has been made {MOST} times already, and nothing has changed since"
-                )),
-            );
+        let seen = self.calls.get(&key).copied();
+        let repeats = seen.filter(|seen| !fits || seen.changes == self.changes).unwrap_or_default();
+        // Several misfits in one reply count once: the model has not seen an error yet.
+        let again = u32::from(fits || repeats.reply != self.reply);
+        if repeats.times + again > MOST {
+            return Some(self.warning(&if fits {
+                format!("this same call has been made {MOST} times already, and nothing has changed since")
+            } else {
+                format!("{MOST} calls of {name} in a row could not be run, and neither can this one")
+            }));
         }
-        if seen.is_none() && call.risk() != Risk::Safe {
+        if fits && seen.is_none() && call.risk() != Risk::Safe {
             self.changes += 1;
-            self.strikes = 0;
+            self.warnings = 0;
         }
-        self.seen.insert(id, Seen { times: times + 1, changes: self.changes });
+        let repeats = Repeats { times: repeats.times + again, changes: self.changes, reply: self.reply };
+        self.calls.insert(key, repeats);
         None
     }
 
-    fn redact(&mut self, why: &str) -> String {
-        if self.struck != self.reply {
-            self.struck = self.reply;
-            self.strikes += 1;
+    fn warning(&mut self, why: &str) -> String {
+        if self.warned != self.reply {
+            self.warned = self.reply;
+            self.warnings += 1;
         }
         let instead = if self.is_stuck() {
             "no more tools now: answer with what you have"
@@ -107,9 +94,9 @@ mod tests {
     use crate::tool::{Registry, Tool, ToolOutput, ToolSpec, Turn};
     use serde_json::{Value, json};
 
-    struct Named(ToolSpec);
+    struct SpecOnly(ToolSpec);
 
-    impl Tool for Named {
+    impl Tool for SpecOnly {
         fn spec(&self) -> &ToolSpec {
             &self.0
         }
@@ -124,7 +111,7 @@ mod tests {
         let tool = |name: &str, risk| -> Box<dyn Tool> {
             let schema = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#.into();
             let (name, description, source) = (name.to_owned().into(), "".into(), "".into());
-            Box::new(Named(ToolSpec { name, description, schema, risk, source }))
+            Box::new(SpecOnly(ToolSpec { name, description, schema, risk, source }))
         };
         let tools = vec![tool("look", Risk::Safe), tool("edit", Risk::Writes), tool("test", Risk::Runs)];
         let registry = Registry::new(tools, Redactor::default()).unwrap();

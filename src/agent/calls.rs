@@ -1,17 +1,14 @@
-//! The calls of one reply: what only looks is run at once, and so are subagents; what does more is run in its order. Each
-//! gets one result.
+//! Runs the calls of one reply: neighbouring calls that are parallel (they only read, or start subagents) run together, all
+//! others in their order. Each call gets one result.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
+use super::Agent;
 use super::breaker::Breaker;
-use super::task::{Subagents, Tokens};
-use super::turn::Events;
-use super::{Agent, Request};
+use super::turn_context::TurnContext;
 use crate::bus::{CallReport, Event};
-use crate::cancel::{Cancel, Why};
+use crate::cancel::Why;
 use crate::disk::Durability;
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, ToolResult};
@@ -20,139 +17,118 @@ use crate::text::millis;
 use crate::tool::pages::Pages;
 use crate::tool::{Ready, Turn};
 
-/// How many calls are run at once. Each may be a process, or hold a result of a megabyte until those before it are there.
+/// Calls that run at once: each may be a process, and hold a result of a megabyte until those before it are stored.
 const AT_ONCE: usize = 8;
 
 /// The calls of a turn.
-pub struct Calls<'a> {
+pub(super) struct Calls<'a> {
     agent: &'a Agent,
-    request: &'a Request,
-    cancel: &'a Cancel,
-    events: Events<'a>,
+    pub turn: &'a TurnContext<'a>,
     pages: Pages,
     breaker: Breaker,
-    /// The subagents of this turn, and what they used.
-    pub helpers: Subagents,
 }
 
-/// A call that is about to be run, or is not to be, and why.
+/// A call, and the reason not to run it, if there is one.
 type Admitted<'a> = (Ready<'a>, Option<String>);
 
 impl<'a> Calls<'a> {
-    pub fn new(
-        agent: &'a Agent,
-        request: &'a Request,
-        cancel: &'a Cancel,
-        events: Events<'a>,
-        tokens: Arc<Tokens>,
-    ) -> Self {
-        Self {
-            agent,
-            request,
-            cancel,
-            events,
-            pages: Pages::default(),
-            breaker: Breaker::default(),
-            helpers: Subagents::new(tokens),
-        }
+    pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
+        Self { agent, turn, pages: Pages::default(), breaker: Breaker::default() }
     }
 
-    /// It makes no sense to offer tools any longer.
-    pub fn are_stuck(&self) -> bool {
+    /// Whether the model repeats itself, so that it should get no more tools.
+    pub(super) fn is_stuck(&self) -> bool {
         self.breaker.is_stuck()
     }
 
-    /// Runs the calls of a reply that is the last message of the session. Their results go into the session in the order
-    /// of the calls, each as soon as those before it are there; all are on disk when this returns. `last_word` goes below
-    /// the last of them.
-    pub fn run(
+    /// Runs the calls of the reply at the end of the session. Appends each result as soon as those before it are appended;
+    /// all are on disk when this returns. `footer` goes below the last one.
+    pub(super) fn run(
         &mut self,
         calls: &[ToolCall],
-        last_word: &str,
+        footer: &str,
         session: &mut Session,
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
         self.breaker.next_reply();
-        let mut ready = calls.iter().map(|call| self.agent.tools.read(call)).peekable();
         let mut left = calls.len();
+        let mut ready = calls.iter().map(|call| self.agent.tools.read(call)).peekable();
         while let Some(first) = ready.next() {
             let parallel = first.is_parallel();
-            let mut batch: Vec<Admitted> = vec![self.admit(first)];
-            while let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) {
-                batch.push(self.admit(next));
+            let mut batch: Vec<Ready> = vec![first];
+            while batch.len() < AT_ONCE {
+                let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) else { break };
+                batch.push(next);
             }
-            let mut keep = |result: ToolResult, report: CallReport| {
+            let batch: Vec<Admitted> = batch
+                .into_iter()
+                .map(|call| {
+                    let refused = self.breaker.refuses(&call);
+                    (call, refused)
+                })
+                .collect();
+            self.run_together(&batch, |(result, report)| {
                 left -= 1;
-                self.keep(result, if left == 0 { Some(last_word) } else { None }, session)?;
                 reports.push(report);
-                Ok(())
-            };
-            match batch.as_slice() {
-                [alone] => {
-                    let (result, report) = self.one(alone);
-                    keep(result, report)?;
-                }
-                several => self.together(several, keep)?,
-            }
+                self.append_result(result, (left == 0).then_some(footer), session)
+            })?;
         }
         Ok(())
     }
 
-    fn admit<'c>(&mut self, call: Ready<'c>) -> Admitted<'c> {
-        let refused = self.breaker.refuses(&call);
-        (call, refused)
-    }
-
-    /// Runs calls side by side, and gives `keep` their results in order.
-    fn together(&self, calls: &[Admitted], mut keep: impl FnMut(ToolResult, CallReport) -> Result<()>) -> Result<()> {
-        let mut left = calls.iter();
+    /// Runs calls side by side and passes their results to `append` in order.
+    fn run_together(
+        &self,
+        calls: &[Admitted],
+        mut append: impl FnMut((ToolResult, CallReport)) -> Result<()>,
+    ) -> Result<()> {
+        if let [only] = calls {
+            return append(self.run_one(only));
+        }
         thread::scope(|scope| {
-            let mut running = VecDeque::new();
-            loop {
-                for call in left.by_ref().take(AT_ONCE - running.len()) {
-                    let thread = thread::Builder::new().name("call".to_owned());
-                    running.push_back((call, thread.spawn_scoped(scope, || self.one(call))));
-                }
-                let (result, report) = match running.pop_front() {
-                    None => return Ok(()),
-                    Some((_, Ok(thread))) => thread.join().map_err(|_| Error::failed("a tool panicked"))?,
-                    // There was no thread to be had: it is done here, which only takes longer.
-                    Some((call, Err(_))) => self.one(call),
-                };
-                keep(result, report)?;
+            let spawn =
+                |call| thread::Builder::new().name("call".to_owned()).spawn_scoped(scope, move || self.run_one(call));
+            let running: Vec<_> = calls.iter().map(|call| (call, spawn(call))).collect();
+            for (call, thread) in running {
+                append(match thread {
+                    Ok(thread) => thread.join().map_err(|_| Error::failed("a tool panicked"))?,
+                    // The process may start no more threads: running it here only takes longer.
+                    Err(_) => self.run_one(call),
+                })?;
             }
+            Ok(())
         })
     }
 
-    fn one(&self, (call, refused): &Admitted) -> (ToolResult, CallReport) {
-        let started = Instant::now();
-        (self.events)(Event::ToolStarted { summary: call.summary() });
-        let result = match (self.cancel.why(), refused) {
+    fn run_one(&self, (call, refused): &Admitted) -> (ToolResult, CallReport) {
+        let (turn, started) = (self.turn, Instant::now());
+        (turn.events)(Event::ToolStarted { summary: call.summary() });
+        let result = match (turn.cancel.why(), refused) {
             (Some(Why::Stopped), _) => call.not_run("the user stopped the turn"),
-            (Some(Why::Deadline), _) => call.not_run("the turn's time was up"),
+            (Some(Why::Deadline), _) => call.not_run("the turn timed out"),
             (None, Some(why)) => call.not_run(why),
             (None, None) => call.run(&Turn {
-                origin: &self.request.origin,
-                cancel: self.cancel,
+                origin: &turn.request.origin,
+                cancel: &turn.cancel,
                 pages: &self.pages,
-                events: self.events,
-                run_task: &|task| self.agent.run_task(task, &self.helpers, self.cancel, self.events),
-                start_task: &|label, task| self.agent.start_task(label, task, &self.helpers, self.request),
+                events: turn.events,
+                run_task: &|task| self.agent.run_task(task, turn),
+                start_task: &|label, task| self.agent.start_task(label, task, turn),
             }),
         };
         let report = CallReport { name: call.name().to_owned(), ok: !result.is_error, ms: millis(started.elapsed()) };
-        (self.events)(Event::ToolFinished { name: report.name.clone(), ok: report.ok, ms: report.ms });
+        (turn.events)(Event::ToolFinished { name: report.name.clone(), ok: report.ok, ms: report.ms });
         (result, report)
     }
 
-    /// Stores a result, or its first page. `last_word` is there for the last one of a reply: with it all are on disk.
-    fn keep(&self, mut result: ToolResult, last_word: Option<&str>, session: &mut Session) -> Result<()> {
-        // By its line in the session: no later turn of the conversation has the same.
+    /// Appends a result, or its first page. The last result of a reply has a `footer`, and is synced with all before it.
+    fn append_result(&self, mut result: ToolResult, footer: Option<&str>, session: &mut Session) -> Result<()> {
+        // The line number makes the name of the pages unique in the conversation.
         result.content = self.pages.fold(&format!("r{}", session.place()), result.content);
-        if let Some(word) = last_word.filter(|word| !word.is_empty()) {
-            result.content.push_str(&format!("\n[{word}]"));
+        if let Some(footer) = footer.filter(|footer| !footer.is_empty()) {
+            result.content.push_str(&format!("\n[{footer}]"));
         }
-        let durability = if last_word.is_some() { Durability::Now } else { Durability::Later };
+        let durability = if footer.is_some() { Durability::Now } else { Durability::Later };
         let message = Message::ToolResult(result);
         self.agent.store.append(session, &[Entry::Message(&message)], durability, SystemTime::now())?;
         session.messages.push(message);

@@ -1,30 +1,27 @@
-//! How much a conversation weighs for a model, where it can be cut, and how it is told in short. Nothing here asks anybody.
+//! Measures, cuts and shortens a conversation.
 //!
-//! Weights are tokens, estimated: nobody but the host knows its model's. Three bytes to a token is more tokens than most
-//! texts have (English has about one for four bytes), so the estimate errs on the side of room.
-
-use serde_json::Value;
+//! Weights are estimated tokens, for only the host can count them. Three bytes to a token are more tokens than most texts
+//! have (English has about one for four bytes), so the estimate is on the safe side.
 
 use crate::message::{Message, Reply, ToolResult, Usage, User};
 use crate::provider::ToolOffer;
 use crate::text::clip;
 
 /// Bytes of one token.
-pub const TOKEN: u64 = 3;
-/// Where a host counts fewer tokens than one for so many bytes, it counts something else.
+pub(super) const TOKEN: u64 = 3;
+/// A count with more bytes to a token than this is not believed.
 const MOST_PER_TOKEN: u64 = 6;
-/// Tokens of an image. Hosts count from a few hundred to about this for the sizes that they take.
+/// Tokens of an image; hosts count from a few hundred up to about this.
 const IMAGE: u64 = 1600;
-/// Tokens of what stands around a message.
-const AROUND: u64 = 4;
-/// A tool result of fewer bytes is not worth a stub.
+/// Tokens of the framing of a message.
+const FRAMING: u64 = 4;
+/// Bytes up to which a tool result stays.
 const WORTH_A_STUB: usize = 200;
-/// What a transcript has of a call's arguments and of a result, in bytes.
-const TOLD_OF_ARGUMENTS: usize = 300;
-const TOLD_OF_A_RESULT: usize = 1000;
+/// Bytes of a call's arguments and of a result in a transcript.
+const SHOWN_OF_ARGUMENTS: usize = 300;
+const SHOWN_OF_A_RESULT: usize = 1000;
 
-/// The weight of messages.
-pub fn weight(messages: &[Message]) -> u64 {
+pub(super) fn weight(messages: &[Message]) -> u64 {
     messages.iter().map(weight_of).sum()
 }
 
@@ -35,69 +32,58 @@ fn weight_of(message: &Message) -> u64 {
         Message::ToolResult(result) => (result.content.len() + result.call_id.len(), result.images.len()),
         Message::Assistant(reply) => {
             let call = |call: &crate::message::ToolCall| call.id.len() + call.name.len() + call.arguments.len();
-            let extra = reply.extra.values().map(length).sum::<usize>();
+            let extra = reply.extra.values().map(|value| value.to_string().len()).sum::<usize>();
             (reply.text.len() + reply.reasoning.len() + extra + reply.calls.iter().map(call).sum::<usize>(), 0)
         }
     };
-    bytes as u64 / TOKEN + AROUND + images as u64 * IMAGE
+    bytes as u64 / TOKEN + FRAMING + images as u64 * IMAGE
 }
 
-/// The weight of the tools that a model is offered.
-pub fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
+pub(super) fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
     let bytes = offers.iter().map(|o| o.name.len() + o.description.len() + o.schema.len());
     bytes.sum::<usize>() as u64 / TOKEN
 }
 
-/// About how long it is as JSON.
-fn length(value: &Value) -> usize {
-    match value {
-        Value::Null | Value::Bool(_) => 4,
-        Value::Number(_) => 2,
-        Value::String(text) => text.len() + 2,
-        Value::Array(list) => 1 + list.iter().map(|value| length(value) + 1).sum::<usize>(),
-        Value::Object(map) => 1 + map.iter().map(|(name, value)| name.len() + 4 + length(value)).sum::<usize>(),
-    }
-}
-
-/// What a request with these messages comes to; `base` is the weight of the system prompt and the tools. What a host
-/// counted for its last reply is believed, as far as it can be true.
-pub fn estimate(base: u64, messages: &[Message]) -> u64 {
+/// The weight of a request; `base` is that of the system prompt and the tools. Uses what the host counted for its last
+/// reply, if that is plausible.
+pub(super) fn estimate(base: u64, messages: &[Message]) -> u64 {
     let all = base + weight(messages);
-    let told = messages.iter().enumerate().rev().find_map(|(at, message)| match message {
+    let counted = messages.iter().enumerate().rev().find_map(|(at, message)| match message {
         Message::Assistant(Reply { usage, .. }) if usage.prompt_tokens > 0 => Some((at, usage.total())),
         _ => None,
     });
-    match told {
+    match counted {
         Some((at, tokens)) => tokens.saturating_add(weight(&messages[at + 1..])).max(all * TOKEN / MOST_PER_TOKEN),
         None => all,
     }
 }
 
-/// Where the last `turns` turns begin: at a user's message, so that no call is parted from its result. `None` when there
-/// are no more than so many, or nothing stands before them.
-pub fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
+/// Where the last `turns` turns begin: at a user's message, so that no call loses its result. `None` if nothing stands
+/// before them.
+pub(super) fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
     let begins = |(_, message): &(usize, &Message)| matches!(message, Message::User(_));
     let start = messages.iter().enumerate().rev().filter(begins).nth(turns.checked_sub(1)?);
     start.map(|(at, _)| at).filter(|at| *at > 0)
 }
 
-/// Where to cut so that what is kept leaves half of `room` free: before the last two whole turns and the one under way if
-/// that can be, else before the last of them, else before the one under way. 0: there is nothing to cut off.
-pub fn cut(messages: &[Message], room: u64) -> usize {
+/// Where to cut so that what is kept leaves half of `room` free: before the last two whole turns and the current one if
+/// possible, else before the last whole turn, else before the current one. 0: there is nothing to cut off.
+pub(super) fn cut(messages: &[Message], room: u64) -> usize {
     let fits = |turns, room| last_turns(messages, turns).filter(|at| weight(&messages[*at..]) <= room);
     fits(3, room / 2).or_else(|| fits(2, room / 4 * 3)).or_else(|| last_turns(messages, 1)).unwrap_or(0)
 }
 
-/// Where the newest messages begin, of which there are at most `most` and the first is a user's.
-pub fn newest(messages: &[Message], most: usize) -> usize {
+/// Where the newest messages begin, at most `most`, the first of them a user's.
+pub(super) fn newest(messages: &[Message], most: usize) -> usize {
     let from = messages.len().saturating_sub(most);
     let user = messages[from..].iter().position(|message| matches!(message, Message::User(_)));
-    // A turn of more messages is not torn apart.
+    // A longer turn stays whole.
     user.map_or_else(|| last_turns(messages, 1).unwrap_or(0), |at| from + at)
 }
 
-/// Puts a line in the place of each tool result, as long as `more` wants it to, from the oldest on. Returns how many.
-pub fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) -> usize {
+/// Replaces tool results by a line each, oldest first, while `more` (given the weight saved so far) is true. Returns how
+/// many.
+pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) -> usize {
     let (mut names, mut stubbed, mut saved): (Vec<(String, String)>, _, u64) = (Vec::new(), 0, 0);
     for message in messages {
         match message {
@@ -125,8 +111,8 @@ fn is_worth_a_stub(result: &ToolResult) -> bool {
     result.content.len() > WORTH_A_STUB || !result.images.is_empty()
 }
 
-/// Makes replies forget what the host counted: it was for requests that held more.
-pub fn forget_usage(messages: &mut [Message]) {
+/// Forgets what the host counted: it was for longer requests.
+pub(super) fn forget_usage(messages: &mut [Message]) {
     for message in messages {
         if let Message::Assistant(reply) = message {
             reply.usage = Usage::default();
@@ -134,41 +120,41 @@ pub fn forget_usage(messages: &mut [Message]) {
     }
 }
 
-/// The messages as a text for whoever is to summarise them.
-pub fn transcript(messages: &[Message]) -> String {
-    let mut told = String::new();
+/// The messages as a text to summarise.
+pub(super) fn transcript(messages: &[Message]) -> String {
+    let mut text = String::new();
     for message in messages {
         match message {
-            Message::System(text) => told.push_str(&format!("System: {text}\n\n")),
+            Message::System(system) => text.push_str(&format!("System: {system}\n\n")),
             Message::User(User { content, images, time, .. }) => {
                 let time = time.get(..16).map(|time| format!(" ({})", time.replace('T', " "))).unwrap_or_default();
                 let with = if images.is_empty() { String::new() } else { format!(" [with {} images]", images.len()) };
-                told.push_str(&format!("User{time}: {content}{with}\n\n"));
+                text.push_str(&format!("User{time}: {content}{with}\n\n"));
             }
             Message::Assistant(reply) => {
                 if !reply.text.is_empty() {
-                    told.push_str(&format!("Assistant: {}\n\n", reply.text));
+                    text.push_str(&format!("Assistant: {}\n\n", reply.text));
                 }
                 for call in &reply.calls {
-                    let arguments = shortened(&call.arguments, TOLD_OF_ARGUMENTS);
-                    told.push_str(&format!("Assistant calls {} {arguments}\n\n", call.name));
+                    let arguments = shortened(&call.arguments, SHOWN_OF_ARGUMENTS);
+                    text.push_str(&format!("Assistant calls {} {arguments}\n\n", call.name));
                 }
             }
             Message::ToolResult(result) => {
-                told.push_str(&format!("Result: {}\n\n", shortened(&result.content, TOLD_OF_A_RESULT)));
+                text.push_str(&format!("Result: {}\n\n", shortened(&result.content, SHOWN_OF_A_RESULT)));
             }
         }
     }
-    told
+    text
 }
 
 fn shortened(text: &str, most: usize) -> String {
     if text.len() <= most { text.to_owned() } else { format!("{} [...]", clip(text, most)) }
 }
 
-/// The beginning of `text`, of at most `most` bytes, cut between two messages if that wastes less than half of it. Never
-/// empty, unless the text is.
-pub fn piece(text: &str, most: usize) -> &str {
+/// The beginning of `text`, at most `most` bytes, cut between two messages if that wastes less than half of it. Empty only
+/// if the text is.
+pub(super) fn piece(text: &str, most: usize) -> &str {
     if text.len() <= most {
         return text;
     }
@@ -205,9 +191,9 @@ mod tests {
     #[test]
     fn bytes_are_counted_until_a_host_has_counted() {
         let mut messages = vec![Message::user("x".repeat(300))];
-        assert_eq!(estimate(50, &messages), 50 + 100 + AROUND);
+        assert_eq!(estimate(50, &messages), 50 + 100 + FRAMING);
         messages.extend([counted("four", 700, 30), Message::user("x".repeat(30))]);
-        assert_eq!(estimate(50, &messages), 730 + 10 + AROUND);
+        assert_eq!(estimate(50, &messages), 730 + 10 + FRAMING);
         // A count that cannot be true is not believed.
         messages.insert(0, Message::user("x".repeat(80_000)));
         assert!(estimate(50, &messages) >= 10_000, "{}", estimate(50, &messages));
@@ -215,7 +201,7 @@ mod tests {
         assert_eq!(estimate(0, &messages), weight(&messages));
         let image = Image { mime: "image/png".into(), base64: "x".repeat(1_000_000) };
         let with = Message::User(User { images: vec![image], ..User::default() });
-        assert_eq!(weight(&[with]), IMAGE + AROUND);
+        assert_eq!(weight(&[with]), IMAGE + FRAMING);
     }
 
     #[test]

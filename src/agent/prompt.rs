@@ -1,7 +1,7 @@
-//! What the model is told before the conversation: the system prompt, made anew each turn from files and parts.
+//! The system prompt, built for each turn from files and parts, and the notes that go with the user's message.
 //!
-//! What changes least comes first, so that prompt caches hit. What the model itself has written is bounded and fenced: it
-//! is data, and it comes last. The notes of the last two days do not belong to the prompt: they go with what the user says.
+//! What changes least comes first, so that prompt caches hit. What the model itself has written comes last, bounded and
+//! fenced: it is data, not instructions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,29 +10,31 @@ use std::time::{Duration, SystemTime};
 use crate::beneath;
 use crate::bus::Origin;
 use crate::files::notes::SHOWN_OF_MEMORY;
+use crate::provider::System;
 use crate::skills::{Skill, Skills};
 use crate::template;
 use crate::text::{self, LocalTime, fence, first_lines};
 use crate::tool::Registry;
 use crate::tool::skill::ReadSkill;
 
-/// Bytes of USER.md that go into the prompt.
+/// Bytes of USER.md in the prompt.
 const SHOWN_OF_USER: usize = 4 << 10;
-/// Bytes of a day's notes that go with what the user says, the last ones.
+/// Bytes from the end of a day's notes that go with the user's message.
 const SHOWN_OF_A_DAY: usize = 2 << 10;
+/// Bytes of the list of skills.
+const MOST_SKILLS: usize = 16 << 10;
 
 type Part = Box<dyn Fn() -> String + Send + Sync>;
 
 /// What the system prompt is made from.
-pub struct Prompt {
-    /// What bantam obeys; the defaults that are compiled in stand for what is absent.
+pub(crate) struct Prompt {
+    /// The files that the agent obeys; compiled-in defaults replace absent ones.
     agent_dir: Option<PathBuf>,
-    /// Where the agent works.
     workspace: Option<PathBuf>,
-    /// Its tools reach beyond the workspace.
+    /// Tools reach beyond the workspace.
     unrestricted: bool,
     skills: Option<Skills>,
-    /// By which notes belong to a day.
+    /// Decides which notes belong to a day.
     local_time: LocalTime,
     parts: Vec<(String, Part)>,
 }
@@ -50,96 +52,91 @@ impl Default for Prompt {
     }
 }
 
-/// A prompt, and what was wrong with the files that it was made from.
-pub struct Built {
+/// A system prompt.
+#[derive(Default)]
+pub(super) struct SystemPrompt {
     pub text: String,
-    /// Where in the text what stays the same from turn to turn ends.
-    pub mark: usize,
-    /// How much of it does not depend on the conversation.
-    len: usize,
+    /// The end of the part that stays the same from turn to turn.
+    mark: usize,
+    /// The end of the part that does not depend on the conversation.
+    base_len: usize,
+    /// Problems with the files it is made from.
     pub notices: Vec<String>,
 }
 
 impl Prompt {
-    /// The prompt of a home: its agent files, and its workspace's.
-    pub fn from_files(agent_dir: PathBuf, workspace: PathBuf, local_time: LocalTime) -> Self {
+    /// The prompt of a home.
+    pub(crate) fn from_files(agent_dir: PathBuf, workspace: PathBuf, local_time: LocalTime) -> Self {
         Self { agent_dir: Some(agent_dir), workspace: Some(workspace), local_time, ..Self::default() }
     }
 
-    /// Says whether tools reach beyond the workspace.
-    pub fn unrestricted(self, unrestricted: bool) -> Self {
+    pub(crate) fn unrestricted(self, unrestricted: bool) -> Self {
         Self { unrestricted, ..self }
     }
 
-    /// Tells the model of these skills, where it has the tool to read them.
-    pub fn skills(self, skills: Skills) -> Self {
+    /// Lists these skills, if the model has the tool to read them.
+    pub(crate) fn skills(self, skills: Skills) -> Self {
         Self { skills: Some(skills), ..self }
     }
 
-    /// What the user says, with the skill that it calls for by name.
-    pub fn expand_skill(&self, input: &str) -> String {
-        self.skills.as_ref().and_then(|skills| skills.called(input)).unwrap_or_else(|| input.to_owned())
-    }
-
-    /// Adds a part of an embedding program's.
-    pub fn add(&mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) {
+    /// Adds a section of an embedding program.
+    pub(super) fn add(&mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) {
         self.parts.push((title.to_owned(), Box::new(text)));
     }
 
-    /// The prompt of one turn. A file that is missing is left out, one that is broken is reported; neither stops it.
-    pub fn build(&self, tools: &Registry, origin: &Origin) -> Built {
-        let mut built = Built { text: String::new(), mark: 0, len: 0, notices: Vec::new() };
+    /// The user's message, with the skill that it calls by name.
+    pub(super) fn expand_skill(&self, input: &str) -> String {
+        self.skills.as_ref().and_then(|skills| skills.called(input)).unwrap_or_else(|| input.to_owned())
+    }
+
+    /// Builds the prompt of one turn. Leaves out missing files, and reports broken ones.
+    pub(super) fn build(&self, tools: &Registry, origin: &Origin) -> SystemPrompt {
+        let mut prompt = SystemPrompt::default();
         if let Some(dir) = &self.agent_dir {
             for (title, names) in [
                 ("IDENTITY", &["IDENTITY.md"][..]),
                 ("AGENT GUIDELINES", &["AGENT.md", "AGENTS.md"]),
                 ("PERSONALITY", &["SOUL.md"]),
             ] {
-                let text = names.iter().find_map(|name| built.agent_file(dir, name));
+                let text = names.iter().find_map(|name| prompt.read(dir, name));
                 let text = text.or_else(|| names.iter().find_map(|name| template::text(&format!("agent/{name}"))));
-                built.section(title, &text.unwrap_or_default());
+                prompt.section(title, &text.unwrap_or_default());
             }
         }
         if let Some(skills) = &self.skills {
             let found = skills.all();
-            built.notices.extend(found.problems);
+            prompt.notices.extend(found.problems);
             let readable = tools.specs().any(|spec| spec.name == ReadSkill::NAME);
-            built.section("SKILLS", &catalogue(&found.skills, readable));
+            prompt.section("SKILLS", &catalogue(&found.skills, readable));
         }
-        let mut list = String::new();
-        for spec in tools.specs() {
-            list.push_str(&format!("- {}: {}\n", spec.name, spec.purpose()));
-        }
-        built.section("TOOLS", &list);
+        let tools: Vec<String> = tools.specs().map(|spec| format!("- {}: {}", spec.name, spec.purpose())).collect();
+        prompt.section("TOOLS", &tools.join("\n"));
         if let Some(workspace) = &self.workspace {
             let (os, arch, at) = (std::env::consts::OS, std::env::consts::ARCH, workspace.display());
-            let beyond = if self.unrestricted { " (files elsewhere are open to your tools, too)" } else { "" };
+            let beyond = if self.unrestricted { " (your tools also reach files elsewhere)" } else { "" };
             let channel = &origin.channel;
-            built.section("RUNTIME", &format!("System: {os} on {arch}\nWorkspace: {at}{beyond}\nChannel: {channel}"));
+            prompt.section("RUNTIME", &format!("System: {os} on {arch}\nWorkspace: {at}{beyond}\nChannel: {channel}"));
         }
         for (title, part) in &self.parts {
-            built.section(title, &part());
+            prompt.section(title, &part());
         }
-        built.mark = built.text.len();
+        prompt.mark = prompt.text.len();
         if let Some(workspace) = &self.workspace {
-            for (title, name, most, rest) in [
+            for (title, name, most, reader) in [
                 ("USER PREFERENCES", "USER.md", SHOWN_OF_USER, "read_file shows them"),
                 ("MEMORY", "memory/MEMORY.md", SHOWN_OF_MEMORY, "the memory tool shows them"),
             ] {
-                match beneath::read_untrusted(workspace, name) {
-                    Ok(Some(text)) => built.section(title, &bounded(&text, most, rest)),
-                    Ok(None) => {}
-                    Err(e) => built.notices.push(format!("{}/{name} was left out: {e}", workspace.display())),
+                if let Some(text) = prompt.read(workspace, name) {
+                    prompt.section(title, &bounded(&text, most, reader));
                 }
             }
         }
-        built.len = built.text.len();
-        built
+        prompt.base_len = prompt.text.len();
+        prompt
     }
 
-    /// What goes with the newest message of the user and with no older one: the end of today's and yesterday's notes. And
-    /// what was wrong with them.
-    pub fn notes(&self, now: SystemTime) -> (String, Vec<String>) {
+    /// The end of today's and yesterday's notes, which goes with the newest user message only, and problems with them.
+    pub(super) fn notes(&self, now: SystemTime) -> (String, Vec<String>) {
         let (mut notes, mut notices) = (String::new(), Vec::new());
         let Some(workspace) = &self.workspace else { return (notes, notices) };
         let day = |time| text::clip(&(self.local_time)(time), 10).to_owned();
@@ -151,7 +148,7 @@ impl Prompt {
             let name = format!("memory/{day}.md");
             match beneath::read_untrusted_end(workspace, &name, SHOWN_OF_A_DAY) {
                 Ok(Some((text, whole))) => {
-                    // A line of which the beginning is missing says something else.
+                    // Half a line may say something else.
                     let cut = if whole { 0 } else { text.find('\n').map_or(0, |end| end + 1) };
                     let fenced = fenced(&text[cut..]);
                     if !fenced.is_empty() {
@@ -160,34 +157,66 @@ impl Prompt {
                     }
                 }
                 Ok(None) => {}
-                Err(e) => notices.push(format!("{}/{name} was left out: {e}", workspace.display())),
+                Err(e) => notices.push(left_out(workspace, &name, &e)),
             }
         }
         (notes.trim_end().to_owned(), notices)
     }
 }
 
-/// The beginning of a text, fenced, and below it how much is left out. `rest` says who shows it.
-fn bounded(text: &str, most: usize, rest: &str) -> String {
+impl SystemPrompt {
+    pub(super) fn system(&self) -> System<'_> {
+        System::marked(&self.text, self.mark)
+    }
+
+    /// Replaces the summary of what came before the messages. It is not a message: some hosts want user and model to take
+    /// turns.
+    pub(super) fn set_summary(&mut self, summary: Option<&str>) {
+        self.text.truncate(self.base_len);
+        self.section("EARLIER IN THIS CONVERSATION", &fenced(summary.unwrap_or_default()));
+    }
+
+    fn section(&mut self, title: &str, text: &str) {
+        let text = text.trim();
+        if text.is_empty() {
+            return;
+        }
+        if !self.text.is_empty() {
+            self.text.push_str("\n\n");
+        }
+        self.text.push_str(&format!("[{title}]\n{text}"));
+    }
+
+    fn read(&mut self, dir: &Path, name: &str) -> Option<String> {
+        beneath::read_untrusted(dir, name).unwrap_or_else(|e| {
+            self.notices.push(left_out(dir, name, &e));
+            None
+        })
+    }
+}
+
+fn left_out(dir: &Path, name: &str, error: &impl std::fmt::Display) -> String {
+    format!("{}/{name} was left out: {error}", dir.display())
+}
+
+/// The beginning of a text, fenced, with the number of bytes that are left out; `reader` says how to see them.
+fn bounded(text: &str, most: usize, reader: &str) -> String {
     let text = text.trim();
     let shown = first_lines(text, most);
     let fenced = fenced(shown);
     match text.len() - shown.len() {
         0 => fenced,
-        left => format!("{fenced}\n[{left} more bytes are left out here: {rest}]"),
+        left => format!("{fenced}\n[{left} more bytes are left out here: {reader}]"),
     }
 }
 
-/// Bytes of the list of skills that every prompt pays for, at most.
-const MOST_SKILLS: usize = 16 << 10;
-
-/// A line for each skill that models may read, and the whole text of those that are always to be there.
+/// A line for each skill that the model may read, and the whole text of those that are always included.
 fn catalogue(skills: &[Skill], readable: bool) -> String {
     let mut text = String::new();
     let offered = || skills.iter().filter(|skill| skill.is_offered());
     let listed: Vec<&Skill> = offered().filter(|skill| readable && !skill.always).collect();
     if !listed.is_empty() {
-        text.push_str(&format!("Read one with the {} tool before you do what it is for.\n", ReadSkill::NAME));
+        text.push_str(&format!("Before a task that a skill is for, read the skill with {}.\n", ReadSkill::NAME));
     }
     for (n, skill) in listed.iter().enumerate() {
         if text.len() > MOST_SKILLS {
@@ -203,43 +232,13 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
     text
 }
 
-/// What a model wrote is data to the next one, not orders. A fence inside it cannot close ours.
+/// Marks a text as data; a fence inside it cannot close ours.
 fn fenced(text: &str) -> String {
     if text.trim().is_empty() {
         return String::new();
     }
     let fence = fence(text);
     format!("{fence}\n{}\n{fence}", text.trim())
-}
-
-impl Built {
-    /// Puts what was said before the messages into the prompt, as `summary` has it, in the place of what was there. It is
-    /// no message: some hosts want the user and the model to speak in turn.
-    pub fn recall(&mut self, summary: Option<&str>) {
-        self.text.truncate(self.len);
-        self.section("EARLIER IN THIS CONVERSATION", &fenced(summary.unwrap_or_default()));
-    }
-
-    fn section(&mut self, title: &str, text: &str) {
-        let text = text.trim();
-        if text.is_empty() {
-            return;
-        }
-        if !self.text.is_empty() {
-            self.text.push_str("\n\n");
-        }
-        self.text.push_str(&format!("[{title}]\n{text}"));
-    }
-
-    fn agent_file(&mut self, dir: &Path, name: &str) -> Option<String> {
-        match beneath::read_untrusted(dir, name) {
-            Ok(text) => text,
-            Err(e) => {
-                self.notices.push(format!("{}/{name} was left out: {e}", dir.display()));
-                None
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Subagents: one engine for every tool that has another agent do something.
+//! Subagents: the one engine for every tool that hands a task to another agent.
 //!
-//! A subagent is this agent again, with a context of its own: it sees its task and nothing of the conversation, has the
-//! same tools but those that talk or start others, the same limits, and shares the budget. It remembers nothing. Whoever
-//! asks for one waits for it, or hands the task to the [`Background`].
+//! A subagent is this agent with a context of its own: it sees its task and nothing of the conversation, lacks the tools
+//! that talk or start others, has the same limits, shares the token budget, and remembers nothing. Its caller waits for
+//! it, or hands the task to a [`Background`].
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::turn::Events;
-use super::{Agent, Request, history, offers};
+use super::turn_context::{Events, Tokens, TurnContext};
+use super::{Agent, Request};
 use crate::bus::{Event, Origin, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -16,139 +16,96 @@ use crate::message::Usage;
 use crate::session::Memory;
 use crate::tool::{NOT_FOR_SUBAGENTS, Task, ToolOutput};
 
-/// Subagents of one turn: a model that wants more has lost its way.
-const MOST: usize = 16;
+/// Subagents of one turn.
+const MOST: u32 = 16;
 
-/// The channel of a subagent, by which it is known as one.
+/// The channel of subagents.
 const CHANNEL: &str = "subagent";
 
-/// The tokens of a turn, which all that it starts shares: what is spent side by side is spent once.
-pub struct Tokens {
-    most: Option<u64>,
-    spent: AtomicU64,
-}
-
-impl Tokens {
-    /// `most` is how many there are; `None` for no limit.
-    pub fn new(most: Option<u64>) -> Self {
-        Self { most, spent: AtomicU64::new(0) }
-    }
-
-    pub fn spend(&self, tokens: u64) {
-        self.spent.fetch_add(tokens, Ordering::Relaxed);
-    }
-
-    pub fn check(&self) -> Result<()> {
-        let spent = self.spent.load(Ordering::Relaxed);
-        let Some(most) = self.most.filter(|most| spent >= *most) else { return Ok(()) };
-        Err(Error::new(Kind::Limit, format!("the turn's budget of {most} tokens is used up ({spent} were spent)"))
-            .hint("give it more with --budget-tokens"))
-    }
-}
-
-/// Who takes tasks that go on while the conversation does.
+/// Runs tasks while the conversation continues.
 pub trait Background: Send + Sync {
-    /// Takes a task, to be done with [`Agent::perform`]. Its report comes back as a message. Returns at once.
+    /// Accepts a task and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message.
+    ///
+    /// # Errors
+    /// In words for the model: too many tasks are waiting, say.
     fn begin(&self, label: &str, task: Task, tokens: Arc<Tokens>) -> Result<()>;
 }
 
-/// What a task came to.
+/// What a task produced and cost.
 pub struct TaskResult {
-    /// The report. An error is in words for the model.
+    /// The report; an error is in words for the model.
     pub report: Result<String>,
     pub usage: Usage,
+    /// `None` when no price is known.
     pub cost: Option<f64>,
 }
 
-/// The subagents of a turn.
-pub struct Subagents {
-    begun: AtomicUsize,
-    /// With what it cost.
-    used: Mutex<(Usage, Option<f64>)>,
-    tokens: Arc<Tokens>,
-}
-
-impl Subagents {
-    pub fn new(tokens: Arc<Tokens>) -> Self {
-        Self { begun: AtomicUsize::new(0), used: Mutex::default(), tokens }
-    }
-
-    /// What they used since this was last asked.
-    pub fn take_bill(&self) -> (Usage, Option<f64>) {
-        std::mem::take(&mut *self.used.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 impl Agent {
-    /// Has a subagent do a task, and waits for it.
-    pub fn run_task(&self, task: &Task, helpers: &Subagents, cancel: &Cancel, events: Events) -> Result<ToolOutput> {
-        let number = self.count(helpers)?;
-        let chat = format!("{CHANNEL}_{number}");
-        let done = self.perform(task, &chat, helpers.tokens.clone(), cancel, &|event| {
-            events(match event {
+    /// Runs a task as a subagent of the turn and waits for it.
+    pub(super) fn run_task(&self, task: &Task, turn: &TurnContext) -> Result<ToolOutput> {
+        let chat = format!("{CHANNEL}_{}", self.count_subagent(turn)?);
+        let done = self.perform(task, &chat, turn.tokens.clone(), &turn.cancel, &|event| {
+            (turn.events)(match event {
                 Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("subagent: {summary}") },
                 event => event,
             });
         });
-        let mut used = helpers.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.0.add(done.usage);
-        used.1 = done.cost.map(|cost| used.1.unwrap_or(0.0) + cost).or(used.1);
+        turn.cost().add(done.usage, done.cost);
         done.report.map(ToolOutput::text)
     }
 
-    /// Hands a task to the background of the turn.
-    pub fn start_task(&self, label: &str, task: Task, helpers: &Subagents, request: &Request) -> Result<()> {
-        let Some(background) = &request.background else {
-            return Err(Error::failed("there is no background here: use subagent, which waits"));
+    /// Hands a task to the turn's background.
+    pub(super) fn start_task(&self, label: &str, task: Task, turn: &TurnContext) -> Result<()> {
+        let Some(background) = &turn.request.background else {
+            return Err(Error::failed("background tasks are not available here: use subagent, which waits"));
         };
-        self.count(helpers)?;
-        background.begin(label, task, helpers.tokens.clone())
+        self.count_subagent(turn)?;
+        background.begin(label, task, turn.tokens.clone())
     }
 
-    /// Counts one more subagent of a turn.
-    fn count(&self, helpers: &Subagents) -> Result<usize> {
+    /// The number of the turn's next subagent, from 1.
+    fn count_subagent(&self, turn: &TurnContext) -> Result<u32> {
         if self.is_subagent {
-            return Err(Error::failed("a subagent does its task itself"));
+            return Err(Error::failed("a subagent cannot start others: do the task yourself"));
         }
-        let number = helpers.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = turn.subagents.fetch_add(1, Ordering::Relaxed) + 1;
         if number > MOST {
-            return Err(Error::failed(format!(
-                "there were {MOST} subagents in this turn already: do the rest yourself"
-            )));
+            return Err(Error::failed(format!("this turn has used its {MOST} subagents: do the rest yourself")));
         }
         Ok(number)
     }
 
-    /// Does a task as a subagent, on this thread. `chat` is what its calls of the model are written down as.
+    /// Runs a task as a subagent on this thread. The ledger records its calls under the session `chat`.
     pub fn perform(&self, task: &Task, chat: &str, tokens: Arc<Tokens>, cancel: &Cancel, events: Events) -> TaskResult {
+        let input = format!(
+            "You are a subagent. Another agent gave you the task below; you do not see its conversation, and nobody can \
+             answer questions. Complete the task with your tools, then report what you found or did, and what you could \
+             not do.\n\nThe task:\n\n{}",
+            task.text
+        );
         let request = Request {
-            session: chat.to_owned(),
             origin: Origin { channel: CHANNEL.to_owned(), chat: chat.to_owned() },
             cancel: cancel.with_timeout(self.limits.timeout),
             tokens: Some(tokens),
-            ..Request::new(
-                format!(
-                    "You are a subagent: another agent has given you one task, and you see nothing of its conversation. \
-                     Nobody can answer questions. Do it with your tools, and end with a report that says what you found \
-                     or did, and what you could not do.\n\nThe task:\n\n{}",
-                    task.text
-                ),
-                "",
-            )
+            ..Request::new(input, chat)
         };
-        let shown = |event: Event| match event {
-            Event::ToolStarted { .. } | Event::Notice(_) | Event::Trace(_) | Event::ToolFinished { .. } => {
+        // The subagent's text is for its caller, not for the user.
+        let shown = |event: Event| {
+            if !matches!(event, Event::Delta(_) | Event::DeltasDiscarded) {
                 events(event);
             }
-            // Its words are for its caller.
-            Event::Delta(_) | Event::DeltasDiscarded | Event::Background(_) | Event::Done(_) => {}
         };
-        let response = self.subagent().run(&request, &shown);
+        let subagent = Self {
+            store: Arc::new(Memory::default()),
+            filter: None,
+            is_subagent: true,
+            ..self.clone().with_tools(self.tools.without(&NOT_FOR_SUBAGENTS))
+        };
+        let response = subagent.run(&request, &shown);
         let output = response.output.trim();
         let report = match response.error {
             None => Ok(output.to_owned()),
             Some(error) if error.kind == Kind::Interrupted => Err(error),
-            // It answered, though it had to stop early.
             Some(error) if response.stop == TurnStop::Limit && !output.is_empty() => {
                 Ok(format!("{output}\n[the subagent had to stop: {}]", error.message))
             }
@@ -158,25 +115,5 @@ impl Agent {
             }
         };
         TaskResult { report, usage: response.usage, cost: response.cost }
-    }
-
-    fn subagent(&self) -> Self {
-        let tools = self.tools.without(&NOT_FOR_SUBAGENTS);
-        let offers = offers(&tools);
-        Self {
-            chain: Arc::clone(&self.chain),
-            offers_weight: history::weight_of_offers(&offers),
-            offers,
-            tools,
-            store: Arc::new(Memory::default()),
-            prompt: Arc::clone(&self.prompt),
-            limits: self.limits,
-            history: self.history,
-            stream: self.stream,
-            filter: None,
-            redactor: self.redactor.clone(),
-            ledger: self.ledger.clone(),
-            is_subagent: true,
-        }
     }
 }

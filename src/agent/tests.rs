@@ -7,26 +7,27 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bus::{Response, TurnStop};
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
-use crate::tool::{Risk, ToolOutput, ToolSpec, Turn};
+use crate::session::Memory;
+use crate::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 use crate::usage::Call;
 
 /// Gives these replies in this order, and keeps how many tools each request offered.
 #[derive(Default)]
-struct Script {
+struct ScriptedProvider {
     replies: Mutex<Vec<Reply>>,
     offered: Arc<Mutex<Vec<usize>>>,
 }
 
-impl Script {
+impl ScriptedProvider {
     fn new(replies: impl IntoIterator<Item = Reply>) -> Self {
         Self { replies: Mutex::new(replies.into_iter().collect()), ..Self::default() }
     }
 }
 
-impl Provider for Script {
+impl Provider for ScriptedProvider {
     fn model(&self) -> &'static str {
         "script/x"
     }
@@ -98,7 +99,7 @@ impl Tool for Watched {
 
 /// Runs one turn. The response, what was kept of it, and how many tools each request offered.
 fn run(replies: Vec<Reply>, build: impl FnOnce(Builder) -> Builder) -> (Response, Vec<Message>, Vec<usize>) {
-    let script = Script::new(replies);
+    let script = ScriptedProvider::new(replies);
     let (offered, store) = (script.offered.clone(), Arc::new(Memory::default()));
     let mut agent = build(Agent::builder().provider(script)).build().unwrap();
     agent.store = store.clone();
@@ -234,17 +235,17 @@ fn only_the_chosen_tools_are_offered() {
     // A call of a tool that was not chosen is one of a tool that is not there.
     let (_, kept, _) = run(vec![calls(&["write"]), says("done")], |b| b.tool(look()).tool(write()).only(["look"]));
     assert!(results(&kept)[0].1.contains("there is no tool called \"write\""), "{kept:?}");
-    let e = Agent::builder().provider(Script::default()).tool(look()).only(["lok"]).build().err().unwrap();
+    let e = Agent::builder().provider(ScriptedProvider::default()).tool(look()).only(["lok"]).build().err().unwrap();
     assert_eq!((e.kind, e.message.as_str()), (Kind::Usage, "there is no tool called \"lok\"; did you mean look?"));
 }
 
 /// Allows so many calls, and keeps what they came to.
-struct Purse {
+struct CountingLedger {
     allows: usize,
     calls: Arc<Mutex<Vec<String>>>,
 }
 
-impl Ledger for Purse {
+impl Ledger for CountingLedger {
     fn check(&self, _: SystemTime) -> Result<()> {
         let spent = self.calls.lock().unwrap().len() >= self.allows;
         if spent { Err(Error::new(Kind::Limit, "the purse is empty")) } else { Ok(()) }
@@ -261,7 +262,7 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
     let log = Log::default();
     let purse = |allows| {
         let calls = Arc::default();
-        (Purse { allows, calls: Arc::clone(&calls) }, calls)
+        (CountingLedger { allows, calls: Arc::clone(&calls) }, calls)
     };
     let replies = || vec![spent(calls(&["look"]), 1), spent(says("done"), 5)];
     let (ledger, told) = purse(2);

@@ -1,124 +1,38 @@
-//! The loop: ask, run the tools that the model wants, ask again, until it answers.
+//! The loop: ask the model, run the tools it calls, and ask again, until it answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use serde_json::Value;
-
 use super::calls::Calls;
 use super::compact::Compaction;
-use super::task::Tokens;
-use super::{Agent, Limits, Request};
-use crate::bus::{Event, Response, TurnStop};
-use crate::cancel::Cancel;
+use super::outcome::Outcome;
+use super::turn_context::{Events, Tokens, TurnContext};
+use super::{Agent, Request};
+use crate::bus::{CallReport, Event, Response, TurnStop};
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, NOTE, Reply, Stop, ToolCall, Usage, User};
-use crate::provider::chain::{AskedModel, Note};
-use crate::provider::{self, ProviderError, System};
+use crate::provider::ProviderError;
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
 use crate::tool::fitting_name;
-use crate::usage::Call;
 
-/// Calls of one reply that are run and kept. A model that makes more has lost its way.
+/// Calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
 
-/// Shows something to whoever watches.
-pub type Events<'a> = &'a (dyn Fn(Event) + Sync);
-
-/// The turn that asks.
-#[derive(Clone, Copy)]
-pub(super) struct TurnContext<'a> {
-    pub request: &'a Request,
-    pub cancel: &'a Cancel,
-    pub events: Events<'a>,
-}
-
-/// What asking came to beside the answer.
-#[derive(Default)]
-pub(super) struct CallCost {
-    /// Who answered last; empty when nobody was asked.
-    pub model: String,
-    /// `None` when no price is known.
-    pub cost: Option<f64>,
-    /// What putting the conversation in short has used.
-    pub summaries: Usage,
-}
-
-/// How the steps came to an end: what is still to be stored, and what is to be told.
-struct Outcome {
-    /// The last reply, not stored yet.
-    reply: Option<Reply>,
-    stop: TurnStop,
-    error: Option<Error>,
-    /// The turn is to leave no trace.
-    undo: bool,
-}
-
-impl Outcome {
-    fn answer(reply: Reply, stop: TurnStop) -> Self {
-        Self { reply: Some(reply), stop, error: None, undo: false }
-    }
-
-    /// `partial` is the text that arrived before the fault.
-    fn fault(error: Error, partial: String) -> Self {
-        let stop = match error.kind {
-            Kind::Interrupted => TurnStop::Cancelled,
-            Kind::Limit => TurnStop::Limit,
-            _ => TurnStop::Error,
-        };
-        let reply = Some(partial).filter(|text| !text.is_empty());
-        let reply = reply.map(|text| Reply { text, partial: true, ..Reply::default() });
-        Self { reply, stop, error: Some(error), undo: false }
-    }
-
-    fn turn_end(&self) -> TurnEnd {
-        match self.stop {
-            TurnStop::Done | TurnStop::Length => TurnEnd::Done,
-            TurnStop::Limit if self.reply.as_ref().is_some_and(|r| !r.partial) => TurnEnd::Done,
-            TurnStop::Cancelled => TurnEnd::Cancelled,
-            TurnStop::Limit | TurnStop::Error => TurnEnd::Failed,
-        }
-    }
-}
-
-/// Why a step is asked without tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
-    /// It is the last that the turn may have.
-    Steps,
-    /// The model makes the same calls over and over.
-    Stuck,
-}
-
-impl Last {
-    fn error(self, limits: &Limits) -> Error {
-        let s = if limits.max_steps == 1 { "" } else { "s" };
-        match self {
-            Self::Steps => {
-                Error::new(Kind::Limit, format!("the turn reached its limit of {} step{s}", limits.max_steps))
-                    .hint("give it more with --max-steps, or ask it to go on")
-            }
-            Self::Stuck => {
-                Error::new(Kind::Limit, "the model made the same calls over and over, so tools were withheld")
-                    .hint("ask in other words, or use another --model")
-            }
-        }
-    }
-}
-
 impl Agent {
-    /// Runs one turn to its end, good or bad. What the response says is stored when this returns.
+    /// Runs one turn to its end, good or bad. When this returns, the turn is stored.
     pub fn run(&self, request: &Request, events: Events) -> Response {
         let started = Instant::now();
         let cancel = request.cancel.with_timeout(self.limits.timeout);
+        let tokens = request.tokens.clone().unwrap_or_else(|| Arc::new(Tokens::new(self.limits.budget_tokens)));
+        let turn = TurnContext::new(request, cancel, events, tokens, self.model());
         let mut response = Response {
             output: String::new(),
             partial: false,
             session: request.session.clone(),
-            model: self.model().to_owned(),
+            model: String::new(),
             stop: TurnStop::Error,
             steps: 0,
             tool_calls: Vec::new(),
@@ -127,25 +41,27 @@ impl Agent {
             ms: 0,
             error: None,
         };
-        if let Err(e) = self.turn(request, &cancel, events, &mut response) {
+        if let Err(e) = self.run_turn(&turn, &mut response) {
             response.stop = if e.kind == Kind::Interrupted { TurnStop::Cancelled } else { TurnStop::Error };
             response.error = Some(e);
         }
-        // A server may quote the key that it refuses.
+        // A host may quote the key that it refuses.
         if let Some(error) = &mut response.error {
             error.message = self.redactor.redact(std::mem::take(&mut error.message));
         }
+        let spent = turn.cost().clone();
+        (response.model, response.usage, response.cost) = (spent.model, spent.usage, spent.cost);
         response.ms = millis(started.elapsed());
         response
     }
 
-    fn turn(&self, request: &Request, cancel: &Cancel, events: Events, response: &mut Response) -> Result<()> {
-        let mut session = self.store.load(&request.session, cancel)?;
+    /// Appends the user's message, runs the steps, and stores how they end.
+    fn run_turn(&self, turn: &TurnContext, response: &mut Response) -> Result<()> {
+        let mut session = self.store.load(&turn.request.session, &turn.cancel)?;
         for damage in std::mem::take(&mut session.damage) {
-            events(Event::Notice(damage));
+            turn.notice(damage);
         }
-        let now = SystemTime::now();
-        let resumed = is_there(request, &session);
+        let resumed = has_message(&session, &turn.request.id);
         match session.ended.filter(|_| resumed) {
             Some(TurnEnd::Done) => {
                 response.output = last_answer(&session);
@@ -155,202 +71,135 @@ impl Agent {
             Some(TurnEnd::Cancelled) => return Err(Error::new(Kind::Interrupted, "stopped by the user")),
             Some(TurnEnd::Failed) | None => {}
         }
-        let (notes, notices) = self.prompt.notes(now);
         if !resumed {
-            self.expire_idle(&mut session, now, events)?;
-            let user = request.message(&self.prompt, now);
-            self.store.append(&mut session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
-            session.messages.push(Message::User(User { notes, ..user }));
+            self.append_user_message(turn, &mut session)?;
         }
+        self.apply_message_limit(turn, &mut session);
+        let outcome = self.run_steps(turn, &mut session, response)?;
+        self.append_outcome(outcome, &mut session, resumed, response)
+    }
+
+    fn append_user_message(&self, turn: &TurnContext, session: &mut Session) -> Result<()> {
+        let now = SystemTime::now();
+        self.expire_idle(turn, session, now)?;
+        let user = turn.request.message(&self.prompt, now);
+        self.store.append(session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
+        let (notes, notices) = self.prompt.notes(now);
+        session.messages.push(Message::User(User { notes, ..user }));
         for notice in notices {
-            events(Event::Notice(notice));
+            turn.notice(notice);
         }
-        self.limit(&mut session, now, events);
-        let ending = self.steps(request, cancel, events, &mut session, response)?;
-        let turn_end = ending.turn_end();
-        let reply = ending.reply.map(Message::Assistant);
-        let mut entries: Vec<Entry> = reply.iter().map(Entry::Message).collect();
-        if ending.undo && !resumed {
-            // Nothing was answered, so the user's message is the last line, in whichever segment that is by now.
-            entries.push(Entry::Undo(session.next().saturating_sub(1)));
-        }
-        entries.push(Entry::TurnEnd(turn_end));
-        self.store.append(&mut session, &entries, Durability::Now, SystemTime::now())?;
-        if let Some(Message::Assistant(reply)) = reply {
-            response.output = reply.text;
-            response.partial = reply.partial;
-        }
-        response.stop = ending.stop;
-        response.error = ending.error;
         Ok(())
     }
 
-    fn steps(
-        &self,
-        request: &Request,
-        cancel: &Cancel,
-        events: Events,
-        session: &mut Session,
-        response: &mut Response,
-    ) -> Result<Outcome> {
-        let mut built = self.prompt.build(&self.tools, &request.origin);
-        for notice in built.notices.drain(..) {
-            events(Event::Notice(notice));
-        }
-        let asking = TurnContext { request, cancel, events };
-        let mut compaction = Compaction::new(self, asking);
-        let tokens = request.tokens.clone().unwrap_or_else(|| Arc::new(Tokens::new(self.limits.budget_tokens)));
-        let mut calls = Calls::new(self, request, cancel, events, tokens.clone());
-        let (mut step, mut asked_again) = (0, false);
+    fn run_steps(&self, turn: &TurnContext, session: &mut Session, response: &mut Response) -> Result<Outcome> {
+        let mut compaction = Compaction::new(self, turn);
+        let mut calls = Calls::new(self, turn);
+        let (mut step, mut answered_nothing) = (0, false);
         loop {
-            if let Err(e) = tokens.check() {
-                return Ok(Outcome::fault(e, String::new()));
+            if let Err(e) = turn.tokens.check() {
+                return Ok(Outcome::of_error(e));
             }
             step += 1;
-            // The last step is asked without tools, so that there is an answer; a limit of one still leaves room for it.
-            let last_step = self.limits.max_steps.max(2);
-            let last = if calls.are_stuck() { Some(Last::Stuck) } else { (step >= last_step).then_some(Last::Steps) };
-            let offers = if last.is_some() || asked_again { &[][..] } else { &self.offers };
-            let asked = compaction.ask(&mut built, session, offers);
-            let CallCost { model, cost, summaries } = std::mem::take(&mut compaction.bill);
-            if !model.is_empty() {
-                response.model = model;
-            }
-            response.add_cost(cost);
-            response.usage.add(summaries);
-            tokens.spend(summaries.total());
-            let mut reply = match asked {
+            let limit = self.limit_reached(step, calls.is_stuck());
+            let offers = if limit.is_some() || answered_nothing { &[][..] } else { &self.offers };
+            let mut reply = match compaction.ask_with_compaction(session, offers) {
                 Ok(reply) => reply,
-                Err((error, partial)) => {
-                    let no_key = matches!(error, ProviderError::Auth(_) | ProviderError::Unasked(_));
-                    let undo = no_key && response.steps == 0;
-                    let mut ending = Outcome::fault(error.into_error(&response.model), partial);
-                    ending.undo = undo;
-                    return Ok(ending);
+                Err((error, arrived)) => {
+                    let model = turn.cost().model.clone();
+                    return Ok(Outcome::of_failure(error, arrived, &model, response.steps == 0));
                 }
             };
             response.steps += 1;
-            response.usage.add(reply.usage);
-            let system = System::marked(&built.text, built.mark);
-            tokens.spend(self.counted(system, &session.messages, &reply).total());
             if offers.is_empty() || reply.stop != Stop::Done {
-                // Not offered, or perhaps cut short: such calls are neither run nor kept.
+                // Calls of tools that were not offered, or perhaps cut short.
                 reply.calls.clear();
             }
             if reply.calls.is_empty() {
-                if reply.text.trim().is_empty() && !asked_again {
-                    asked_again = true;
-                    events(Event::Trace("the model answered nothing: asking once more, without tools".to_owned()));
-                    continue;
+                if answered_nothing || !reply.text.trim().is_empty() {
+                    return Ok(Outcome::of_reply(reply, limit));
                 }
-                return Ok(finished(reply, last.map(|last| last.error(&self.limits))));
+                answered_nothing = true;
+                (turn.events)(Event::Trace("the model answered nothing: asking again, without tools".to_owned()));
+                continue;
             }
-            events(Event::DeltasDiscarded);
-            let last_word = last_word(reply.calls.len(), step + 1 == last_step);
-            reply.calls.truncate(MOST_CALLS);
-            tidy(&mut reply.calls, &session.messages);
-            let wanted = reply.calls.clone();
-            let reply = Message::Assistant(reply);
-            self.store.append(session, &[Entry::Message(&reply)], Durability::Now, SystemTime::now())?;
-            session.messages.push(reply);
-            calls.run(&wanted, &last_word, session, &mut response.tool_calls)?;
-            let (helped, cost) = calls.helpers.take_bill();
-            response.usage.add(helped);
-            response.add_cost(cost);
-            if let Some(why) = cancel.why() {
-                return Ok(Outcome::fault(ProviderError::Cancelled(why).into_error(self.model()), String::new()));
+            let no_more_tools = self.limit_reached(step + 1, false).is_some();
+            self.run_calls(&mut calls, reply, no_more_tools, session, &mut response.tool_calls)?;
+            if let Some(why) = turn.cancel.why() {
+                return Ok(Outcome::of_error(ProviderError::Cancelled(why).into_error(self.model())));
             }
         }
     }
 
-    /// The tokens of one request. Where the server counts none a budget holds all the same: four bytes are about one.
-    fn counted(&self, system: System, messages: &[Message], reply: &Reply) -> Usage {
-        let counts = self.limits.budget_tokens.is_some() || self.ledger.is_some();
-        if !counts || reply.usage != Usage::default() {
-            return reply.usage;
+    /// Why this step gets no tools, if so. At least two steps are made, so that a limit of one leaves room for an answer.
+    fn limit_reached(&self, step: u32, stuck: bool) -> Option<Error> {
+        let limit = self.limits.max_steps;
+        if stuck {
+            let message = "the model made the same calls over and over, so tools were withheld";
+            return Some(Error::new(Kind::Limit, message).hint("rephrase the request, or use another --model"));
         }
-        let size = |message: &Message| Value::Object(message.to_json()).to_string().len();
-        let read = messages.iter().map(size).sum::<usize>() + system.stable.len() + system.changing.len();
-        let [prompt_tokens, completion_tokens] =
-            [read, size(&Message::Assistant(reply.clone()))].map(|bytes| bytes as u64 / 4);
-        Usage { prompt_tokens, completion_tokens, cached_tokens: 0 }
+        (step >= limit.max(2)).then(|| {
+            let s = if limit == 1 { "" } else { "s" };
+            Error::new(Kind::Limit, format!("the turn reached its limit of {limit} step{s}"))
+                .hint("allow more with --max-steps, or ask it to continue")
+        })
     }
 
-    /// Asks the models, with all their tries, if the ledger allows it, and puts on the bill which one it was and what it
-    /// cost. The error comes with the text that arrived before it.
-    pub(super) fn ask(
+    /// Appends a reply with calls, runs them, and appends their results.
+    fn run_calls(
         &self,
-        asking: TurnContext,
-        system: System,
-        messages: &[Message],
-        tools: &[provider::ToolOffer],
-        bill: &mut CallCost,
-    ) -> Result<Reply, (ProviderError, String)> {
-        let TurnContext { cancel, events, .. } = asking;
-        if let Some(Err(e)) = self.ledger.as_ref().map(|ledger| ledger.check(SystemTime::now())) {
-            return Err((ProviderError::Unasked(e), String::new()));
-        }
-        let request = provider::Request { system, messages, tools, stream: self.stream, cancel };
-        let mut arrived = String::new();
-        let mut on_delta = |text: &str| {
-            arrived.push_str(text);
-            events(Event::Delta(text.to_owned()));
-        };
-        let mut note = |note: Note| {
-            events(match note {
-                Note::Trace(text) => Event::Trace(self.redactor.redact(text)),
-                Note::Notice(text) => Event::Notice(self.redactor.redact(text)),
-            });
-        };
-        let started = Instant::now();
-        let result = self.chain.ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
-        let (result, asked) = match result {
-            Ok((reply, asked)) => (Ok(reply), asked),
-            // What was said has been paid for.
-            Err((error, asked)) => (Err((error, arrived)), asked),
-        };
-        asked.name.clone_into(&mut bill.model);
-        match &result {
-            Ok(reply) => self.record(asking, asked, self.counted(system, messages, reply), reply.usage, bill),
-            Err((_, text)) if !text.is_empty() => {
-                let partial = Reply { text: text.clone(), ..Reply::default() };
-                self.record(asking, asked, self.counted(system, messages, &partial), Usage::default(), bill);
-            }
-            Err(_) => {}
-        }
-        if let Ok(reply) = &result {
-            let (model, ms) = (asked.name, millis(started.elapsed()));
-            let (read, wrote) = (reply.usage.prompt_tokens, reply.usage.completion_tokens);
-            events(Event::Trace(format!("{model} answered in {ms} ms ({read} + {wrote} tokens)")));
-        }
-        result
+        calls: &mut Calls,
+        mut reply: Reply,
+        no_more_tools: bool,
+        session: &mut Session,
+        reports: &mut Vec<CallReport>,
+    ) -> Result<()> {
+        (calls.turn.events)(Event::DeltasDiscarded);
+        let footer = footer(reply.calls.len(), no_more_tools);
+        reply.calls.truncate(MOST_CALLS);
+        make_unique(&mut reply.calls, &session.messages);
+        let wanted = reply.calls.clone();
+        let reply = Message::Assistant(reply);
+        self.store.append(session, &[Entry::Message(&reply)], Durability::Now, SystemTime::now())?;
+        session.messages.push(reply);
+        calls.run(&wanted, &footer, session, reports)
     }
 
-    /// Writes a call down. `told` is what the server counted.
-    fn record(&self, asking: TurnContext, asked: AskedModel, usage: Usage, told: Usage, bill: &mut CallCost) {
-        let cost = asked.price.of(usage);
-        bill.cost = cost.map(|cost| bill.cost.unwrap_or(0.0) + cost).or(bill.cost);
-        let Some(ledger) = &self.ledger else { return };
-        let Request { session, origin, .. } = asking.request;
-        let (model, channel, estimated) = (asked.name, &origin.channel, told != usage);
-        if let Err(e) = ledger.record(&Call { model, session, channel, usage, estimated, cost }, SystemTime::now()) {
-            (asking.events)(Event::Notice(e.message));
+    fn append_outcome(
+        &self,
+        outcome: Outcome,
+        session: &mut Session,
+        resumed: bool,
+        response: &mut Response,
+    ) -> Result<()> {
+        let turn_end = outcome.turn_end();
+        let reply = outcome.reply.map(Message::Assistant);
+        let mut entries: Vec<Entry> = reply.iter().map(Entry::Message).collect();
+        if outcome.undo && !resumed {
+            // Nothing was answered, so the user's message is the last line.
+            entries.push(Entry::Undo(session.next().saturating_sub(1)));
         }
+        entries.push(Entry::TurnEnd(turn_end));
+        self.store.append(session, &entries, Durability::Now, SystemTime::now())?;
+        if let Some(Message::Assistant(reply)) = reply {
+            (response.output, response.partial) = (reply.text, reply.partial);
+        }
+        (response.stop, response.error) = (outcome.stop, outcome.error);
+        Ok(())
     }
 }
 
-/// Whether the conversation has the message of this request already, as its last one.
-fn is_there(request: &Request, session: &Session) -> bool {
-    let id = |message: &Message| match message {
+/// Whether the last message of the user is the one with this id. Messages that were answered together have their ids
+/// joined by `+`.
+fn has_message(session: &Session, id: &str) -> bool {
+    let user_id = |message: &Message| match message {
         Message::User(user) if !user.id.starts_with(NOTE) => Some(user.id.clone()),
         _ => None,
     };
-    // Several messages that were answered together have their names joined.
-    let last = session.messages.iter().rev().find_map(id).unwrap_or_default();
-    last.split('+').any(|last| !last.is_empty() && request.id.split('+').any(|id| id == last))
+    let last = session.messages.iter().rev().find_map(user_id).unwrap_or_default();
+    last.split('+').any(|last| !last.is_empty() && id.split('+').any(|id| id == last))
 }
 
-/// The last text of the assistant's.
 fn last_answer(session: &Session) -> String {
     let text = |message: &Message| match message {
         Message::Assistant(reply) => Some(reply.text.clone()),
@@ -359,43 +208,26 @@ fn last_answer(session: &Session) -> String {
     session.messages.iter().rev().find_map(text).unwrap_or_default()
 }
 
-/// What an answer without calls means. `limit` is why it was the last that could be had.
-fn finished(reply: Reply, limit: Option<Error>) -> Outcome {
-    if reply.text.trim().is_empty() {
-        let error = limit.map_or_else(
-            || Error::failed("the model gave an empty answer").hint("ask again, or use another --model"),
-            |limit| Error { message: format!("{}, and the model gave no answer", limit.message), ..limit },
-        );
-        return Outcome::fault(error, String::new());
-    }
-    match (reply.stop, limit) {
-        (Stop::Length, _) => Outcome::answer(reply, TurnStop::Length),
-        (_, Some(error)) => Outcome { error: Some(error), ..Outcome::answer(reply, TurnStop::Limit) },
-        _ => Outcome::answer(reply, TurnStop::Done),
-    }
-}
-
-/// What the model is told below the results of a reply that made so many calls.
-fn last_word(calls: usize, no_more_tools: bool) -> String {
-    let mut words = Vec::new();
+/// What the model reads below the last result of a reply that made so many calls.
+fn footer(calls: usize, no_more_tools: bool) -> String {
+    let mut notes = Vec::new();
     if calls > MOST_CALLS {
-        words.push(format!("your reply made {calls} calls: the first {MOST_CALLS} were run, and the others forgotten"));
+        notes.push(format!("your reply made {calls} calls; only the first {MOST_CALLS} were run"));
     }
     if no_more_tools {
-        words.push("no more tools in this turn: answer with what you have".to_owned());
+        notes.push("no more tools in this turn: answer with what you have".to_owned());
     }
-    words.join("; ")
+    notes.join("; ")
 }
 
-/// Gives calls names that every provider takes back, and ids of their own: some servers count calls from 1 in every reply,
-/// but within a conversation an id means one call.
-fn tidy(calls: &mut [ToolCall], messages: &[Message]) {
-    let mut used: BTreeSet<String> = BTreeSet::new();
-    for message in messages {
-        if let Message::Assistant(reply) = message {
-            used.extend(reply.calls.iter().map(|c| c.id.clone()));
-        }
-    }
+/// Gives calls names that every provider accepts, and ids that are unique in the conversation: some hosts count from 1 in
+/// every reply, and some send no ids.
+fn make_unique(calls: &mut [ToolCall], messages: &[Message]) {
+    let replies = messages.iter().filter_map(|message| match message {
+        Message::Assistant(reply) => Some(&reply.calls),
+        _ => None,
+    });
+    let mut used: BTreeSet<String> = replies.flatten().map(|call| call.id.clone()).collect();
     for call in calls {
         call.name = fitting_name(&call.name);
         if call.id.is_empty() {

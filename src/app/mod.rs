@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::agent::context::Prompt;
+use crate::agent::prompt::Prompt;
 use crate::agent::{Agent, History, Limits};
 use crate::child::Sandbox;
 use crate::config::{Config, Env};
@@ -16,7 +16,7 @@ use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{self, Confinement, Hands};
 use crate::paths::Home;
-use crate::provider::chain::Retry;
+use crate::provider::Retry;
 use crate::secret::Redactor;
 use crate::session::{self, Files};
 use crate::skills::Skills;

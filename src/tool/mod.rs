@@ -137,7 +137,7 @@ pub trait Tool: Send + Sync {
 }
 
 /// The tools of an agent.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Registry {
     tools: BTreeMap<String, Arc<dyn Tool>>,
     redactor: Redactor,

@@ -101,7 +101,7 @@ fn model(faults: &Arc<Faults>) -> Model {
 }
 
 fn answer(request: &Request) -> Reply {
-    if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+    if request.texts("system")[0].contains("so that the assistant can continue") {
         return Reply::text("Items were talked about.");
     }
     let mut open: Vec<String> = Vec::new();

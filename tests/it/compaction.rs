@@ -13,7 +13,7 @@ use crate::model::{Model, Reply, Request, call};
 use crate::stored::{one_result_per_call, sealed};
 
 /// What stands above the record that a model is to put in short.
-const FOR_A_SUMMARY: &str = "in short, so that the assistant can go on";
+const FOR_A_SUMMARY: &str = "so that the assistant can continue";
 
 fn is_for_a_summary(request: &Request) -> bool {
     request.texts("system")[0].contains(FOR_A_SUMMARY)

@@ -23,7 +23,7 @@ fn kills() -> u32 {
 /// for those that were killed stand before it.
 fn attentive() -> Model {
     Model::answering(|request, _| {
-        if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+        if request.texts("system")[0].contains("so that the assistant can continue") {
             return Reply::text("Questions were asked.");
         }
         let messages = request.messages();

@@ -135,7 +135,7 @@ fn answer_to(question: &str) -> String {
 /// A model that has calls made in two steps, and then says which question it answers.
 fn busy() -> Model {
     Model::answering(|request, _| {
-        if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+        if request.texts("system")[0].contains("so that the assistant can continue") {
             return Reply::text("Questions were asked.");
         }
         let messages = request.messages();

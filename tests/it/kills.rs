@@ -60,7 +60,7 @@ fn diligent() -> Model {
     Model::answering(|request, n| {
         // Some answers take their time, so that turns of several chats are under way at once.
         thread::sleep(THOUGHT * u32::try_from(n % 4).unwrap());
-        if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+        if request.texts("system")[0].contains("so that the assistant can continue") {
             return Reply::text("Items were noted.");
         }
         let mut asked: Vec<String> = Vec::new();

@@ -347,7 +347,7 @@ fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), Stri
 
 fn busy() -> Model {
     Model::answering(|request, _| {
-        if request.texts("system")[0].contains("in short, so that the assistant can go on") {
+        if request.texts("system")[0].contains("so that the assistant can continue") {
             return Reply::text("The user asks questions.");
         }
         let messages = request.messages();

@@ -12,24 +12,23 @@ use crate::bus::{Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::message::{ToolCall, Usage};
-use crate::provider::chain::Retry;
-use crate::provider::{self, Provider};
+use crate::provider::{self, Provider, Retry};
 use crate::session::{Memory, Store};
 use crate::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 
 /// A request as a model saw it.
 #[derive(Clone)]
-struct Seen {
+struct SeenRequest {
     stable: String,
     changing: String,
     messages: Vec<Message>,
     tools: usize,
 }
 
-impl Seen {
+impl SeenRequest {
     /// Whether it is one for a summary.
     fn is_for_a_summary(&self) -> bool {
-        self.stable == SUMMARISE
+        self.stable == SUMMARIZE
     }
 
     /// All of its text.
@@ -65,11 +64,11 @@ impl Seen {
 }
 
 type Answer = Result<Reply, ProviderError>;
-type Answers = Box<dyn Fn(&Seen, usize) -> Answer + Send + Sync>;
+type Answers = Box<dyn Fn(&SeenRequest, usize) -> Answer + Send + Sync>;
 
 struct Function {
     answer: Answers,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
 impl Provider for Function {
@@ -78,7 +77,7 @@ impl Provider for Function {
     }
 
     fn chat(&self, request: &provider::Request, _: &mut dyn FnMut(&str)) -> Answer {
-        let seen = Seen {
+        let seen = SeenRequest {
             stable: request.system.stable.to_owned(),
             changing: request.system.changing.to_owned(),
             messages: request.messages.to_vec(),
@@ -93,9 +92,9 @@ impl Provider for Function {
 }
 
 /// Gives so many bytes.
-struct Long(ToolSpec, usize);
+struct LongResult(ToolSpec, usize);
 
-impl Tool for Long {
+impl Tool for LongResult {
     fn spec(&self) -> &ToolSpec {
         &self.0
     }
@@ -105,10 +104,10 @@ impl Tool for Long {
     }
 }
 
-fn long(bytes: usize) -> Long {
+fn long(bytes: usize) -> LongResult {
     let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.into();
     let (name, risk) = ("long".into(), Risk::Safe);
-    Long(ToolSpec { name, description: "".into(), schema, risk, source: "".into() }, bytes)
+    LongResult(ToolSpec { name, description: "".into(), schema, risk, source: "".into() }, bytes)
 }
 
 fn says(text: impl Into<String>) -> Reply {
@@ -130,15 +129,15 @@ fn too_long() -> Answer {
 }
 
 /// An agent with a model, and what the model has seen.
-struct Scene {
+struct Fixture {
     agent: Agent,
     store: Arc<Memory>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
-impl Scene {
-    fn new(window: u64, answer: impl Fn(&Seen, usize) -> Answer + Send + Sync + 'static) -> Self {
-        let (seen, store) = (Arc::<Mutex<Vec<Seen>>>::default(), Arc::<Memory>::default());
+impl Fixture {
+    fn new(window: u64, answer: impl Fn(&SeenRequest, usize) -> Answer + Send + Sync + 'static) -> Self {
+        let (seen, store) = (Arc::<Mutex<Vec<SeenRequest>>>::default(), Arc::<Memory>::default());
         let model = Function { answer: Box::new(answer), seen: seen.clone() };
         let retry = Retry { max: 0, first_wait: Duration::ZERO };
         let agent = Agent::builder()
@@ -173,7 +172,7 @@ impl Scene {
         self.store.peek("s").unwrap()
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -200,29 +199,29 @@ fn each_call_has_its_result(messages: &[Message]) {
 
 #[test]
 fn old_results_that_are_room_enough_go_without_asking_anybody() {
-    let scene = Scene::new(4500, |seen, n| {
+    let fixture = Fixture::new(4500, |seen, n| {
         assert!(!seen.is_for_a_summary());
         let asked = matches!(seen.messages.last(), Some(Message::User(_)));
         Ok(if asked { calls(n) } else { says("Done.") })
     });
     for n in 0..3 {
-        assert!(scene.answers(format!("turn {n}")).is_empty());
+        assert!(fixture.answers(format!("turn {n}")).is_empty());
     }
-    let notices = scene.answers("turn 3");
-    assert_eq!(notices, ["the conversation had grown long: 2 old tool results were dropped"]);
-    let last = scene.seen().pop().unwrap();
+    let notices = fixture.answers("turn 3");
+    assert_eq!(notices, ["the conversation was getting long: 2 old tool results were dropped"]);
+    let last = fixture.seen().pop().unwrap();
     let stub = "[result of long, 3000 bytes, dropped to save room]";
     let whole = "r".repeat(3000);
     assert_eq!(last.results(), [stub, stub, &whole, &whole]);
     assert_eq!(last.user(), ["turn 0", "turn 1", "turn 2", "turn 3"]);
     each_call_has_its_result(&last.messages);
-    assert_eq!(scene.stored().summary, None);
+    assert_eq!(fixture.stored().summary, None);
     // It is stored like that: the next turn does not begin from the start.
-    assert!(scene.answers("turn 4").iter().all(|notice| !notice.contains("3 old")));
+    assert!(fixture.answers("turn 4").iter().all(|notice| !notice.contains("3 old")));
 }
 
 /// A model that sums up by saying how often it was asked to, and answers at length.
-fn talkative(seen: &Seen) -> Reply {
+fn talkative(seen: &SeenRequest) -> Reply {
     if !seen.is_for_a_summary() {
         return says("a".repeat(400));
     }
@@ -236,20 +235,20 @@ fn talkative(seen: &Seen) -> Reply {
 
 #[test]
 fn what_came_before_the_last_turns_is_put_in_short() {
-    let scene = Scene::new(1000, |seen, _| Ok(talkative(seen)));
+    let fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
     let mut n = 0;
     let told = loop {
-        let (response, notices) = scene.say(format!("turn {n}, {}", "q".repeat(100)));
+        let (response, notices) = fixture.say(format!("turn {n}, {}", "q".repeat(100)));
         n += 1;
         if let Some(notice) = notices.first() {
-            let summaries = scene.seen().into_iter().filter(Seen::is_for_a_summary).count();
+            let summaries = fixture.seen().into_iter().filter(SeenRequest::is_for_a_summary).count();
             assert_eq!(response.usage.total(), 110 * summaries as u64, "what the summaries took is told");
             break notice.clone();
         }
         assert_eq!(response.usage.total(), 0);
     };
     assert!(told.ends_with("messages are now a summary"), "{told}");
-    let seen = scene.seen();
+    let seen = fixture.seen();
     let last = seen.last().unwrap();
     let summary = seen.iter().find(|seen| seen.is_for_a_summary()).unwrap();
     assert_eq!(summary.tools, 0);
@@ -260,7 +259,7 @@ fn what_came_before_the_last_turns_is_put_in_short() {
     );
     assert!(summary.user()[0].contains("in at most 60 words"), "{}", summary.user()[0]);
     // What is sent: the summary behind the mark and fenced, a user's message first, the last turns whole.
-    let first = scene.stored().summary.unwrap();
+    let first = fixture.stored().summary.unwrap();
     let section = format!("\n\n[EARLIER IN THIS CONVERSATION]\n```\n{first}\n```");
     assert_eq!(last.changing, section);
     assert_eq!(last.stable, seen[0].stable, "what is cached stays as it is");
@@ -269,107 +268,108 @@ fn what_came_before_the_last_turns_is_put_in_short() {
     assert!(user[user.len() - 2].starts_with(&format!("turn {}, ", n - 2)));
     assert!(matches!(&last.messages[..2], [Message::User(_), Message::Assistant(reply)] if reply.text.len() == 400));
     // The next one has the earlier one in it: this model counts on.
-    while scene.stored().summary.as_ref() == Some(&first) {
-        scene.answers("q".repeat(100));
+    while fixture.stored().summary.as_ref() == Some(&first) {
+        fixture.answers("q".repeat(100));
     }
-    let summaries = scene.seen().into_iter().filter(Seen::is_for_a_summary).count();
-    assert_eq!(scene.stored().summary, Some(format!("SUMMARY {summaries}")));
+    let summaries = fixture.seen().into_iter().filter(SeenRequest::is_for_a_summary).count();
+    assert_eq!(fixture.stored().summary, Some(format!("SUMMARY {summaries}")));
 }
 
 #[test]
 fn what_is_longer_than_the_window_is_summed_up_in_pieces() {
-    let scene = Scene::new(1000, |seen, _| Ok(talkative(seen)));
-    scene.answers(format!("first words {} last words", "日本 ".repeat(4000)));
-    scene.answers("short");
-    let seen = scene.seen();
-    let summaries: Vec<&Seen> = seen.iter().filter(|seen| seen.is_for_a_summary()).collect();
+    let fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
+    fixture.answers(format!("first words {} last words", "日本 ".repeat(4000)));
+    fixture.answers("short");
+    let seen = fixture.seen();
+    let summaries: Vec<&SeenRequest> = seen.iter().filter(|seen| seen.is_for_a_summary()).collect();
     assert!(summaries.len() > 3, "{}", summaries.len());
     assert!(summaries.iter().all(|seen| seen.user()[0].len() < 1000 * 3));
     assert!(summaries[0].user()[0].contains("first words") && !summaries[0].user()[0].contains("summary so far"));
     assert!(summaries.iter().any(|seen| seen.user()[0].contains("last words")));
     assert!(summaries.last().unwrap().user()[0].contains("aaa\n```"), "and what was answered");
     let count = summaries.len();
-    assert_eq!(scene.stored().summary, Some(format!("SUMMARY {count}")));
+    assert_eq!(fixture.stored().summary, Some(format!("SUMMARY {count}")));
 }
 
 #[test]
 fn a_summary_that_cannot_be_had_stops_no_turn_and_changes_nothing_that_is_stored() {
-    let scene = Scene::new(1000, |seen, _| if seen.is_for_a_summary() { Ok(says(" \n")) } else { Ok(talkative(seen)) });
+    let fixture =
+        Fixture::new(1000, |seen, _| if seen.is_for_a_summary() { Ok(says(" \n")) } else { Ok(talkative(seen)) });
     let mut before = Vec::new();
     let notice = loop {
-        let notices = scene.answers("q".repeat(200));
+        let notices = fixture.answers("q".repeat(200));
         if let Some(notice) = notices.first() {
             break notice.clone();
         }
-        before = scene.stored().messages;
+        before = fixture.stored().messages;
     };
     assert!(notice.contains("could not be summarised (the summary was empty)"), "{notice}");
-    let after = scene.stored();
+    let after = fixture.stored();
     assert_eq!((&after.messages[..before.len()], after.summary), (&before[..], None));
     assert_eq!(after.messages.len(), before.len() + 2);
-    let last = scene.seen().pop().unwrap();
+    let last = fixture.seen().pop().unwrap();
     assert!(last.messages.len() < before.len() && matches!(last.messages[0], Message::User(_)));
     for _ in 0..5 {
-        scene.answers("and again");
+        fixture.answers("and again");
     }
 }
 
 #[test]
 fn a_host_that_finds_it_too_long_is_asked_once_more_with_less() {
     // A window that nobody has told us of.
-    let scene = Scene::new(0, |seen, _| if seen.text().len() > 6000 { too_long() } else { Ok(talkative(seen)) });
+    let fixture = Fixture::new(0, |seen, _| if seen.text().len() > 6000 { too_long() } else { Ok(talkative(seen)) });
     for n in 0..40 {
-        scene.answers(format!("turn {n}, {}", "q".repeat(100)));
+        fixture.answers(format!("turn {n}, {}", "q".repeat(100)));
     }
-    let seen = scene.seen();
-    assert!(seen.iter().any(Seen::is_for_a_summary));
+    let seen = fixture.seen();
+    assert!(seen.iter().any(SeenRequest::is_for_a_summary));
     let refused = seen.iter().filter(|seen| seen.text().len() > 6000).count();
     assert!((1..20).contains(&refused), "{refused} of {} were too long", seen.len());
 }
 
 #[test]
 fn a_second_refusal_is_an_error_with_a_hint() {
-    let scene =
-        Scene::new(
+    let fixture =
+        Fixture::new(
             100_000,
             |seen, _| {
                 if seen.user().last() == Some(&"three") { too_long() } else { Ok(talkative(seen)) }
             },
         );
-    scene.answers("one");
-    scene.answers("two");
-    let (response, _) = scene.say("three");
-    let asked: Vec<Seen> = scene.seen().into_iter().filter(|seen| !seen.is_for_a_summary()).collect();
+    fixture.answers("one");
+    fixture.answers("two");
+    let (response, _) = fixture.say("three");
+    let asked: Vec<SeenRequest> = fixture.seen().into_iter().filter(|seen| !seen.is_for_a_summary()).collect();
     assert_eq!(asked.len(), 4, "once more, and no more");
     assert!(asked[3].messages.len() < asked[2].messages.len());
     let error = response.error.unwrap();
     assert!(error.hint.unwrap().contains("--new"));
-    assert!(matches!(scene.stored().messages.last(), Some(Message::User(_))), "what was said is not lost");
+    assert!(matches!(fixture.stored().messages.last(), Some(Message::User(_))), "what was said is not lost");
 }
 
 #[test]
 fn a_message_that_is_too_long_by_itself_is_refused_once_and_told() {
-    let scene = Scene::new(0, |_, _| too_long());
-    let (response, _) = scene.say("x".repeat(10_000));
+    let fixture = Fixture::new(0, |_, _| too_long());
+    let (response, _) = fixture.say("x".repeat(10_000));
     let error: Error = response.error.unwrap();
     assert!(error.message.contains("maximum context length") && error.hint.unwrap().contains("--new"));
-    assert_eq!((scene.seen().len(), response.stop), (1, TurnStop::Error), "there is nothing to leave out");
+    assert_eq!((fixture.seen().len(), response.stop), (1, TurnStop::Error), "there is nothing to leave out");
 }
 
 #[test]
 fn a_turn_that_outgrows_the_window_by_itself_loses_its_older_results_and_keeps_the_newest() {
-    let scene = Scene::new(5000, |seen, n| {
+    let fixture = Fixture::new(5000, |seen, n| {
         assert!(!seen.is_for_a_summary());
         assert!(seen.text().len() < 5000 * 3, "{}", seen.text().len());
         Ok(if n < 12 { calls(n) } else { says("Done.") })
     });
-    let notices = scene.answers("look at everything");
-    assert!(notices.iter().all(|notice| notice.starts_with("the turn had grown long: ")) && !notices.is_empty());
-    let last = scene.seen().pop().unwrap();
+    let notices = fixture.answers("look at everything");
+    assert!(notices.iter().all(|notice| notice.starts_with("the turn was getting long: ")) && !notices.is_empty());
+    let last = fixture.seen().pop().unwrap();
     each_call_has_its_result(&last.messages);
     let results = last.results();
     assert!(results[0].contains("dropped to save room") && results.last().unwrap().len() == 3000);
-    let stored = scene.stored();
+    let stored = fixture.stored();
     let whole = |message: &&Message| matches!(message, Message::ToolResult(result) if result.content.len() == 3000);
     assert_eq!(stored.messages.iter().filter(whole).count(), 12, "they are stored whole");
 }
@@ -377,7 +377,7 @@ fn a_turn_that_outgrows_the_window_by_itself_loses_its_older_results_and_keeps_t
 #[test]
 fn a_conversation_of_many_times_the_window_goes_on() {
     const WINDOW: u64 = 3000;
-    let scene = Scene::new(WINDOW, |seen, n| {
+    let fixture = Fixture::new(WINDOW, |seen, n| {
         if seen.text().len() > 3000 * 4 {
             return too_long();
         }
@@ -394,11 +394,11 @@ fn a_conversation_of_many_times_the_window_goes_on() {
     for n in 0..200 {
         let text = format!("turn {n} {}", "q".repeat(n % 7 * 300));
         said += text.len() + 500;
-        scene.answers(text);
-        assert!(history::weight(&scene.stored().messages) < WINDOW * 2);
+        fixture.answers(text);
+        assert!(history::weight(&fixture.stored().messages) < WINDOW * 2);
     }
     assert!(said as u64 > WINDOW * 3 * 10);
-    let seen = scene.seen();
+    let seen = fixture.seen();
     let refused = seen.iter().filter(|seen| seen.text().len() > 3000 * 4).count();
     assert!(refused * 20 < seen.len(), "{refused} of {} were too long", seen.len());
     let stable = &seen[0].stable;
@@ -407,86 +407,86 @@ fn a_conversation_of_many_times_the_window_goes_on() {
 
 #[test]
 fn a_refused_key_after_a_summary_leaves_no_trace_of_the_turn() {
-    let scene = Scene::new(1000, |seen, _| {
+    let fixture = Fixture::new(1000, |seen, _| {
         let summed_up = seen.changing.contains("SUMMARY") && seen.user().last() == Some(&"refused");
         if summed_up { Err(ProviderError::Auth("no".into())) } else { Ok(talkative(seen)) }
     });
-    while history::estimate(100, &scene.stored().messages) < 700 {
-        scene.answers("q".repeat(100));
+    while history::estimate(100, &fixture.stored().messages) < 700 {
+        fixture.answers("q".repeat(100));
     }
-    let (response, _) = scene.say("refused");
-    assert!(response.error.is_some() && scene.stored().summary.is_some());
-    assert!(matches!(scene.stored().messages.last(), Some(Message::Assistant(_))), "{:?}", scene.stored().messages);
-    scene.answers("and on");
-    assert!(!scene.seen().pop().unwrap().user().contains(&"refused"));
+    let (response, _) = fixture.say("refused");
+    assert!(response.error.is_some() && fixture.stored().summary.is_some());
+    assert!(matches!(fixture.stored().messages.last(), Some(Message::Assistant(_))), "{:?}", fixture.stored().messages);
+    fixture.answers("and on");
+    assert!(!fixture.seen().pop().unwrap().user().contains(&"refused"));
 }
 
 #[test]
 fn a_stop_during_a_summary_ends_the_turn_and_changes_nothing() {
     let cancel = Cancel::new(None);
     let stop = cancel.clone();
-    let scene = Scene::new(1000, move |seen, _| {
+    let fixture = Fixture::new(1000, move |seen, _| {
         if seen.is_for_a_summary() {
             stop.stop();
             return Err(ProviderError::Cancelled(crate::cancel::Why::Stopped));
         }
         Ok(talkative(seen))
     });
-    let mut response = scene.say("q".repeat(100)).0;
+    let mut response = fixture.say("q".repeat(100)).0;
     let mut before = Vec::new();
     for _ in 0..20 {
-        before = scene.stored().messages;
+        before = fixture.stored().messages;
         let request = Request { cancel: cancel.clone(), ..Request::new("q".repeat(100), "s") };
-        response = scene.agent.run(&request, &|event| assert!(!matches!(event, Event::Notice(_))));
+        response = fixture.agent.run(&request, &|event| assert!(!matches!(event, Event::Notice(_))));
         if response.error.is_some() {
             break;
         }
     }
     assert_eq!(response.stop, TurnStop::Cancelled);
-    assert_eq!(scene.stored().messages[..before.len()], before);
+    assert_eq!(fixture.stored().messages[..before.len()], before);
 }
 
 #[test]
 fn a_limit_on_messages_holds_and_keeps_what_is_stored_short() {
-    let mut scene = Scene::new(100_000, |seen, _| {
+    let mut fixture = Fixture::new(100_000, |seen, _| {
         assert!(seen.messages.len() <= 9 && matches!(seen.messages[0], Message::User(_)));
         Ok(says("Yes."))
     });
-    scene.agent.history.limit = 9;
+    fixture.agent.history.limit = 9;
     for n in 0..200 {
-        scene.answers(format!("turn {n}"));
-        assert!(scene.stored().messages.len() < 130);
+        fixture.answers(format!("turn {n}"));
+        assert!(fixture.stored().messages.len() < 130);
     }
-    assert_eq!(scene.seen().pop().unwrap().user().last(), Some(&"turn 199"));
+    assert_eq!(fixture.seen().pop().unwrap().user().last(), Some(&"turn 199"));
 }
 
 #[test]
 fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
     use crate::disk::Durability;
     use crate::session::Entry;
-    let mut scene = Scene::new(100_000, |_, _| Ok(says("Yes.")));
-    scene.agent.history.ttl = Some(Duration::from_secs(3600));
+    let mut fixture = Fixture::new(100_000, |_, _| Ok(says("Yes.")));
+    fixture.agent.history.ttl = Some(Duration::from_secs(3600));
     let hours_ago = |hours: u64| SystemTime::now() - Duration::from_secs(hours * 3600);
-    let mut session = scene.store.load("s", &Cancel::new(None)).unwrap();
+    let mut session = fixture.store.load("s", &Cancel::new(None)).unwrap();
     let said = Message::user("long ago");
     let entries = [Entry::State("model", "x/y"), Entry::Message(&said)];
-    scene.store.append(&mut session, &entries, Durability::Now, hours_ago(2)).unwrap();
-    let notices = scene.answers("hello");
+    fixture.store.append(&mut session, &entries, Durability::Now, hours_ago(2)).unwrap();
+    let notices = fixture.answers("hello");
     assert!(notices[0].contains("a new conversation begins"), "{notices:?}");
-    assert_eq!(scene.seen().pop().unwrap().user(), ["hello"]);
-    assert_eq!(scene.stored().state["model"], "x/y");
-    assert!(scene.answers("and on").is_empty());
-    assert_eq!(scene.seen().pop().unwrap().user(), ["hello", "and on"]);
+    assert_eq!(fixture.seen().pop().unwrap().user(), ["hello"]);
+    assert_eq!(fixture.stored().state["model"], "x/y");
+    assert!(fixture.answers("and on").is_empty());
+    assert_eq!(fixture.seen().pop().unwrap().user(), ["hello", "and on"]);
 }
 
 #[test]
 fn what_a_filter_leaves_out_is_stored_all_the_same() {
-    let mut scene = Scene::new(1000, |seen, _| Ok(talkative(seen)));
-    scene.agent.filter = Some(Box::new(|mut messages: Vec<Message>| messages.split_off(messages.len().min(2) - 1)));
+    let mut fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
+    fixture.agent.filter = Some(Arc::new(|mut messages: Vec<Message>| messages.split_off(messages.len().min(2) - 1)));
     for _ in 0..10 {
-        scene.answers("q".repeat(100));
+        fixture.answers("q".repeat(100));
     }
-    assert!(scene.stored().summary.is_some());
-    let asked = scene.seen().into_iter().filter(Seen::is_for_a_summary).count();
-    assert!(asked > 0 && scene.stored().messages.len() > 2);
+    assert!(fixture.stored().summary.is_some());
+    let asked = fixture.seen().into_iter().filter(SeenRequest::is_for_a_summary).count();
+    assert!(asked > 0 && fixture.stored().messages.len() > 2);
 }

@@ -1,0 +1,142 @@
+//! Builds an [`Agent`].
+
+use std::sync::Arc;
+
+use super::prompt::Prompt;
+use super::{Agent, History, Limits};
+use crate::error::{Error, Result};
+use crate::message::Message;
+use crate::provider::Provider;
+use crate::provider::chain::ModelChain;
+use crate::secret::Redactor;
+use crate::session::{Memory, Store};
+use crate::tool::{Registry, Tool};
+use crate::usage::Ledger;
+
+/// Collects the parts of an [`Agent`].
+pub struct Builder {
+    chain: ModelChain,
+    prompt: Prompt,
+    tools: Vec<Box<dyn Tool>>,
+    only: Option<Vec<String>>,
+    /// Without what the fields above make.
+    agent: Agent,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let agent = Agent {
+            chain: Arc::default(),
+            tools: Registry::default(),
+            offers: Vec::new(),
+            offers_weight: 0,
+            store: Arc::new(Memory::default()),
+            prompt: Arc::default(),
+            limits: Limits::default(),
+            history: History::default(),
+            stream: true,
+            filter: None,
+            redactor: Redactor::default(),
+            is_subagent: false,
+            ledger: None,
+        };
+        Self { chain: ModelChain::default(), prompt: Prompt::default(), tools: Vec::new(), only: None, agent }
+    }
+}
+
+impl Builder {
+    /// Adds a provider; there is no default. Further ones are asked when those before them fail.
+    pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
+        self.chain.push(vec![Box::new(provider)]);
+        self
+    }
+
+    /// Replaces all providers.
+    pub(crate) fn chain(mut self, chain: ModelChain) -> Self {
+        self.chain = chain;
+        self
+    }
+
+    pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
+        self.tools.push(Box::new(tool));
+        self
+    }
+
+    pub fn tools(mut self, tools: Vec<Box<dyn Tool>>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
+    /// Offers only the tools of these names; none if the list is empty.
+    pub fn only(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.only = Some(names.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Where to keep conversations. Default: in memory.
+    pub fn store(mut self, store: impl Store + 'static) -> Self {
+        self.agent.store = Arc::new(store);
+        self
+    }
+
+    /// The files that the system prompt is made from. Default: none.
+    pub(crate) fn prompt(mut self, prompt: Prompt) -> Self {
+        self.prompt = prompt;
+        self
+    }
+
+    /// Adds a section to the system prompt; `text` is called in each turn. An empty text is left out.
+    pub fn context(mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.prompt.add(title, text);
+        self
+    }
+
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.agent.limits = limits;
+        self
+    }
+
+    pub fn history(mut self, history: History) -> Self {
+        self.agent.history = history;
+        self
+    }
+
+    /// Whether to ask for replies piece by piece. Default: true.
+    pub fn stream(mut self, stream: bool) -> Self {
+        self.agent.stream = stream;
+        self
+    }
+
+    /// Removes secrets from tool results and errors.
+    pub fn redactor(mut self, redactor: Redactor) -> Self {
+        self.agent.redactor = redactor;
+        self
+    }
+
+    /// Chooses or changes the messages of each request; the store keeps them as they are.
+    pub fn history_filter(mut self, filter: impl Fn(Vec<Message>) -> Vec<Message> + Send + Sync + 'static) -> Self {
+        self.agent.filter = Some(Arc::new(filter));
+        self
+    }
+
+    /// Allows each request to a model and records it. Default: none.
+    pub fn ledger(mut self, ledger: impl Ledger + 'static) -> Self {
+        self.agent.ledger = Some(Arc::new(ledger));
+        self
+    }
+
+    /// # Errors
+    /// No provider, two tools of the same name, or a name in [`Builder::only`] that no tool has (of the kind
+    /// [`crate::error::Kind::Usage`]).
+    pub fn build(self) -> Result<Agent> {
+        if self.chain.first().is_none() {
+            return Err(Error::failed("an agent needs a provider"));
+        }
+        let mut tools = Registry::new(self.tools, self.agent.redactor.clone())?;
+        if let Some(names) = &self.only {
+            tools.choose(names)?;
+        }
+        let agent = Agent { chain: Arc::new(self.chain), prompt: Arc::new(self.prompt), ..self.agent };
+        Ok(agent.with_tools(tools))
+    }
+}

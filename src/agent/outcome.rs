@@ -1,0 +1,60 @@
+//! How a turn ends: its last reply, its error, and what of it is stored.
+
+use crate::bus::TurnStop;
+use crate::error::{Error, Kind};
+use crate::message::{Reply, Stop};
+use crate::provider::ProviderError;
+use crate::session::TurnEnd;
+
+pub(super) struct Outcome {
+    /// The last reply, not stored yet.
+    pub reply: Option<Reply>,
+    pub stop: TurnStop,
+    pub error: Option<Error>,
+    /// The turn leaves no trace.
+    pub undo: bool,
+}
+
+impl Outcome {
+    /// A reply without calls. `limit` says why no further step is possible, if so.
+    pub(super) fn of_reply(reply: Reply, limit: Option<Error>) -> Self {
+        if reply.text.trim().is_empty() {
+            return Self::of_error(match limit {
+                Some(limit) => Error { message: format!("{}, and the model gave no answer", limit.message), ..limit },
+                None => Error::failed("the model gave an empty answer").hint("ask again, or use another --model"),
+            });
+        }
+        let (stop, error) = match (reply.stop, limit) {
+            (Stop::Length, _) => (TurnStop::Length, None),
+            (_, Some(limit)) => (TurnStop::Limit, Some(limit)),
+            _ => (TurnStop::Done, None),
+        };
+        Self { reply: Some(reply), stop, error, undo: false }
+    }
+
+    pub(super) fn of_error(error: Error) -> Self {
+        let stop = match error.kind {
+            Kind::Interrupted => TurnStop::Cancelled,
+            Kind::Limit => TurnStop::Limit,
+            _ => TurnStop::Error,
+        };
+        Self { reply: None, stop, error: Some(error), undo: false }
+    }
+
+    /// A request that failed after the text `arrived`. The turn is undone if it was the `first` one and the key was refused.
+    pub(super) fn of_failure(error: ProviderError, arrived: String, model: &str, first: bool) -> Self {
+        let undo = first && matches!(error, ProviderError::Auth(_) | ProviderError::Unasked(_));
+        let reply = Some(arrived).filter(|text| !text.is_empty());
+        let reply = reply.map(|text| Reply { text, partial: true, ..Reply::default() });
+        Self { reply, undo, ..Self::of_error(error.into_error(model)) }
+    }
+
+    pub(super) fn turn_end(&self) -> TurnEnd {
+        match self.stop {
+            TurnStop::Done | TurnStop::Length => TurnEnd::Done,
+            TurnStop::Limit if self.reply.as_ref().is_some_and(|r| !r.partial) => TurnEnd::Done,
+            TurnStop::Cancelled => TurnEnd::Cancelled,
+            TurnStop::Limit | TurnStop::Error => TurnEnd::Failed,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What all parts of a turn share: the request, the way to show events, and what the turn has spent.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Request;
+use crate::bus::Event;
+use crate::cancel::Cancel;
+use crate::error::{Error, Kind, Result};
+use crate::message::{Usage, rounded};
+
+/// Shows an event.
+pub(crate) type Events<'a> = &'a (dyn Fn(Event) + Sync);
+
+/// The turn under way.
+pub(super) struct TurnContext<'a> {
+    pub request: &'a Request,
+    pub cancel: Cancel,
+    pub events: Events<'a>,
+    pub tokens: Arc<Tokens>,
+    /// How many subagents the turn has started.
+    pub subagents: AtomicU32,
+    cost: Mutex<TurnCost>,
+}
+
+/// What a turn has spent so far, its summaries and subagents included.
+#[derive(Clone, Default)]
+pub(super) struct TurnCost {
+    /// The model that was asked last.
+    pub model: String,
+    pub usage: Usage,
+    /// `None` when no price is known.
+    pub cost: Option<f64>,
+}
+
+impl TurnCost {
+    pub(super) fn add(&mut self, usage: Usage, cost: Option<f64>) {
+        self.usage.add(usage);
+        self.cost = cost.map(|cost| rounded(self.cost.unwrap_or(0.0) + cost)).or(self.cost);
+    }
+}
+
+impl<'a> TurnContext<'a> {
+    /// `model` is the first choice.
+    pub(super) fn new(
+        request: &'a Request,
+        cancel: Cancel,
+        events: Events<'a>,
+        tokens: Arc<Tokens>,
+        model: &str,
+    ) -> Self {
+        let cost = Mutex::new(TurnCost { model: model.to_owned(), ..TurnCost::default() });
+        Self { request, cancel, events, tokens, subagents: AtomicU32::new(0), cost }
+    }
+
+    pub(super) fn notice(&self, text: impl Into<String>) {
+        (self.events)(Event::Notice(text.into()));
+    }
+
+    pub(super) fn cost(&self) -> MutexGuard<'_, TurnCost> {
+        self.cost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The token budget of a turn, shared with everything the turn starts.
+pub struct Tokens {
+    limit: Option<u64>,
+    spent: AtomicU64,
+}
+
+impl Tokens {
+    /// `None` for no limit.
+    pub fn new(limit: Option<u64>) -> Self {
+        Self { limit, spent: AtomicU64::new(0) }
+    }
+
+    pub(super) fn spend(&self, tokens: u64) {
+        self.spent.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        let spent = self.spent.load(Ordering::Relaxed);
+        let Some(limit) = self.limit.filter(|limit| spent >= *limit) else { return Ok(()) };
+        Err(Error::new(Kind::Limit, format!("the turn has used up its budget of {limit} tokens ({spent} were spent)"))
+            .hint("allow more with --budget-tokens"))
+    }
+}
