@@ -207,6 +207,11 @@ impl Files {
         Self { home }
     }
 
+    /// Keeps conversations in `dir/sessions`.
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self::new(Home::new(dir.into()))
+    }
+
     /// Takes over what was noted. What cannot be waits for the next turn.
     fn note(&self, session: &mut Session) {
         if let Err(e) = note::take_over(self, session) {

@@ -11,7 +11,6 @@ use std::time::Instant;
 use bantam::agent::{Agent, Request};
 use bantam::cancel::Cancel;
 use bantam::message::{Message, Reply, ToolCall, Usage};
-use bantam::paths::Home;
 use bantam::provider::{self, Provider, ProviderError};
 use bantam::session::{Files, Store};
 use bantam::tool::think::Think;
@@ -52,7 +51,7 @@ impl Provider for Model {
 }
 
 fn turn(home: &Path) {
-    let agent = Agent::builder().provider(Model).tool(Think::new()).store(Files::new(Home::new(home.to_owned())));
+    let agent = Agent::builder().provider(Model).tool(Think::new()).store(Files::at(home));
     let question = "And what about the other thing that we talked about, what is there to know? ".repeat(2);
     let response = agent.build().unwrap().run(&Request::new(question, "s"), &|_| ());
     assert!(response.error.is_none(), "{:?}", response.error);
@@ -77,7 +76,7 @@ fn measured(home: &Path) {
     let (after, took) = (processor(), started.elapsed().as_secs_f64() * 1000.0);
     let written = (field("/proc/self/io", "wchar:") - written) / 1000.0;
     let (peak, again) = (field("/proc/self/status", "VmHWM:") / 1000.0, processor());
-    let session = Files::new(Home::new(home.to_owned())).load("s", &Cancel::new(None)).unwrap();
+    let session = Files::at(home).load("s", &Cancel::new(None)).unwrap();
     let load = processor() - again;
     drop(session);
     println!("{took} {} {written} {peak} {load}", after - before);
