@@ -186,7 +186,7 @@ fn read_all(workspace: &Dir, max: usize) -> Result<(Vec<Note>, usize)> {
 
 fn list(workspace: &Dir) -> Result<Reply> {
     let (mut notes, omitted) = read_all(workspace, HEAD)?;
-    notes.sort_by(|a, b| b.modified.cmp(&a.modified));
+    notes.sort_by_key(|note| std::cmp::Reverse(note.modified));
     let mut out = String::new();
     for note in notes.iter().take(MAX_LISTED) {
         let first = note.text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
