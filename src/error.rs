@@ -1,17 +1,17 @@
-//! The one error type: what was being done, what went wrong, and the line that would fix it.
+//! The one error type: what was being done, what went wrong, and a line that fixes it.
 //!
-//! An error carries the [`Kind`] that decides the exit code, because code far from the fault has to act on it; the rest
-//! is text for a person. `anyhow` was weighed and left: the kind and the hint must travel with every error anyway.
+//! The [`Kind`] decides the exit code; the rest is text for people. `anyhow` would add nothing: kind and hint travel with
+//! every error.
 
 use std::fmt;
 use std::io::ErrorKind;
 
-/// What an error means to the caller: one exit code and one word in `--json` each.
+/// What an error means to the caller. Each kind has an exit code and a word in `--json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The command line or the input was wrong.
     Usage,
-    /// The configuration was wrong, or names no key.
+    /// The configuration was wrong, or no key was found.
     Config,
     /// The provider refused the credentials.
     Auth,
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The exit code of a program that ends with this kind of error.
+    /// The exit code of the program.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Failed => 1,
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// The word for it in `--json`.
+    /// The word in `--json`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -62,7 +62,7 @@ impl Kind {
 pub struct Error {
     pub kind: Kind,
     pub message: String,
-    /// The thing to type or change.
+    /// What to type or change.
     pub hint: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl Error {
         self
     }
 
-    /// Puts what was being done in front of what went wrong.
+    /// Prefixes the message with what was being done.
     pub fn doing(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
@@ -109,7 +109,6 @@ impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         let error = Self::failed(e.to_string());
         match e.kind() {
-            // Whatever was being done, this is what mends it.
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => error.hint("free some space on that disk"),
             _ => error,
         }
@@ -124,8 +123,7 @@ impl From<rustix::io::Errno> for Error {
 
 /// `.doing("reading x")` on any result that can become an [`Error`].
 pub trait Context<T> {
-    /// # Errors
-    /// The same error, with `what` in front of its message.
+    /// Prefixes the error's message with `what`.
     fn doing(self, what: impl fmt::Display) -> Result<T>;
 }
 

@@ -1,10 +1,10 @@
-//! Secrets: a type that cannot be printed, and the redactor that strikes known secrets from text.
+//! Secrets: a type that cannot be printed, and the redactor that removes secrets from text.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde::{Deserialize, Deserializer};
 
-/// A key or token. It has no `Debug` and no `Display`, so that it cannot end up in a log or an error by accident.
+/// A key or token. Without `Debug` and `Display` it cannot end up in a log or an error by accident.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -13,7 +13,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The secret itself. Every caller puts it straight into a request's header.
+    /// The secret itself, for a request's header and nothing else.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -29,14 +29,13 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// What stands where a secret stood.
-const STRUCK: &str = "[secret removed]";
+const REMOVED: &str = "[secret removed]";
 
-/// A configured secret shorter than this is not struck: it would strike ordinary words too.
-const SHORTEST: usize = 12;
+/// Shorter secrets, in bytes, are not removed: ordinary words would go too.
+const MIN_LENGTH: usize = 12;
 
-/// Beginnings of well-known keys, and how many key characters must follow.
-const SHAPES: [(&str, usize); 14] = [
+/// Prefixes of well-known keys, and how many key characters must follow.
+const KEY_SHAPES: [(&str, usize); 14] = [
     ("sk-", 20),
     ("sk_live_", 16),
     ("rk_live_", 16),
@@ -53,10 +52,10 @@ const SHAPES: [(&str, usize); 14] = [
     ("hf_", 30),
 ];
 
-/// Strikes secrets from what tools say before a model, a session or a log sees it. Clones know the same secrets.
+/// Removes secrets from tool output before a model, a session or a log sees it. Clones share what they know.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// The longest first, so that a secret that contains another is struck whole.
+    /// The longest first, so that a secret that contains another is removed whole.
     known: Arc<RwLock<Vec<Secret>>>,
 }
 
@@ -67,10 +66,10 @@ impl Redactor {
         redactor
     }
 
-    /// One more secret, known from now on: a key that was only now looked up.
+    /// Adds a secret, for example a key that was resolved just now.
     pub fn learn(&self, secret: Secret) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if secret.0.len() >= SHORTEST && !known.contains(&secret) {
+        if secret.0.len() >= MIN_LENGTH && !known.contains(&secret) {
             let at = known.partition_point(|s| s.0.len() >= secret.0.len());
             known.insert(at, secret);
         }
@@ -81,10 +80,10 @@ impl Redactor {
         let mut text = text;
         for secret in self.known.read().unwrap_or_else(PoisonError::into_inner).iter() {
             if text.contains(&secret.0) {
-                text = text.replace(&secret.0, STRUCK);
+                text = text.replace(&secret.0, REMOVED);
             }
         }
-        strike_shapes(text)
+        redact_shapes(text)
     }
 }
 
@@ -92,17 +91,16 @@ fn is_key_char(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')
 }
 
-/// How many key characters `bytes` begins with.
 fn key_len(bytes: &[u8]) -> usize {
     bytes.iter().take_while(|b| is_key_char(**b)).count()
 }
 
-/// The length of the well-known key that `bytes` begins with.
+/// The length of the well-known key at the start of `bytes`.
 fn shape_at(bytes: &[u8]) -> Option<usize> {
-    for (prefix, more) in SHAPES {
+    for (prefix, more) in KEY_SHAPES {
         if bytes.starts_with(prefix.as_bytes()) {
             let tail = key_len(&bytes[prefix.len()..]);
-            // A word of letters alone (`sk-learn-…`) is no key: every real one has a digit.
+            // Real keys have a digit, `sk-learn-…` does not.
             if tail >= more && bytes[prefix.len()..prefix.len() + tail].iter().any(u8::is_ascii_digit) {
                 return Some(prefix.len() + tail);
             }
@@ -116,7 +114,7 @@ fn shape_at(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-fn strike_shapes(text: String) -> String {
+fn redact_shapes(text: String) -> String {
     let bytes = text.as_bytes();
     let mut out = String::new();
     let (mut kept, mut at) = (0, 0);
@@ -125,7 +123,7 @@ fn strike_shapes(text: String) -> String {
         match starts_word.then(|| shape_at(&bytes[at..])).flatten() {
             Some(len) => {
                 out.push_str(&text[kept..at]);
-                out.push_str(STRUCK);
+                out.push_str(REMOVED);
                 at += len;
                 kept = at;
             }
@@ -144,15 +142,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configured_secrets_and_key_shapes_are_struck_and_prose_is_not() {
+    fn configured_secrets_and_key_shapes_are_removed_and_prose_is_not() {
         let redactor = Redactor::new([Secret::new("hunter2hunter2"), Secret::new("short")]);
         let redact = |text: &str| redactor.redact(text.to_owned());
-        assert_eq!(redact("a hunter2hunter2 b short"), format!("a {STRUCK} b short"));
+        assert_eq!(redact("a hunter2hunter2 b short"), format!("a {REMOVED} b short"));
         redactor.clone().learn(Secret::new("hunter2hunter2hunter3"));
-        assert_eq!(redact("hunter2hunter2hunter3"), STRUCK);
-        assert_eq!(redact("KEY=sk-proj-0123456789abcdefghij."), format!("KEY={STRUCK}."));
+        assert_eq!(redact("hunter2hunter2hunter3"), REMOVED);
+        assert_eq!(redact("KEY=sk-proj-0123456789abcdefghij."), format!("KEY={REMOVED}."));
         let token = format!("1234567890:{}", "AAx".repeat(11) + "bc");
-        assert_eq!(redact(&format!("日本 {token}!")), format!("日本 {STRUCK}!"));
+        assert_eq!(redact(&format!("日本 {token}!")), format!("日本 {REMOVED}!"));
         for plain in ["risk-0123456789abcdefghijklm", "sk-learn-is-a-python-library", "12:34:56", "2026:11"] {
             assert_eq!(redact(plain), plain);
         }

@@ -32,7 +32,7 @@ use crate::tool::skill::{ReadSkill, RunSkill};
 use crate::tool::spawn::Spawn;
 use crate::tool::subagent::Subagent;
 use crate::tool::think::Think;
-use crate::usage::{self, Budget};
+use crate::usage::UsageFiles;
 use crate::wire::Setup;
 use crate::zone::Zone;
 pub(crate) use models::chain;
@@ -85,8 +85,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
     let (chain, window) = chain(parts, &redactor, &mut notices)?;
     let hands = Arc::new(hands(home, config, env)?);
     let defaults = &config.agents.defaults;
-    let budget = Budget { tokens: config.budget.daily_tokens, cost: config.budget.daily_cost };
-    if budget.cost > 0.0 {
+    if config.budget.daily_cost > 0.0 {
         notices.extend(
             chain
                 .unpriced()
@@ -103,7 +102,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         )
         .tools(tools(&hands, home, config, env, parts.jobs.clone()))
         .redactor(redactor)
-        .ledger(usage::Files::new(home.usage(), budget, local_time))
+        .ledger(UsageFiles::new(home.usage(), config.budget, local_time))
         .stream(parts.stream)
         .history(history(config, window))
         .limits(Limits {

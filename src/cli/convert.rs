@@ -1,13 +1,13 @@
 //! Converts the configuration of picoclaw, nanobot or `SmartBot` into our own shape, for `bantam onboard --import`.
 //!
-//! A table says where they keep what we keep. Models, MCP servers and search engines need more than a table. What is still
+//! A table says where they keep what we keep. Models and MCP servers need more than a table. What is still
 //! in the file after that is reported. Settings that open this machine to the model are shown and never taken over.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::settings::{SETTINGS, Type, same_name};
+use crate::config::settings::{SETTINGS, same_name};
 use crate::config::vendors;
 
 type Change = fn(&Value) -> Value;
@@ -56,9 +56,6 @@ const NEVER_TAKEN: [&str; 8] = [
     "tools.web.fetch.allow_private",
 ];
 
-/// picoclaw's search engines, the best first, each with the setting that makes it usable.
-const SEARCH_ENGINES: [(&str, &str); 3] = [("brave", "api_key"), ("tavily", "api_key"), ("searxng", "base_url")];
-
 pub struct Converted {
     /// In our shape; what has its default is left out.
     pub config: Value,
@@ -80,7 +77,6 @@ pub fn convert(theirs: Value, old_home: Option<&Path>) -> Converted {
             conversion.move_value(setting.path, setting.path, Value::clone);
         }
     }
-    conversion.search_engine();
     conversion.servers(old_home);
     conversion.models();
     let mut unknown = Vec::new();
@@ -110,8 +106,8 @@ impl Conversion {
         }
         if NEVER_TAKEN.contains(&to) {
             self.refused.push(format!("{to} = {value}"));
-        } else if is_reference(&value) {
-            self.refused.push(format!("{to} = {}...", reference(&value)));
+        } else if let Some(scheme) = reference(&value) {
+            self.refused.push(format!("{to} = {scheme}..."));
         } else {
             self.put(to, value);
         }
@@ -125,35 +121,16 @@ impl Conversion {
         }
     }
 
-    /// picoclaw 3 has a list of channels with names of their own, and a channel's own settings one level down.
+    /// picoclaw 3 has another name for channels, and keeps a channel's own settings one level down.
     fn telegram(&mut self) {
-        if let Some(Value::Object(channels)) = find(&mut self.theirs, "channel_list") {
-            let is_telegram = |(name, channel): &(&String, &mut Value)| {
-                channel.get("type").map_or(same_name(name, "telegram"), |kind| kind == "telegram")
-            };
-            let channel = channels.iter_mut().find(is_telegram).map(|(_, channel)| channel.take());
-            if let Some(channel) = channel.filter(|_| self.theirs.is_object()) {
-                self.theirs["channels"]["telegram"] = channel;
-            }
+        let channel = self.take("channel_list.telegram");
+        if channel.is_object() && self.theirs.get("channels").is_none() {
+            self.theirs["channels"]["telegram"] = channel;
         }
         let settings = self.take("channels.telegram.settings");
-        if let (Value::Object(settings), Some(Value::Object(channel))) =
-            (settings, find(&mut self.theirs, "channels.telegram"))
-        {
+        let channel = find(&mut self.theirs, "channels.telegram").and_then(Value::as_object_mut);
+        if let (Value::Object(settings), Some(channel)) = (settings, channel) {
             channel.extend(settings);
-        }
-    }
-
-    fn search_engine(&mut self) {
-        for (name, field) in SEARCH_ENGINES {
-            let mut engine = self.take(&format!("tools.web.{name}"));
-            let several = find(&mut engine, "api_keys").and_then(|keys| keys.get(0).cloned());
-            let value = find(&mut engine, field).filter(|value| is_filled(value)).cloned().or(several);
-            let Some(value) = value.filter(|value| is_filled(value) && !is_reference(value)) else { continue };
-            if is_enabled(&mut engine) {
-                self.put("tools.web.search.provider", name.into());
-                self.put(&format!("tools.web.search.{field}"), value);
-            }
         }
     }
 
@@ -180,8 +157,8 @@ impl Conversion {
         for setting in SETTINGS {
             let Some(path) = setting.path.strip_prefix(pattern) else { continue };
             let Some(value) = find(theirs, path).filter(|value| is_filled(value)).map(Value::take) else { continue };
-            if is_reference(&value) && matches!(setting.kind, Type::Secret | Type::Secrets) {
-                self.refused.push(format!("{shown}.{path} = {}...", reference(&value)));
+            if let Some(scheme) = reference(&value).filter(|_| setting.is_secret()) {
+                self.refused.push(format!("{shown}.{path} = {scheme}..."));
             } else if let Some(value) = setting.check(&value).filter(|value| *value != setting.default()) {
                 *path.split('.').fold(&mut ours, |at, name| &mut at[name]) = value;
             }
@@ -311,14 +288,11 @@ fn is_filled(value: &Value) -> bool {
     }
 }
 
-/// Whether a key is somewhere else: printed by a command, in a file of the old home, or encrypted by the other program.
-fn is_reference(value: &Value) -> bool {
-    !reference(value).is_empty()
-}
-
-fn reference(value: &Value) -> &'static str {
-    let text = value.as_str().or_else(|| value.get(0)?.as_str()).unwrap_or_default().trim();
-    ["cmd:", "file:", "enc:"].into_iter().find(|scheme| text.starts_with(scheme)).unwrap_or_default()
+/// How a key refers to something else: a command, a file of the old home, what the other program encrypted.
+fn reference(value: &Value) -> Option<&'static str> {
+    let keys = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+    let is = |scheme: &&str| keys.iter().filter_map(Value::as_str).any(|key| key.trim().starts_with(scheme));
+    ["cmd:", "file:", "enc:"].into_iter().find(is)
 }
 
 fn minutes(seconds: &Value) -> Value {
@@ -405,7 +379,7 @@ mod tests {
             "session": {"compact_at": 0.75},
             "channels": {"telegram": {"token": "123456:fake", "allow_from": ["123456789"]}},
             "tools": {"web": {
-                "search": {"provider": "brave", "api_key": "brave-fake-key-0000"}, "fetch": {"max_chars": 65536},
+                "fetch": {"max_chars": 65536},
             }},
             "mcpServers": {"files": {"command": "/usr/bin/files-mcp", "args": ["--ro"]}},
             "heartbeat": {"enabled": true},
@@ -416,7 +390,7 @@ mod tests {
             refused,
             ["tools.read_paths = [\"^/usr/share/\"]", "agents.defaults.workspace = \"~/.picoclaw/workspace\""]
         );
-        for path in ["agents.list", "gateway.host", "tools.cron", "tools.exec.allow_remote"] {
+        for path in ["agents.list", "gateway.host", "tools.cron", "tools.exec.allow_remote", "tools.web.brave"] {
             assert!(unknown.iter().any(|unknown| unknown == path), "{path}: {unknown:?}");
         }
         assert!(!unknown.iter().any(|path| path.contains("hooks") || path.contains("mqtt")), "{unknown:?}");
@@ -427,7 +401,7 @@ mod tests {
         let text = r#"{"agents":{"defaults":{"model":"gpt-5","restrict_to_workspace":false}},
             "tools":{"exec":{"sandbox":"off","network":"full"}},
             "providers":{"openai":{"api_key":"cmd:/bin/key"},"groq":{"apiKey":"enc://x"}},
-            "model_list":[{"model":"a/b","api_base":"http://h","api_keys":["file://key"]}],
+            "model_list":[{"model":"a/b","api_base":"http://h","api_keys":["k","file://key"]}],
             "mcpServers":{"old":{"command":"/old/bin/mcp"},"new":{"command":"/bin/mcp"}}}"#;
         let Converted { config, refused, .. } = converted(text);
         let want = json!({
@@ -449,8 +423,8 @@ mod tests {
     }
 
     #[test]
-    fn fallbacks_and_a_channel_of_any_name_come_along() {
-        let text = r#"{"channel_list":{"mine":{"type":"telegram","enabled":true,"settings":{"token":"t"}}},
+    fn fallbacks_and_a_channel_come_along() {
+        let text = r#"{"channel_list":{"telegram":{"enabled":true,"settings":{"token":"t"}}},
             "agents":{"defaults":{"provider":"auto","model":"claude-x","fallbackModels":["gpt-5","glm/x"]}}}"#;
         let want = json!({
             "agents": {"defaults": {"model_name": "anthropic/claude-x", "model_fallbacks": ["openai/gpt-5", "glm/x"]}},

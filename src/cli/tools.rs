@@ -1,4 +1,4 @@
-//! `bantam tools`: what the model could call.
+//! `bantam tools`: lists what the model can call.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::tool::Registry;
 pub const COMMAND: Command = Command {
     name: "tools",
     words: "",
-    about: "every tool: what it may do (safe: only look), where it comes from, what it is for",
+    about: "list every tool with its risk (safe: it only reads) and source",
     flags: &[],
     run,
 };
@@ -44,7 +44,7 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
         page.push_str(&format!("{name:<14} {risk:<6}  {source:<8}  {what}\n"));
     }
     if !loaded.config.tools.exec.enabled {
-        tell("bantam: exec is switched off (tools.exec.enabled in config.json)");
+        tell("bantam: exec is disabled (tools.exec.enabled in config.json)");
     }
     print(&page).map(|()| 0)
 }

@@ -1,4 +1,4 @@
-//! `bantam usage`: what was spent, by day and model.
+//! `bantam usage`: tokens and cost, by day and model.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,40 +10,39 @@ use crate::app;
 use crate::config::{self, Env};
 use crate::error::Result;
 use crate::text::{clip, one_line};
-use crate::usage::{self, Report, Sum};
+use crate::usage::{self, Totals, UsageReport};
 
-/// Days that are shown unless others are asked for.
-const DAYS: u64 = 30;
+const DEFAULT_DAYS: u64 = 30;
 
 pub const COMMAND: Command = Command {
     name: "usage",
     words: "",
     about: "tokens and cost by day and model",
     flags: &[
-        Flag::new(None, "days", "N", "of the last N days, today included (default: 30)"),
+        Flag::new(None, "days", "N", "the last N days, including today (default: 30)"),
         Flag::new(None, "json", "", "one JSON object"),
     ],
     run,
 };
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
-    let days = given.number("days")?.unwrap_or(DAYS);
+    let days = given.number("days")?.unwrap_or(DEFAULT_DAYS);
     let home = config::home(env)?;
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
     let since = SystemTime::now().checked_sub(back).unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH);
     let since = app::local_time(env)(since);
     let report = usage::report(&home.usage(), clip(&since, 10))?;
-    for (file, lines) in &report.bad {
-        tell(&format!("bantam: left out {lines} lines of usage/{} that cannot be read", one_line(file, 40)));
+    for (file, lines) in &report.damaged {
+        tell(&format!("bantam: skipped {lines} damaged lines of usage/{}", one_line(file, 40)));
     }
     if given.has("json") {
-        let rows = report.rows.iter().map(|row| {
-            let mut object = object(&row.sum);
-            (object["date"], object["model"]) = (row.date.as_str().into(), row.model.as_str().into());
+        let rows = report.rows.iter().map(|((date, model), totals)| {
+            let mut object = object(totals);
+            (object["date"], object["model"]) = (date.as_str().into(), model.as_str().into());
             object
         });
-        let whole = json!({"rows": rows.collect::<Value>(), "total": object(&report.total)});
-        return print(&format!("{whole}\n")).map(|()| 0);
+        let all = json!({"rows": rows.collect::<Value>(), "total": object(&report.total)});
+        return print(&format!("{all}\n")).map(|()| 0);
     }
     if report.rows.is_empty() {
         tell(&format!("bantam: no model was asked since {}", clip(&since, 10)));
@@ -52,20 +51,21 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     print(&table(&report)).map(|()| 0)
 }
 
-fn object(sum: &Sum) -> Value {
-    let mut object = sum.usage.to_json();
-    (object["calls"], object["cost"]) = (sum.calls.into(), sum.cost.into());
+fn object(totals: &Totals) -> Value {
+    let mut object = totals.usage.to_json();
+    (object["calls"], object["cost"]) = (totals.calls.into(), totals.cost.into());
     object
 }
 
-fn table(report: &Report) -> String {
-    let line = |day: &str, model: &str, sum: &Sum| {
-        let numbers = [sum.calls, sum.usage.prompt_tokens, sum.usage.cached_tokens, sum.usage.completion_tokens];
+fn table(report: &UsageReport) -> String {
+    let line = |day: &str, model: &str, totals: &Totals| {
+        let numbers =
+            [totals.calls, totals.usage.prompt_tokens, totals.usage.cached_tokens, totals.usage.completion_tokens];
         let [calls, read, cached, written] = numbers.map(|n| n.to_string());
-        [day.to_owned(), one_line(model, 60), calls, read, cached, written, cost(sum.cost)]
+        [day.to_owned(), one_line(model, 60), calls, read, cached, written, cost(totals.cost)]
     };
     let mut lines = vec![["day", "model", "calls", "read", "cached", "written", "cost"].map(str::to_owned)];
-    lines.extend(report.rows.iter().map(|row| line(&row.date, &row.model, &row.sum)));
+    lines.extend(report.rows.iter().map(|((date, model), totals)| line(date, model, totals)));
     lines.push(line("total", "", &report.total));
     let mut widths = [0; 7];
     for cells in &lines {
@@ -87,7 +87,7 @@ fn table(report: &Report) -> String {
     page
 }
 
-/// For people. What has no price costs a dash.
+/// For people; a dash without a price.
 pub fn cost(cost: Option<f64>) -> String {
     cost.map_or("-".to_owned(), |cost| format!("{cost:.4}"))
 }

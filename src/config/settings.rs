@@ -43,6 +43,8 @@ const fn row(path: &'static str, kind: Type, help: &'static str) -> Setting {
     Setting { path, kind, help }
 }
 
+const SEARCH_ENGINES: &[&str] = &["auto", "brave", "tavily", "searxng", "duckduckgo"];
+
 pub const SETTINGS: &[Setting] = &[
     row("agents.defaults.workspace", Text, "where the agent works; empty: workspace/ in the home"),
     row("agents.defaults.restrict_to_workspace", Bool(true), "false: tools see what you see, except the home"),
@@ -57,25 +59,13 @@ pub const SETTINGS: &[Setting] = &[
     row(
         "agents.defaults.retry_initial_delay",
         Number(0.0, 1.0),
-        "longest wait before the first retry, in seconds; doubles each time",
+        "seconds before the first retry, at most; then doubled",
     ),
     row("model_list[].model_name", Text, "your name for it"),
-    row(
-        "model_list[].model",
-        Text,
-        "vendor/model: everything after the first slash is sent as it is; vendor/*: every model of the vendor",
-    ),
+    row("model_list[].model", Text, "vendor/model, cut at the first slash; vendor/*: every model of the vendor"),
     row("model_list[].api_base", Text, "another address than the vendor's own"),
-    row(
-        "model_list[].api_key",
-        Secret,
-        "the key, or ${VARIABLE}, file:PATH, cmd:COMMAND; empty: the vendor's variable",
-    ),
-    row(
-        "model_list[].api_keys",
-        Secrets,
-        "several keys; when one is refused, rate-limited or out of quota, the next is used",
-    ),
+    row("model_list[].api_key", Secret, "a key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable"),
+    row("model_list[].api_keys", Secrets, "more keys; each replaces one that is refused, rate-limited or used up"),
     row("model_list[].headers", Map, "sent with every request"),
     row("model_list[].extra_body", Any, "fields added to every request"),
     row("model_list[].request_timeout", Whole(1, 90), "give up after this many seconds without content"),
@@ -101,11 +91,7 @@ pub const SETTINGS: &[Setting] = &[
     row("tools.exec.sandbox", OneOf("auto", &["auto", "require", "off"]), "off: commands run with all your rights"),
     row("tools.exec.memory_mb", Whole(0, 512), "data memory of each process; 0: no limit"),
     row("tools.exec.pass_env", Texts, "your variables that commands get"),
-    row(
-        "tools.web.search.provider",
-        OneOf("auto", &["auto", "brave", "tavily", "searxng", "duckduckgo"]),
-        "search engine",
-    ),
+    row("tools.web.search.provider", OneOf("auto", SEARCH_ENGINES), "search engine"),
     row("tools.web.search.api_key", Secret, "for engines that need one"),
     row("tools.web.search.base_url", Text, "your own SearXNG"),
     row("tools.web.search.max_results", Whole(1, 5), "results of one search"),

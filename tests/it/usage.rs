@@ -103,7 +103,7 @@ fn lines_that_cannot_be_read_are_counted_and_left_out() {
     home.write(&file, format!("oops\n{whole}\u{0}\n{}", &whole[..whole.len() / 2]));
     home.agent(["-m", "two"]).exits(0);
     let run = home.bantam().args(["usage", "--json"]).run();
-    run.exits(0).says("left out 3 lines of usage/");
+    run.exits(0).says("skipped 3 damaged lines of usage/");
     assert_eq!(run.json()["total"]["calls"], 2);
 }
 
@@ -206,7 +206,7 @@ fn usage_that_cannot_be_written_is_told_and_fails_nothing() {
     home.write("usage", "a file where a directory should be");
     let run = home.agent(["-v", "-m", "go"]);
     run.exits(0).prints("Done.\n");
-    assert_eq!(run.stderr.matches("writing usage down: ").count(), 1, "{}", run.stderr);
+    assert_eq!(run.stderr.matches("recording usage: ").count(), 1, "{}", run.stderr);
 }
 
 #[test]
