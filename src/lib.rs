@@ -25,7 +25,7 @@
 //! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `split`) and the `terminal` |
 //! | 1 | [`skills`] | skills in the Agent Skills format: reading (`front`), installing and removing (`install`) |
 //! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |
-//! | 1 | [`cron`] | scheduled jobs: when (`schedule`), the file that holds them (`job`, `jobs`), what became of them (`runs`), the `heartbeat` |
+//! | 1 | [`cron`] | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
 //! | 0 | [`template`] | the files a new home starts with |
 //! | 0 | [`wire`] | the messages between bantam and a hands process |

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::beneath;
 use crate::cancel::Cancel;
 use crate::config::Model;
-use crate::disk::{self, Lock};
+use crate::disk::{self, Durability, Lock};
 use crate::error::Result;
 use crate::http::authority;
 use crate::paths::Home;
@@ -86,7 +86,8 @@ fn write(home: &Home, host: &str, model: &str, quirks: &[Quirk], now: SystemTime
         let at = row.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         json!({"host": row.host, "model": row.model, "quirk": row.quirk.name(), "at": at})
     });
-    disk::replace(&path(home), json!({"learned": rows.collect::<Value>()}).to_string().as_bytes())
+    let text = json!({"learned": rows.collect::<Value>()}).to_string();
+    disk::replace(&path(home), text.as_bytes(), Durability::Later)
 }
 
 /// Where it is kept; whoever removes it has everything found out anew.

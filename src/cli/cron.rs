@@ -1,8 +1,8 @@
-//! `bantam cron`: jobs to be run at their time, and what became of them.
+//! `bantam cron`: adds, lists, changes and runs scheduled jobs, and shows what became of their runs.
 
 use std::time::SystemTime;
 
-use serde_json::{Map, Value};
+use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
 use super::deliver::Delivery;
@@ -13,7 +13,7 @@ use crate::app::{self, Keep};
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
 use crate::config::{self, Env, Loaded};
-use crate::cron::{Author, Draft, Due, Job, Jobs, Status, Trigger, When, heartbeat, schedule};
+use crate::cron::{Due, Job, Jobs, NewJob, Status, When, heartbeat, schedule};
 use crate::error::{Error, Result};
 use crate::gateway::status::is_running;
 use crate::paths::{Home, session_name, telegram_chat};
@@ -26,18 +26,13 @@ pub const ADD: Command = Command {
     words: "",
     about: "schedule a message to the agent; bantam gateway runs it",
     flags: &[
-        Flag::new(Some('m'), "message", "TEXT", "what to do then"),
-        Flag::new(Some('e'), "every", "SECONDS", "again and again"),
-        Flag::new(
-            Some('c'),
-            "cron",
-            "EXPR",
-            "minute hour day month weekday: \"30 7 * * mon-fri\"; or @daily and the like",
-        ),
-        Flag::new(None, "at", "TIME", "once: 2026-03-29T02:30, with an offset as RFC 3339 has it, or +20m, +2h, +1d"),
-        Flag::new(None, "tz", "ZONE", "what times of day are meant in (default: the zone of this machine)"),
-        Flag::new(Some('n'), "name", "NAME", "what you call it"),
-        Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: each run begins anew)"),
+        Flag::new(Some('m'), "message", "TEXT", "what to do"),
+        Flag::new(Some('e'), "every", "SECONDS", "repeat every SECONDS"),
+        Flag::new(Some('c'), "cron", "EXPR", "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily"),
+        Flag::new(None, "at", "TIME", "once: 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d"),
+        Flag::new(None, "tz", "ZONE", "the time zone of EXPR or TIME (default: this machine's)"),
+        Flag::new(Some('n'), "name", "NAME", "a name for the job"),
+        Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: a new one for each run)"),
         Flag::new(None, "to", "telegram:CHAT", "where to deliver the answer"),
     ],
     run: add,
@@ -46,32 +41,32 @@ pub const ADD: Command = Command {
 pub const LIST: Command = Command {
     name: "cron list",
     words: "",
-    about: "every job: when it runs next, how it went last, its schedule and name",
-    flags: &[Flag::new(None, "json", "", "one JSON object, with the jobs as cron/jobs.json has them")],
+    about: "list the jobs: next run, how the last one ended, schedule and name",
+    flags: &[Flag::new(None, "json", "", "print one JSON object with the jobs as cron/jobs.json has them")],
     run: list,
 };
 
 pub const REMOVE: Command = Command {
     name: "cron remove",
     words: "ID",
-    about: "remove a job; its runs stay recorded",
+    about: "remove a job; its runs stay on record",
     flags: &[],
     run: remove,
 };
 
 pub const ENABLE: Command =
-    Command { name: "cron enable", words: "ID", about: "let a job run again", flags: &[], run: enable };
+    Command { name: "cron enable", words: "ID", about: "let a disabled job run again", flags: &[], run: enable };
 
 pub const DISABLE: Command =
-    Command { name: "cron disable", words: "ID", about: "keep a job, and do not run it", flags: &[], run: disable };
+    Command { name: "cron disable", words: "ID", about: "keep a job without running it", flags: &[], run: disable };
 
 pub const RUN: Command = Command {
     name: "cron run",
     words: "ID",
-    about: "run a job now and print its answer; its exit code is that of bantam agent",
+    about: "run a job now and print its answer; exits like bantam agent",
     flags: &[
-        Flag::new(Some('q'), "quiet", "", "nothing but the answer and errors"),
-        Flag::new(Some('v'), "verbose", "", "tool calls, retries and timings on standard error"),
+        Flag::new(Some('q'), "quiet", "", "print only the answer and errors"),
+        Flag::new(Some('v'), "verbose", "", "print tool calls, retries and timings to standard error"),
     ],
     run: run_now,
 };
@@ -79,12 +74,12 @@ pub const RUN: Command = Command {
 pub const HISTORY: Command = Command {
     name: "cron history",
     words: "[ID]",
-    about: "what has run, the newest last: when, how it went, how long it took",
-    flags: &[Flag::new(None, "json", "", "one JSON object")],
+    about: "list the runs, the newest last: when, how each ended and how long it took",
+    flags: &[Flag::new(None, "json", "", "print one JSON object")],
     run: history,
 };
 
-/// What a conversation of a job's keeps of its earlier runs.
+/// Earlier runs of a job whose conversations are kept.
 const KEPT_RUNS: usize = 10;
 
 fn now() -> i64 {
@@ -98,31 +93,25 @@ fn jobs(env: &Env) -> Result<(Home, Jobs)> {
 
 fn add(given: &Args, env: &Env) -> Result<u8> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
-    let hint = "give one of -e SECONDS, -c EXPR and --at TIME";
     let when = match (given.number("every")?, given.value("cron"), given.value("at")) {
-        (Some(seconds), None, None) if !given.has("tz") => When::Every(seconds),
-        (Some(_), None, None) => {
+        (Some(_), None, None) if given.has("tz") => {
             return Err(Error::usage("--tz without a time of day").hint("an interval is the same in every zone"));
         }
+        (Some(seconds), None, None) => When::Every(seconds),
         (None, Some(expr), None) => When::Cron(expr.to_owned()),
         (None, None, Some(at)) => When::At(at.to_owned()),
-        (None, None, None) => return Err(Error::usage("the job has no time").hint(hint)),
-        _ => return Err(Error::usage("the job has more than one time").hint(hint)),
+        _ => {
+            return Err(Error::usage("a job needs exactly one time").hint("-e SECONDS, -c EXPR or --at TIME"));
+        }
     };
-    let draft = Draft {
-        name: text("name"),
-        message: text("message"),
-        when: Some(when),
-        tz: text("tz"),
-        to: text("to"),
-        session: text("session"),
-    };
+    let (name, message, tz) = (text("name"), text("message"), text("tz"));
+    let new = NewJob { name, message, when, tz, to: text("to"), session: text("session") };
     let (home, jobs) = jobs(env)?;
-    let job = jobs.add(&draft, Author::User, now())?;
+    let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
-    print(&format!("{id} is added: {name}\n{}", upcoming(&jobs, &job, 3)?))?;
+    print(&format!("Added job {id} ({name})\n{}", upcoming(&jobs, &job, 3)?))?;
     if !is_running(&home) {
-        tell(&format!("bantam: bantam gateway runs it, and none is running; bantam cron run {id} runs it now"));
+        tell(&format!("bantam: no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"));
     }
     Ok(0)
 }
@@ -130,12 +119,8 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
 /// `next: 2026-11-23 07:30:00, ... (Europe/Berlin)`
 fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     let (zone, times) = jobs.upcoming(job, now(), count)?;
-    let mut line = String::from("next: ");
-    for (n, at) in times.iter().enumerate() {
-        line.push_str(if n > 0 { ", " } else { "" });
-        line.push_str(&zone.stamp(at / 1000));
-    }
-    Ok(format!("{line} ({})\n", zone.name()))
+    let times: Vec<String> = times.iter().map(|at| zone.stamp(at / 1000)).collect();
+    Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
 fn list(given: &Args, env: &Env) -> Result<u8> {
@@ -143,8 +128,8 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
-        let rows = list.iter().map(|job| Value::Object(job.fields().clone())).collect();
-        return objects("jobs", rows);
+        let rows: Value = list.iter().map(|job| Value::Object(job.fields().clone())).collect();
+        return print(&format!("{}\n", json!({"jobs": rows}))).map(|()| 0);
     }
     let zone = zone(env);
     let mut page = String::new();
@@ -159,7 +144,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         ));
     };
     for job in &list {
-        let next = match jobs.zone(job.tz()).and_then(|meant| job.due(now, 0, None, &meant)) {
+        let next = match jobs.zone(job.tz()).and_then(|meant| job.due(now, 0, &meant)) {
             Err(e) => {
                 tell(&format!("bantam: {}", one_line(&e.message, 300)));
                 "cannot run".to_owned()
@@ -168,28 +153,23 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
             Ok(Due::Later(next)) => next.map_or("never".to_owned(), |at| zone.stamp(at / 1000)),
             Ok(Due::Now | Due::Missed(_)) => "overdue".to_owned(),
         };
-        let to = job.to().map(|(channel, chat)| format!(" -> {channel}:{chat}")).unwrap_or_default();
+        let to = job.to().map(|to| format!(" -> {to}")).unwrap_or_default();
         let status = if job.last_status().is_empty() { "-" } else { job.last_status() };
         row(job.id(), &next, status, &job.when(&zone), &format!("{}{to}", job.name()));
     }
-    let settings = heartbeat_of(&home, env);
-    if let Ok(Some(minutes)) = settings {
+    let loaded = load(&home, env);
+    let minutes = loaded.as_ref().map_or(0, |(_, loaded)| loaded.config.heartbeat.interval_minutes);
+    if loaded.as_ref().is_ok_and(|(_, loaded)| loaded.config.heartbeat.enabled) {
         let next = heartbeat::schedule(minutes).next(now, &zone).map_or(String::new(), |at| zone.stamp(at / 1000));
         row(heartbeat::ID, &next, "-", &format!("every {minutes} min"), "built in: agent/HEARTBEAT.md");
     } else if list.is_empty() {
-        tell("bantam: there are no jobs yet");
+        tell("bantam: no jobs yet; bantam cron add makes one");
     }
     print(&page)?;
-    settings.map(|_| 0)
+    loaded.map(|_| 0)
 }
 
-/// Minutes between two of its beats; `None` when it is switched off.
-fn heartbeat_of(home: &Home, env: &Env) -> Result<Option<u64>> {
-    let heartbeat = load(home, env)?.1.config.heartbeat;
-    Ok(heartbeat.enabled.then_some(heartbeat.interval_minutes))
-}
-
-/// The configuration, and whether there is a file of it.
+/// The configuration, and whether it has a file.
 fn load(home: &Home, env: &Env) -> Result<(bool, Loaded)> {
     let file = config::read(home)?;
     let loaded = config::load_for(home, file.as_deref(), env, Vec::new())?;
@@ -198,33 +178,32 @@ fn load(home: &Home, env: &Env) -> Result<(bool, Loaded)> {
 
 fn remove(given: &Args, env: &Env) -> Result<u8> {
     let job = jobs(env)?.1.remove(&given.words[0])?;
-    print(&format!("{} is removed\n", printable(job.id()))).map(|()| 0)
+    print(&format!("Removed job {}\n", printable(job.id()))).map(|()| 0)
 }
 
 fn enable(given: &Args, env: &Env) -> Result<u8> {
     let (_, jobs) = jobs(env)?;
     let job = jobs.enable(&given.words[0], now())?;
-    print(&format!("{} is enabled\n{}", printable(job.id()), upcoming(&jobs, &job, 1)?)).map(|()| 0)
+    print(&format!("Enabled job {}, {}", printable(job.id()), upcoming(&jobs, &job, 1)?)).map(|()| 0)
 }
 
 fn disable(given: &Args, env: &Env) -> Result<u8> {
     let job = jobs(env)?.1.disable(&given.words[0], now())?;
-    print(&format!("{} is disabled\n", printable(job.id()))).map(|()| 0)
+    print(&format!("Disabled job {}\n", printable(job.id()))).map(|()| 0)
 }
 
 fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
-    // Some job is claimed whenever it is asked for.
-    let Some(claim) = jobs.claim(&given.words[0], Trigger::Asked, now())? else { return Ok(0) };
-    let answered = turn(&claim.job, &home, given, env);
+    let run = jobs.start(&given.words[0], now())?;
+    let answered = turn(&run.job, &home, given, env);
     let error = match &answered {
         Ok(response) => response.error.as_ref(),
         Err(e) => Some(e),
     };
     let outcome = error.map_or(Ok(()), |e| Err(e.message.clone()));
-    let recorded = jobs.finish(claim, &outcome, now());
+    let recorded = jobs.finish(run.job.id(), run.at, &outcome, now());
     let code = answered?.error.as_ref().map_or(0, report);
-    // The answer was given, whatever becomes of its record.
+    // The answer is out, even if its record fails.
     if let Err(e) = recorded {
         let recorded = report(&e.doing("recording the run"));
         return Ok(if code == 0 { recorded } else { code });
@@ -232,7 +211,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     Ok(code)
 }
 
-/// Asks what the job says, the way `bantam agent` would.
+/// Asks the job's message as `bantam agent` would.
 fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     if job.message().trim().is_empty() {
         return Err(
@@ -245,9 +224,8 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
         _ => Verbosity::Normal,
     };
     let (configured, loaded) = load(home, env)?;
-    let to = job.to().map(|(channel, chat)| format!("{channel}:{chat}"));
-    let chat = to.as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
-    // Whether it can be delivered at all is told before anything is asked.
+    let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
+    // An answer that cannot be delivered is not asked for.
     let delivery = match Delivery::new(home, &loaded.config, env) {
         Err(e) if chat.is_some() => return Err(e),
         delivery => delivery.ok(),
@@ -260,7 +238,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
         keep: Keep::OnDisk,
         stream: true,
         tools: None,
-        // A job that makes jobs could go on for ever.
+        // Jobs that add jobs might never stop.
         jobs: None,
         budget_tokens: None,
     })?;
@@ -296,27 +274,21 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     terminal::ask(ready.agent, inbound, view, signals)
 }
 
-/// Prints one object with a list in it.
-fn objects(name: &str, list: Vec<Value>) -> Result<u8> {
-    let mut object = Map::new();
-    object.insert(name.to_owned(), Value::Array(list));
-    print(&format!("{}\n", Value::Object(object))).map(|()| 0)
-}
-
 fn history(given: &Args, env: &Env) -> Result<u8> {
     let (_, jobs) = jobs(env)?;
     let list = jobs.list()?;
-    let mut runs = jobs.history(now())?;
+    let mut runs = jobs.history()?;
     if let Some(wanted) = given.words.first() {
         let named = list.iter().find(|job| job.name() == wanted).map_or(wanted.as_str(), Job::id);
         runs.retain(|run| run.job == *wanted || run.job == named);
         if runs.is_empty() && !list.iter().any(|job| job.id() == named) {
-            return Err(Error::failed(format!("there is no job \"{}\", and none was", one_line(wanted, 40)))
-                .hint("bantam cron list shows the jobs, bantam cron history every run"));
+            return Err(Error::failed(format!("there is no job \"{}\" and no record of one", one_line(wanted, 40)))
+                .hint("bantam cron list shows the jobs, bantam cron history all runs"));
         }
     }
     if given.has("json") {
-        return objects("runs", runs.iter().map(|run| Value::Object(run.fields())).collect());
+        let rows: Value = runs.iter().map(|run| Value::Object(run.fields())).collect();
+        return print(&format!("{}\n", json!({"runs": rows}))).map(|()| 0);
     }
     if runs.is_empty() {
         tell("bantam: nothing has run yet");

@@ -72,7 +72,7 @@ impl GatewayStatus {
             Vec::new()
         });
         for job in found {
-            let next = match all.zone(job.tz()).and_then(|zone| job.due(now, 0, None, &zone)) {
+            let next = match all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone)) {
                 Ok(Due::Later(Some(next)) | Due::Missed(next)) => next,
                 Ok(Due::Now) => now,
                 // It will not run, and `cron list` says why.

@@ -1,25 +1,25 @@
-//! The heartbeat: a built-in job that lets the agent look at `agent/HEARTBEAT.md` now and then.
+//! The heartbeat: a built-in job that asks the agent at intervals to do what `agent/HEARTBEAT.md` says.
 
 use super::schedule::Schedule;
 
-/// The name under which its runs are recorded.
+/// The id of its conversation and its runs.
 pub const ID: &str = "heartbeat";
 
-/// What the agent answers when there is nothing to tell.
+/// The agent's answer when there is nothing to report.
 pub const QUIET: &str = "HEARTBEAT_OK";
 
-/// Every `minutes` since 1970, so that neither a restart nor another gateway moves it.
+/// Counts from 1970, so that a restart does not move it.
 pub fn schedule(minutes: u64) -> Schedule {
     Schedule::Every { interval: i64::try_from(minutes).unwrap_or(i64::MAX).saturating_mul(60_000), anchor: 0 }
 }
 
-/// What to ask, given the file; `None` when nothing is in it but comments (`<!-- -->`), headings and empty lines.
+/// The prompt for this file; `None` when it has only comments (`<!-- -->`), headings and empty lines.
 pub fn question(file: &str) -> Option<String> {
     let mut tasks = String::new();
     let mut left = file;
     while let Some((before, comment)) = left.split_once("<!--") {
         tasks.push_str(before);
-        // One that is never closed goes on to the end.
+        // An unclosed comment runs to the end.
         left = comment.split_once("-->").map_or("", |(_, after)| after);
     }
     tasks.push_str(left);
@@ -28,13 +28,13 @@ pub fn question(file: &str) -> Option<String> {
         return None;
     }
     Some(format!(
-        "This is your heartbeat: nobody has asked. Look at what your user wants you to see to by yourself, and do what is \
-         due now. If there is nothing to tell, answer {QUIET} and nothing else.\n\n{}",
+        "This is your heartbeat, not a message from your user. Check the tasks below and do what is due now. If there is \
+         nothing to report, answer {QUIET} and nothing else.\n\n{}",
         tasks.trim()
     ))
 }
 
-/// Whether an answer says that there is nothing to tell.
+/// Whether an answer says that there is nothing to report.
 pub fn is_quiet(answer: &str) -> bool {
     answer.trim_matches(|c: char| c.is_whitespace() || "*_`.\"".contains(c)) == QUIET
 }

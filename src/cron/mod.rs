@@ -1,15 +1,21 @@
-//! Scheduled jobs: `cron/jobs.json` is the truth about them, `cron/runs.jsonl` tells what became of them.
+//! Scheduled jobs: `cron/jobs.json` holds them and how each stands, `cron/runs.jsonl` what became of their runs.
 //!
-//! A run is claimed before it begins and finished after its end ([`Jobs::claim`], [`Jobs::finish`]). The claim is on disk,
-//! and the job's next time with it, before the run begins: a crash neither loses it from sight nor runs it twice. Every
-//! change is made under one lock, so commands and a gateway that runs at the same time see each other's.
+//! One rule keeps a job from running twice for one time: before a run begins, the job's next time and the status `running`
+//! are synced to `jobs.json` ([`Jobs::start`]). A job that is `running` while nobody holds the lock of its runs was cut short,
+//! and its outcome is unknown. Every change is made under one lock, so commands and a running gateway see each other's.
 
+mod file;
 pub mod heartbeat;
 mod job;
 mod jobs;
+mod new;
 mod runs;
 pub mod schedule;
 
 pub use job::{Due, Job};
-pub use jobs::{Author, Claim, Draft, Jobs, Looked, OneShots, Trigger, When};
+pub use jobs::{ActiveRun, Jobs, OneShots, Tick};
+pub use new::{NewJob, When};
 pub use runs::{Outcome, Run, Status};
+
+#[cfg(test)]
+mod tests;

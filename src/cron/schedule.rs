@@ -1,8 +1,8 @@
-//! When a job runs: at a time, every so often, or by a cron expression. Pure: the time is an argument.
+//! When a job runs: at a time, at intervals, or by a cron expression. Pure: the time is an argument.
 //!
-//! Where clocks are set forward, a time that they leap over counts as the first instant after the leap. Where they are
-//! set back, a time that they show twice counts once, the first time. Expressions whose minutes or hours begin with `*`
-//! go by what elapses and not by a time of day, so they run through both, as Vixie's cron has it.
+//! Where clocks are set forward, a time that they skip counts as the first instant after it. Where they are set back, a time
+//! that they show twice counts the first time only. Expressions whose minutes or hours begin with `*` go by elapsed time and
+//! run through both, as in Vixie cron.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,7 @@ pub fn millis(time: SystemTime) -> Millis {
 
 impl Schedule {
     /// It goes by what elapses, and not by a time of day or a date.
-    pub fn elapses(&self) -> bool {
+    pub fn is_elapsing(&self) -> bool {
         match self {
             Self::At(_) => false,
             Self::Every { .. } => true,
@@ -98,11 +98,11 @@ impl Cron {
             "@daily" | "@midnight" => "0 0 * * *",
             "@hourly" => "0 * * * *",
             "@reboot" => {
-                return Err(Error::usage("@reboot is no time: jobs run by the clock alone")
+                return Err(Error::usage("@reboot is not a time: jobs run by the clock alone")
                     .hint("start bantam agent from a system service or the system's own crontab for that"));
             }
             word if word.starts_with('@') => {
-                return Err(Error::usage(format!("\"{}\" is no schedule", shown(word)))
+                return Err(Error::usage(format!("unknown schedule \"{}\"", shown(word)))
                     .hint("@hourly, @daily, @weekly, @monthly or @yearly"));
             }
             _ => expr,
@@ -112,12 +112,12 @@ impl Cron {
             let what = format!("the expression \"{}\" has {} fields", shown(expr), fields.len());
             return Err(Error::usage(what).hint(FIELDS));
         };
-        let weekdays_set = field(weekdays, 0, 7, &WEEKDAYS)?;
+        let weekdays_set = field("weekday", weekdays, (0, 7), &WEEKDAYS)?;
         Ok(Self {
-            minutes: field(minutes, 0, 59, &[])?,
-            hours: field(hours, 0, 23, &[])?,
-            days: field(days, 1, 31, &[])?,
-            months: field(months, 1, 12, &MONTHS)?,
+            minutes: field("minute", minutes, (0, 59), &[])?,
+            hours: field("hour", hours, (0, 23), &[])?,
+            days: field("day", days, (1, 31), &[])?,
+            months: field("month", months, (1, 12), &MONTHS)?,
             // 7 is Sunday, too.
             weekdays: (weekdays_set | weekdays_set >> 7) & 0x7f,
             either_day: !days.starts_with('*') && !weekdays.starts_with('*'),
@@ -184,10 +184,15 @@ fn shown(text: &str) -> String {
 }
 
 /// One field: a list of `*`, `n`, `n-m`, each with `/step` or without. Names stand for numbers from `low` on.
-fn field(text: &str, low: u8, high: u8, names: &[&str]) -> Result<u64> {
+fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Result<u64> {
     let wrong = |part: &str| {
-        Error::usage(format!("\"{}\" is nothing from {low} to {high}, in the field \"{}\"", shown(part), shown(text)))
-            .hint(FIELDS)
+        let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let what = if is_number {
+            format!("{name} {} is out of range", shown(part))
+        } else {
+            format!("{name} \"{}\" is not valid", shown(part))
+        };
+        Error::usage(format!("{what} ({low}-{high})")).hint(FIELDS)
     };
     let number = |word: &str| -> Result<u8> {
         let name = names.iter().zip(low..).find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, n)| n);
@@ -227,8 +232,8 @@ pub fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
         }),
     };
     read.filter(|at| (0..FARTHEST).contains(at)).ok_or_else(|| {
-        Error::usage(format!("\"{}\" is no time", shown(text)))
-            .hint("2026-03-29T02:30 (by the clock here), 2026-03-29T02:30:00+02:00, or from now: +20m, +2h, +1d")
+        Error::usage(format!("cannot read \"{}\" as a time", shown(text)))
+            .hint("for example 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, or from now +20m, +2h, +1d")
     })
 }
 
@@ -330,21 +335,21 @@ mod tests {
             ("", "0 fields"),
             ("* * * *", "4 fields"),
             ("0 0 7 * * mon", "6 fields"),
-            ("60 * * * *", "\"60\" is nothing from 0 to 59"),
-            ("* 24 * * *", "\"24\""),
-            ("* * 0 * *", "\"0\" is nothing from 1 to 31"),
-            ("* * * 13 *", "\"13\""),
-            ("* * * * 8", "\"8\""),
-            ("*/0 * * * *", "\"*/0\""),
-            ("5-1 * * * *", "\"5-1\""),
-            ("1,,2 * * * *", "\"\""),
-            ("+5 * * * *", "\"+5\""),
-            ("* * * mon *", "\"mon\""),
-            ("* * L * *", "\"L\""),
-            ("* * ? * *", "\"?\""),
-            ("**/2 * * * *", "\"**\""),
-            ("*/999 * * * *", "\"*/999\""),
-            ("@reboot", "@reboot is no time"),
+            ("60 * * * *", "minute 60 is out of range (0-59)"),
+            ("* 24 * * *", "hour 24 is out of range"),
+            ("* * 0 * *", "day 0 is out of range (1-31)"),
+            ("* * * 13 *", "month 13 "),
+            ("* * * * 8", "weekday 8 "),
+            ("*/0 * * * *", "\"*/0\" is not valid"),
+            ("5-1 * * * *", "\"5-1\" is not valid"),
+            ("1,,2 * * * *", "minute \"\" is not valid"),
+            ("+5 * * * *", "\"+5\" is not valid"),
+            ("* * * mon *", "\"mon\" is not valid"),
+            ("* * L * *", "\"L\" is not valid"),
+            ("* * ? * *", "\"?\" is not valid"),
+            ("**/2 * * * *", "\"**\" is not valid"),
+            ("*/999 * * * *", "\"*/999\" is not valid"),
+            ("@reboot", "@reboot is not a time"),
             ("@sometimes", "\"@sometimes\""),
         ] {
             let error = Cron::parse(expr).unwrap_err();

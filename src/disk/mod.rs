@@ -54,20 +54,33 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// Puts a file in the place of the one at `path`, readable by the owner alone: whoever reads sees the old one or the new
-/// one, whole. A power cut may lose both, so this is for what can be found out again; the caller holds a lock.
-pub fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    if let Some(parent) = path.parent() {
-        make_dir(parent)?;
+/// Replaces the file at `path`, readable by the owner alone: readers see the old one or the new one, whole. With
+/// [`Durability::Now`] the new one is on disk before this returns; else a power cut may lose both. The caller holds a lock.
+pub fn replace(path: &Path, content: &[u8], durability: Durability) -> Result<()> {
+    let dir = parent(path);
+    if durability == Durability::Now {
+        make_lasting_dir(dir)?
+    } else {
+        make_dir(dir)?
     }
-    let new = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    let written = file.write_all(content).and_then(|()| fs_err::rename(&new, path));
-    if let Err(e) = written {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    // Left by a crash.
+    remove(&new)?;
+    let write = || -> Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(content)?;
+        if durability == Durability::Now {
+            file.sync_all()?;
+        }
+        Ok(fs_err::rename(&new, path)?)
+    };
+    if let Err(e) = write() {
         remove(&new)?;
-        return Err(e.into());
+        return Err(e);
     }
-    Ok(())
+    if durability == Durability::Now { sync_dir(dir) } else { Ok(()) }
 }
 
 /// Adds a line to a file that other processes may add to at the same moment, with one write. The file and the directories
@@ -78,7 +91,7 @@ pub fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()
     options.read(true).append(true).create(true).mode(0o600);
     let mut file = match options.open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            make_dir(path.parent().unwrap_or(Path::new(".")))?;
+            make_dir(parent(path))?;
             options.open(path)?
         }
         opened => opened?,
@@ -94,7 +107,7 @@ pub fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()
     if durability == Durability::Now {
         file.sync_data()?;
         if len == 0 {
-            sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+            sync_dir(parent(path))?;
         }
     }
     Ok(())
@@ -128,7 +141,7 @@ impl NewFile {
     /// Has it stay. On disk before this returns.
     pub fn keep(&mut self) -> Result<()> {
         self.lock.file.sync_all()?;
-        sync_dir(self.path.parent().unwrap_or(Path::new(".")))?;
+        sync_dir(parent(&self.path))?;
         self.kept = true;
         Ok(())
     }
@@ -142,43 +155,6 @@ impl Drop for NewFile {
     }
 }
 
-/// A whole file that is written and synced, and about to take the place of what stands at its path. Unless it is
-/// committed, nothing has happened. The caller holds the lock that guards the file.
-#[derive(Debug)]
-pub struct Replacement {
-    path: PathBuf,
-    new: PathBuf,
-}
-
-impl Replacement {
-    /// Writes `content` beside `path`, readable by the owner alone, with the directories above it.
-    pub fn prepare(path: &Path, content: &[u8]) -> Result<Self> {
-        make_lasting_dir(path.parent().unwrap_or(Path::new(".")))?;
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let this = Self { path: path.to_owned(), new: new.into() };
-        // One that was never renamed, or a trap.
-        remove_files(std::slice::from_ref(&this.new))?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&this.new)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        Ok(this)
-    }
-
-    /// Puts it there, on disk before this returns.
-    pub fn commit(self) -> Result<()> {
-        fs_err::rename(&self.new, &self.path)?;
-        sync_dir(self.path.parent().unwrap_or(Path::new(".")))
-    }
-}
-
-impl Drop for Replacement {
-    fn drop(&mut self) {
-        // There only when it was not committed; the next one would remove it as well.
-        drop(fs_err::remove_file(&self.new));
-    }
-}
-
 /// Gives what is at `from` the name `to` in the same directory, on disk before this returns: whoever looks sees all of it
 /// there, or nothing. `false`, and nothing changed, when there is something at `to`.
 pub fn put(from: &Path, to: &Path) -> Result<bool> {
@@ -186,7 +162,7 @@ pub fn put(from: &Path, to: &Path) -> Result<bool> {
         return Ok(false);
     }
     fs_err::rename(from, to)?;
-    sync_dir(to.parent().unwrap_or(Path::new("."))).map(|()| true)
+    sync_dir(parent(to)).map(|()| true)
 }
 
 /// Removes a file, or a directory with all that is in it. What is not there is removed already.
@@ -207,6 +183,10 @@ pub fn remove_files(files: &[PathBuf]) -> Result<()> {
         }
     }
     files.first().and_then(|file| file.parent()).map_or(Ok(()), sync_dir)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
 }
 
 /// Makes what was created or renamed in `dir` survive a power cut.

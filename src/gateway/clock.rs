@@ -6,15 +6,16 @@
 //! until it has been set. A machine whose clock is right and whose kernel says that nothing keeps it (containers, boards with
 //! a battery and no NTP) is not waited for: what counts is what the clock shows ([`face`]).
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::beneath;
 use crate::bus::{Ack, Channel, Inbound, Origin, Outbound, Response};
-use crate::cancel::{Cancel, Hook};
-use crate::cron::{Claim, Jobs, OneShots, Trigger, heartbeat, schedule};
-use crate::error::{Context, Kind as ErrorKind, Result};
+use crate::cancel::Cancel;
+use crate::cron::{ActiveRun, Job, Jobs, OneShots, heartbeat, schedule};
+use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 use crate::message::Image;
 use crate::outbox::{Item, Outbox};
@@ -28,6 +29,8 @@ use crate::zone::Zone;
 const CHANNEL: &str = "cron";
 /// The most between two looks at the jobs: a clock may be set, and a bell may not be heard.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// How soon to look again, in milliseconds, after an error or while a due job waits for a worker.
+const RETRY: i64 = 60_000;
 /// Earlier runs of a job whose conversation is kept.
 const KEPT_RUNS: usize = 10;
 /// 2025-01-01: this program is not as old as a clock that shows an earlier time. Fixed, so that a build can be repeated.
@@ -122,6 +125,7 @@ impl Clock {
         let started = Instant::now();
         let floor = self.jobs.written().map_or(PLAUSIBLE, |written| written.max(PLAUSIBLE));
         let mut told = ClockState::Set;
+        let mut queued = Queued::new();
         let mut beat = None;
         let mut beaten: Option<Instant> = None;
         while self.cancel.why().is_none() {
@@ -132,7 +136,8 @@ impl Clock {
                     told = face;
                     self.tell_of(face, floor);
                 }
-                let mut next = self.look(inbound, if face == ClockState::Set { OneShots::Run } else { OneShots::Wait });
+                let one_shots = if face == ClockState::Set { OneShots::Run } else { OneShots::Wait };
+                let mut next = self.look(inbound, one_shots, &mut queued);
                 // One that was planned by a clock that has been set back since is nearer now.
                 let planned = self.next_beat(now());
                 beat = beat.map_or(planned, |beat: i64| planned.map(|planned| planned.min(beat)));
@@ -177,32 +182,31 @@ impl Clock {
         );
     }
 
-    /// Sends what is due, and tells when to look again.
-    fn look(&self, inbound: &Sender<Inbound>, singles: OneShots) -> Option<i64> {
-        let looked = match self.jobs.look(now(), millis(self.grace), singles) {
-            Ok(looked) => looked,
+    /// Sends what is due, and returns when to look again.
+    fn look(&self, inbound: &Sender<Inbound>, one_shots: OneShots, queued: &mut Queued) -> Option<i64> {
+        let is_queued = |job: &Job| queued.get(job.id()).is_some_and(|run| run.strong_count() > 0);
+        let tick = match self.jobs.tick(now(), millis(self.grace), one_shots, &is_queued) {
+            Ok(tick) => tick,
             Err(e) => {
                 (self.log)(Level::Error, &e.message);
-                return Some(now() + 60_000);
+                return Some(now() + RETRY);
             }
         };
-        for broken in &looked.broken {
+        for broken in &tick.broken {
             (self.log)(Level::Error, broken);
         }
-        for (job, at) in &looked.missed {
+        for (job, at) in &tick.missed {
             let when = self.zone.stamp(at / 1000);
             let name = one_line(job.name(), 80);
             (self.log)(Level::Warn, &format!("the job {name} was missed at {when}"));
-            if let Some((channel, chat)) = job.to() {
-                self.tell(&format!("{channel}:{chat}"), &format!("The job “{name}” was missed at {when}."));
-            }
+            self.tell(job, &format!("The job “{name}” was missed at {when}."));
         }
-        let answered = if looked.interrupted.is_empty() { Ok(Vec::new()) } else { self.outbox.answered() };
-        for job in &looked.interrupted {
+        let answered = if tick.interrupted.is_empty() { Ok(Vec::new()) } else { self.outbox.answered() };
+        for job in &tick.interrupted {
             let at = job.last_run().unwrap_or_default();
             if answered.as_ref().is_ok_and(|answered| answered.contains(&run_name(job.id(), at))) {
                 // Its answer was kept: all that is missing is the record of that.
-                if let Err(e) = self.jobs.finish_late(job.id(), at, now()) {
+                if let Err(e) = self.jobs.finish(job.id(), at, &Ok(()), now()) {
                     (self.log)(Level::Error, &e.message);
                 }
                 continue;
@@ -212,58 +216,43 @@ impl Clock {
                 one_line(job.name(), 80)
             );
             (self.log)(Level::Warn, &text);
-            if let Some((channel, chat)) = job.to() {
-                self.tell(&format!("{channel}:{chat}"), &text);
-            }
+            self.tell(job, &text);
         }
-        let mut failed = false;
-        for id in &looked.due {
-            match self.jobs.claim(id, Trigger::Due(millis(self.grace)), now()) {
-                Ok(Some(claim)) => self.begin(claim, inbound),
-                Ok(None) => {}
-                // It runs already: once it is over there is another look.
-                Err(e) if e.kind == ErrorKind::Busy => {}
-                Err(e) => {
-                    (self.log)(Level::Error, &e.message);
-                    failed = true;
-                }
-            }
+        for job in &tick.due {
+            queued.extend(self.send(job, inbound));
         }
-        match (looked.due.is_empty(), failed) {
-            (true, _) => looked.next,
-            // Their next times are known now.
-            (false, false) => Some(now()),
-            (false, true) => Some(now() + 60_000),
-        }
+        // A run that begins signals that its next time is known.
+        let retry = Some(now() + RETRY).filter(|_| !tick.due.is_empty());
+        [tick.next, retry].into_iter().flatten().min()
     }
 
-    fn begin(&self, claim: Claim, inbound: &Sender<Inbound>) {
-        let job = claim.job.clone();
+    fn send(&self, job: &Job, inbound: &Sender<Inbound>) -> Option<(String, Weak<Run>)> {
         let origin = Origin { channel: CHANNEL.to_owned(), chat: job.id().to_owned() };
         let named = job.session().map(|key| archive::find(&self.home, key).or_else(|_| session_name("cli", key)));
         let is_fresh = named.is_none();
         let session = match named.unwrap_or_else(|| session_name(CHANNEL, job.id())) {
             Ok(session) => session,
-            Err(e) => return (self.log)(Level::Error, &e.message),
+            Err(e) => {
+                (self.log)(Level::Error, &e.message);
+                return None;
+            }
         };
-        let to = job.to().map(|(channel, chat)| format!("{channel}:{chat}")).unwrap_or_default();
-        let name = one_line(job.name(), 80);
-        let id = run_name(job.id(), claim.at());
-        let claim: Held = Arc::new(Mutex::new(Some(claim)));
-        let (own, jobs, log) = (claim.clone(), self.jobs.clone(), self.log.clone());
-        let run = Run {
-            claim,
-            // It may wait for others, and what has not begun when the program ends is run by the next one.
-            waits: Mutex::new(Some(self.cancel.on_stop(move || put_back(&own, &jobs, &log)))),
+        let due_at = now();
+        let id = run_name(job.id(), due_at);
+        let run = Arc::new(Run {
+            due: Some(DueJob { id: job.id().to_owned(), at: due_at, grace: millis(self.grace) }),
+            active: Mutex::default(),
             id: id.clone(),
             is_fresh,
             session: session.clone(),
-            to,
-            name,
+            to: job.to().unwrap_or_default(),
+            name: one_line(job.name(), 80),
             clock: self.parts(),
-        };
+        });
         let message = Inbound::message(origin, session, job.message().to_owned());
-        drop(inbound.send(Inbound { ids: vec![id], ack: Some(Arc::new(run)), ..message }));
+        let queued = (job.id().to_owned(), Arc::downgrade(&run));
+        drop(inbound.send(Inbound { ids: vec![id], ack: Some(run), ..message }));
+        Some(queued)
     }
 
     fn next_beat(&self, after: i64) -> Option<i64> {
@@ -277,8 +266,8 @@ impl Clock {
         let origin = Origin { channel: CHANNEL.to_owned(), chat: heartbeat::ID.to_owned() };
         let id = run_name(heartbeat::ID, now());
         let run = Run {
-            claim: Held::default(),
-            waits: Mutex::default(),
+            due: None,
+            active: Mutex::default(),
             id: id.clone(),
             is_fresh: true,
             session: session.clone(),
@@ -301,10 +290,14 @@ impl Clock {
         }
     }
 
-    fn tell(&self, to: &str, text: &str) {
-        drop(self.parts().post(to, text, Vec::new()));
+    /// Posts to the chat of a job.
+    fn tell(&self, job: &Job, text: &str) {
+        drop(self.parts().post(&job.to().unwrap_or_default(), text, Vec::new()));
     }
 }
+
+/// The runs that were sent, by the ids of their jobs.
+type Queued = BTreeMap<String, Weak<Run>>;
 
 /// What a run needs of the clock.
 struct Parts {
@@ -319,17 +312,6 @@ struct Parts {
 /// What a run is called where it is answered.
 fn run_name(job: &str, at: i64) -> String {
     format!("{CHANNEL}:{job}:{at}")
-}
-
-/// The claim of a run, until it is over or given back.
-type Held = Arc<Mutex<Option<Claim>>>;
-
-/// Gives it back, if it is there still.
-fn put_back(held: &Held, jobs: &Jobs, log: &Sink) {
-    let claim = held.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(Err(e)) = claim.map(|claim| jobs.put_back(claim)) {
-        log(Level::Error, &format!("leaving a job to the next start: {}", e.message));
-    }
 }
 
 impl Parts {
@@ -351,12 +333,20 @@ impl Parts {
     }
 }
 
+/// A job that was found due.
+struct DueJob {
+    id: String,
+    /// When it was found.
+    at: i64,
+    grace: i64,
+}
+
 /// One run of a job, or one heartbeat.
 struct Run {
-    /// Of a job; until it is over.
-    claim: Held,
-    /// Gives the claim back when the program ends. Until the run begins.
-    waits: Mutex<Option<Hook>>,
+    /// `None` for a heartbeat.
+    due: Option<DueJob>,
+    /// From the run's beginning to its end.
+    active: Mutex<Option<ActiveRun>>,
     id: String,
     /// It begins a conversation.
     is_fresh: bool,
@@ -367,6 +357,25 @@ struct Run {
 }
 
 impl Run {
+    /// Stores that the run begins. `false` when it is not to.
+    fn start(&self) -> bool {
+        let Some(due) = &self.due else { return true };
+        if self.active.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return true;
+        }
+        match self.clock.jobs.start_due(&due.id, due.at, due.grace, now()) {
+            Ok(Some(run)) => {
+                *self.active.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+                true
+            }
+            Ok(None) => false,
+            Err(e) => {
+                (self.clock.log)(Level::Error, &e.message);
+                false
+            }
+        }
+    }
+
     fn over(&self, answer: &str, outcome: &Result<(), String>) {
         let Parts { jobs, log, .. } = &self.clock;
         let heartbeat = self.name == heartbeat::ID;
@@ -379,8 +388,8 @@ impl Run {
                 self.note(&id, &text);
             }
         }
-        let claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Err(e)) = claim.map(|claim| jobs.finish(claim, outcome, now())) {
+        let Some(run) = self.active.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        if let Err(e) = jobs.finish(run.job.id(), run.at, outcome, now()) {
             log(Level::Error, &format!("recording the run of {}: {}", self.name, e.message));
         }
     }
@@ -401,9 +410,8 @@ impl Run {
 
 impl Ack for Run {
     fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>, _: &Cancel) -> bool {
-        drop(self.waits.lock().unwrap_or_else(PoisonError::into_inner).take());
-        if self.clock.cancel.why().is_some() {
-            put_back(&self.claim, &self.clock.jobs, &self.clock.log);
+        // What has not begun when the program ends is run by the next one.
+        if self.clock.cancel.why().is_some() || !self.start() {
             return false;
         }
         if self.is_fresh {
@@ -424,7 +432,10 @@ impl Ack for Run {
     }
 
     fn reply(&self, _: &[String], _: &Origin, text: &str) -> bool {
-        self.over("", &Err(text.to_owned()));
+        // It failed before it began.
+        if self.start() {
+            self.over("", &Err(text.to_owned()));
+        }
         true
     }
 }

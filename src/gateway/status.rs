@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
-use crate::disk::{self, Lock};
+use crate::disk::{self, Durability, Lock};
 use crate::error::{Kind, Result};
 use crate::paths::Home;
 use crate::text::rfc3339;
@@ -66,7 +66,8 @@ impl Status {
 
     /// Writes it as it is.
     pub fn write(&self) -> Result<()> {
-        disk::replace(&self.path, self.fields.lock().unwrap_or_else(PoisonError::into_inner).to_string().as_bytes())
+        let text = self.fields.lock().unwrap_or_else(PoisonError::into_inner).to_string();
+        disk::replace(&self.path, text.as_bytes(), Durability::Later)
     }
 
     fn change(&self, change: &mut dyn FnMut(&mut Value)) -> Result<()> {
@@ -124,7 +125,7 @@ mod tests {
         let fields = read(&home).unwrap();
         assert_eq!(fields["polling"], json!({"ok": true, "since": rfc3339(at(40)), "why": ""}));
         assert_eq!((&fields["bot"], &fields["ended"]), (&json!("@some_bot"), &json!(rfc3339(at(50)))));
-        disk::replace(&path(&home), b"{\"v\":2}").unwrap();
+        disk::replace(&path(&home), b"{\"v\":2}", Durability::Later).unwrap();
         assert!(read(&home).is_none());
         fs_err::remove_dir_all(home.root()).unwrap();
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Entry, Files, Session, Store};
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Lock, Replacement};
+use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Kind, Result};
 use crate::message::{Message, NOTE, User};
 use crate::paths::Home;
@@ -49,7 +49,7 @@ pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Re
         for note in newest(&fs_err::read(&path)?) {
             kept.push_str(&format!("{note}\n"));
         }
-        Replacement::prepare(&path, kept.as_bytes())?.commit()?;
+        disk::replace(&path, kept.as_bytes(), Durability::Now)?;
     }
     drop(lock);
     // Whoever reads the conversation finds it there. A long one is not read for each of many notes.

@@ -1,24 +1,27 @@
-//! The tool that schedules: a model makes, lists and changes jobs. Jobs are no files of the workspace; the parent writes them.
+//! The `cron` tool: a model adds, lists and changes scheduled jobs. The parent process stores them, outside the workspace.
 
 use std::time::SystemTime;
 
 use serde_json::Value;
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
-use crate::cron::{Author, Draft, Jobs, When, schedule};
-use crate::error::{Error, Result};
+use crate::cron::{Jobs, NewJob, When, schedule};
+use crate::error::{Error, Kind, Result};
 use crate::text::one_line;
 
 const SCHEMA: &str = concat!(
     r#"{"type":"object","properties":{"#,
     r#""action":{"type":"string","enum":["add","list","remove","enable","disable"]},"#,
-    r#""message":{"type":"string","description":"What to do then"},"#,
+    r#""message":{"type":"string","description":"What to do"},"#,
     r#""every_seconds":{"type":"integer","minimum":60},"#,
     r#""cron_expr":{"type":"string","description":"Five fields: minute hour day month weekday"},"#,
     r#""at":{"type":"string","description":"Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h"},"#,
     r#""tz":{"type":"string","description":"IANA zone of cron_expr and at; default: the user's"},"#,
     r#""job_id":{"type":"string","description":"For remove, enable and disable"}},"required":["action"]}"#
 );
+
+/// The most jobs that a model may make, as nobody watches it.
+const MAX_JOBS: usize = 100;
 
 pub struct Cron {
     spec: ToolSpec,
@@ -30,8 +33,8 @@ impl Cron {
         let spec = ToolSpec {
             name: "cron".into(),
             description:
-                "Schedule a message to yourself: at its time you are asked it anew, without this conversation, so \
-                          it must say all there is to know. Also lists, removes, enables and disables such jobs."
+                "Schedule a message to yourself. You get it at its time without this conversation, so it must say \
+                          all you need to know. Also lists, removes, enables and disables such jobs."
                     .into(),
             schema: SCHEMA.into(),
             risk: Risk::Writes,
@@ -48,47 +51,46 @@ impl Cron {
             ("", None, expr) if !expr.is_empty() => When::Cron(expr.to_owned()),
             _ => return Err(Error::failed("give exactly one of at, every_seconds and cron_expr")),
         };
-        // Where it was asked for is where its answer goes.
+        // The answer goes to the chat that asked for the job.
         let to = match turn.origin.channel.as_str() {
             "telegram" => format!("telegram:{}", turn.origin.chat),
             _ => String::new(),
         };
         let (message, tz) = (text(args, "message").to_owned(), text(args, "tz").to_owned());
-        let draft = Draft { message, when: Some(when), tz, to, ..Draft::default() };
-        let job = self.jobs.add(&draft, Author::Model, now)?;
-        let (zone, times) = self.jobs.upcoming(&job, now, 3)?;
-        let mut told = format!("added the job {} (zone {}); it runs at", job.id(), zone.name());
-        for at in times {
-            told.push(' ');
-            told.push_str(&zone.rfc3339(at / 1000));
+        let count = self.jobs.list()?.len();
+        if count >= MAX_JOBS {
+            return Err(Error::new(Kind::Limit, format!("there are already {count} jobs"))
+                .hint("remove some that are no longer needed"));
         }
-        told.push_str("\nJobs are run by bantam gateway, or one at a time by bantam cron run ID.");
-        Ok(told)
+        let (name, session) = (String::new(), String::new());
+        let job = self.jobs.add(&NewJob { name, message, when, tz, to, session }, now)?;
+        let (zone, times) = self.jobs.upcoming(&job, now, 3)?;
+        let times: Vec<String> = times.iter().map(|at| zone.rfc3339(at / 1000)).collect();
+        Ok(format!(
+            "added the job {} (zone {}); it runs at {}\nbantam gateway runs jobs, and bantam cron run ID runs one now.",
+            job.id(),
+            zone.name(),
+            times.join(" ")
+        ))
     }
 
     fn list(&self, now: i64) -> Result<String> {
-        let mut told = String::new();
+        let mut list = String::new();
         for job in self.jobs.list()? {
-            told.push_str(job.id());
-            match self.jobs.upcoming(&job, now, 1) {
-                Err(e) => told.push_str(&format!(": cannot run: {e}")),
-                Ok((zone, times)) => {
-                    told.push_str(&format!(": {}", job.when(&zone)));
-                    match times.first() {
-                        Some(at) if job.is_enabled() => told.push_str(&format!(", next {}", zone.rfc3339(at / 1000))),
-                        _ => told.push_str(", disabled"),
-                    }
-                }
-            }
-            if !job.last_status().is_empty() {
-                told.push_str(&format!(", last run: {}", job.last_status()));
-            }
-            told.push_str(&format!(": {}\n", one_line(job.message(), 200)));
+            let when = match self.jobs.upcoming(&job, now, 1) {
+                Err(e) => format!("cannot run: {e}"),
+                Ok((zone, times)) => match times.first() {
+                    Some(at) if job.is_enabled() => format!("{}, next {}", job.when(&zone), zone.rfc3339(at / 1000)),
+                    _ => format!("{}, disabled", job.when(&zone)),
+                },
+            };
+            let last = match job.last_status() {
+                "" => String::new(),
+                status => format!(", last run: {status}"),
+            };
+            list.push_str(&format!("{}: {when}{last}: {}\n", job.id(), one_line(job.message(), 200)));
         }
-        if told.is_empty() {
-            told.push_str("there are no jobs");
-        }
-        Ok(told)
+        Ok(if list.is_empty() { "there are no jobs".to_owned() } else { list })
     }
 }
 
@@ -110,7 +112,7 @@ impl Tool for Cron {
         let now = schedule::millis(SystemTime::now());
         let (action, id) = (text(args, "action"), text(args, "job_id"));
         if turn.origin.channel == "cron" && action != "list" {
-            // Jobs that make jobs could go on for ever.
+            // Jobs that add jobs might never stop.
             return Err(Error::failed("a job cannot change jobs: tell your user what should be done"));
         }
         let (done, job) = match action {
@@ -119,7 +121,7 @@ impl Tool for Cron {
             _ if id.is_empty() => return Err(Error::failed("job_id is missing; the action list shows the ids")),
             "remove" => ("removed", self.jobs.remove(id)?),
             "enable" => ("enabled", self.jobs.enable(id, now)?),
-            // The schema lets nothing else in.
+            // The schema admits no other action.
             _ => ("disabled", self.jobs.disable(id, now)?),
         };
         Ok(ToolOutput::text(format!("{done} the job {}", job.id())))

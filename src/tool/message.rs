@@ -76,7 +76,7 @@ impl SendMessage {
         let to = match origin.channel.as_str() {
             CHANNEL => Some(origin.chat.clone()),
             "cron" if origin.chat == heartbeat::ID => telegram_chat(&self.heartbeat).ok().map(str::to_owned),
-            "cron" => job().and_then(|job| Some(job.to().filter(|(channel, _)| *channel == CHANNEL)?.1.to_owned())),
+            "cron" => job().and_then(|job| Some(telegram_chat(&job.to()?).ok()?.to_owned())),
             _ => None,
         };
         let owner = || self.allowed.first().map(i64::to_string);

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use bantam::cancel::Cancel;
-use bantam::cron::{Author, Draft, Jobs, Status, Trigger, When};
 use bantam::disk::Durability;
 use bantam::message::{Message, User};
 use bantam::outbox::{Item, Outbox};
@@ -247,58 +246,5 @@ fn an_inbox_cut_at_any_byte_or_step_keeps_what_was_confirmed() {
         inbox.close(&[inbox::id(40)]).unwrap();
         assert!(texts(&open().0).contains(&"一つ".to_owned()), "{names:?}");
         assert_eq!(taken(&state).len(), 1, "what a crash left is gone with the next renewal: {names:?}");
-    }
-}
-
-#[test]
-fn a_record_of_jobs_cut_at_any_byte_keeps_the_jobs() {
-    let home = Home::empty();
-    let env = BTreeMap::from([("TZ".to_owned(), "UTC0".to_owned())]);
-    let jobs = Jobs::new(bantam::paths::Home::new(home.path("")), &env);
-    let draft = |message: &str| Draft { message: message.into(), when: Some(When::Every(60)), ..Draft::default() };
-    jobs.add(&draft("一"), Author::User, 0).unwrap();
-    let dir = home.path("cron");
-    let before = taken(&dir);
-    jobs.add(&draft("二"), Author::User, 0).unwrap();
-    let after = taken(&dir);
-    let messages = || -> Vec<String> { jobs.list().unwrap().iter().map(|job| job.message().to_owned()).collect() };
-    let new = &after["jobs.json"];
-    for cut in 0..=new.len() {
-        let image = before.clone().into_iter().chain([("jobs.json.new".to_owned(), new[..cut].to_vec())]).collect();
-        put(&dir, &image);
-        assert_eq!(messages(), ["一"], "cut at {cut}");
-        jobs.add(&draft("三"), Author::User, 0).unwrap();
-        assert_eq!(messages(), ["一", "三"], "cut at {cut}");
-        assert!(!dir.join("jobs.json.new").exists());
-    }
-}
-
-#[test]
-fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
-    let home = Home::empty();
-    let env = BTreeMap::from([("TZ".to_owned(), "UTC0".to_owned())]);
-    let jobs = Jobs::new(bantam::paths::Home::new(home.path("")), &env);
-    let draft = Draft { message: "look".into(), when: Some(When::Every(60)), ..Draft::default() };
-    let id = jobs.add(&draft, Author::User, 0).unwrap().id().to_owned();
-    let run = |now: i64| {
-        let claim = jobs.claim(&id, Trigger::Asked, now).unwrap().unwrap();
-        jobs.finish(claim, &Err("失敗".to_owned()), now + 5).unwrap();
-    };
-    run(1000);
-    run(2000);
-    let dir = home.path("cron");
-    let bytes = taken(&dir)["runs.jsonl"].clone();
-    for cut in 0..=bytes.len() {
-        fs::write(dir.join("runs.jsonl"), &bytes[..cut]).unwrap();
-        let lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
-        // A header, and for each run a line when it begins and one when it ends.
-        let (begun, ended) = (lines / 2, lines.saturating_sub(1) / 2);
-        run(3000);
-        let history = jobs.history(4000).unwrap();
-        let expected: Vec<_> = [1000, 2000].into_iter().take(begun).chain([3000]).collect();
-        assert_eq!(history.iter().map(|run| run.at).collect::<Vec<_>>(), expected, "cut at {cut}");
-        let status = |n: usize| if n < ended || n == begun { Status::Error } else { Status::Unknown };
-        let statuses: Vec<Status> = history.iter().map(|run| run.status).collect();
-        assert_eq!(statuses, (0..=begun).map(status).collect::<Vec<_>>(), "cut at {cut}");
     }
 }

@@ -3,15 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use bantam::cron::{Author, Draft, Trigger, When};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::clocks::jobs;
 use crate::gateway::{config, start};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
+use crate::stored::journal;
 
 /// The one who may.
 const OWNER: i64 = 42;
@@ -63,8 +62,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
         json!({ "in": 4, "chat": "-5", "message": 4, "text": "mine, before it was written down whose" }),
     ];
     home.dir("state");
-    let journal = lines.map(|line| line.as_object().unwrap().clone());
-    bantam::disk::Journal::create(&home.path("state/telegram-123456.jsonl"), &journal).unwrap();
+    home.write("state/telegram-123456.jsonl", journal(lines));
     for chat in [OWNER, 43, -5] {
         api.chat(chat);
     }
@@ -214,17 +212,14 @@ fn status_tells_how_the_gateway_is() {
 
 #[test]
 fn status_tells_the_next_jobs_and_how_they_went() {
-    let home = Home::empty();
-    let jobs = jobs(&home);
-    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
-    for (name, every) in [("late", 5), ("soon", 1), ("later", 6), ("next", 2), ("then", 3), ("more", 4), ("off", 7)] {
-        let when = Some(When::Every(every * 86_400));
-        let draft = Draft { message: "look".into(), name: name.into(), when, ..Draft::default() };
-        jobs.add(&draft, Author::User, now).unwrap();
+    let model = Model::scripted([Reply::error(401, "no such key")]);
+    let home = Home::with(&model.config());
+    for (name, days) in [("late", 5), ("soon", 1), ("later", 6), ("next", 2), ("then", 3), ("more", 4), ("off", 7)] {
+        let seconds = (days * 86_400).to_string();
+        home.bantam().args(["cron", "add", "-m", "look", "-n", name, "-e", &seconds]).run().exits(0);
     }
-    jobs.disable("off", now).unwrap();
-    let claim = jobs.claim("soon", Trigger::Asked, now).unwrap().unwrap();
-    jobs.finish(claim, &Err("no answer".into()), now + 5).unwrap();
+    home.bantam().args(["cron", "disable", "off"]).run().exits(0);
+    home.bantam().args(["cron", "run", "soon"]).run().exits(4);
     let (page, object) = status(&home);
     let place = |name: &str| page.find(&format!(":{name}")).or_else(|| page.find(&format!(" {name}"))).unwrap();
     assert!(page.contains(" soon (last: error at 20") && page.contains("and 1 more: bantam cron list"), "{page}");

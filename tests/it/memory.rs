@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,10 @@ use crate::fixtures::Fixture;
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, call};
 
-/// The day, as notes are named by it.
-fn today() -> String {
-    bantam::text::utc(SystemTime::now())[..10].to_owned()
+/// The day so many hours from now, as notes are named by it.
+fn day_in(hours: u32) -> String {
+    let out = Command::new("date").args(["-u", "-d", &format!("+{hours} hours"), "+%F"]).output().unwrap();
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
 }
 
 fn memory(action: &str, more: &Value) -> (&'static str, Value) {
@@ -59,7 +60,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
 
 #[test]
 fn what_is_added_to_a_day_gets_its_time() {
-    let before = today();
+    let before = day_in(0);
     let fixture = Fixture::making([
         memory("append", &json!({ "key": "today", "content": "sowed peas" })),
         memory("append", &json!({ "key": "2020-01-31", "content": "was forgotten\n" })),
@@ -67,7 +68,7 @@ fn what_is_added_to_a_day_gets_its_time() {
     fixture.succeeds();
     let of = |day: &str| fs::read_to_string(fixture.file(&format!("memory/{day}.md"))).unwrap();
     // It may have become midnight meanwhile.
-    let day = if fixture.file(&format!("memory/{before}.md")).exists() { before } else { today() };
+    let day = if fixture.file(&format!("memory/{before}.md")).exists() { before } else { day_in(0) };
     let added = of(&day);
     let time = added
         .strip_prefix("- ")
@@ -185,8 +186,7 @@ fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
     let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] })));
     let note = |text: &str| {
         for hours in [0, 1] {
-            let day = bantam::text::utc(SystemTime::now() + std::time::Duration::from_secs(hours * 3600));
-            home.write(&format!("workspace/memory/{}.md", &day[..10]), text);
+            home.write(&format!("workspace/memory/{}.md", day_in(hours)), text);
         }
     };
     note("- sowed peas\n");
@@ -214,10 +214,10 @@ fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
 fn in_the_other_dialect_notes_stand_below_what_was_said() {
     let model = Model::scripted([Reply::call("think", &json!({ "thought": "so" })), Reply::text("Done.")]);
     let home = Home::with(&model.config());
-    let day = today();
+    let day = day_in(0);
     home.write(&format!("workspace/memory/{day}.md"), "- sowed peas\n");
     home.agent(["-m", "hi"]).exits(0);
-    if today() == day {
+    if day_in(0) == day {
         // The same at every step of the turn.
         for n in 0..2 {
             let said = model.request(n).last("user");
@@ -252,13 +252,12 @@ fn broken_notes_are_told_and_stop_nothing() {
     let home = Home::with(&model.config());
     home.dir("workspace/memory");
     for hours in [0, 1] {
-        let day = bantam::text::utc(SystemTime::now() + std::time::Duration::from_secs(hours * 3600))[..10].to_owned();
-        fs::remove_file(home.path(&format!("workspace/memory/{day}.md"))).ok();
-        symlink("../../config.json", home.path(&format!("workspace/memory/{day}.md"))).unwrap();
+        fs::remove_file(home.path(&format!("workspace/memory/{}.md", day_in(hours)))).ok();
+        symlink("../../config.json", home.path(&format!("workspace/memory/{}.md", day_in(hours)))).unwrap();
     }
     let run = home.agent(["-v", "-m", "hi"]);
     run.exits(0).prints("Done.\n").says(".md was left out: ");
-    assert!(SystemTime::now() > UNIX_EPOCH && !model.request(0).body.to_string().contains("api_key"));
+    assert!(!model.request(0).body.to_string().contains("api_key"));
 }
 
 #[test]

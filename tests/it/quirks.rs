@@ -124,6 +124,6 @@ fn what_cannot_be_read_or_written_is_no_fault_of_the_turn() {
     let home = Home::with(&model.config());
     home.dir("state/quirks.json/in the way");
     home.agent(["-m", "hi"]).exits(0).prints("Here.\n").is_quiet();
-    assert!(!home.path("state/quirks.new").exists());
+    assert!(!home.path("state/quirks.json.new").exists());
     home.bantam().arg("status").run().exits(0);
 }

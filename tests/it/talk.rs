@@ -11,6 +11,7 @@ use crate::botschema;
 use crate::gateway::ends;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, Request, call};
+use crate::stored::sealed;
 
 /// The two who may.
 const OWNER: i64 = 42;
@@ -345,8 +346,7 @@ fn what_leads_nowhere_does_not_stay_in_the_outbox() {
     let path = home.path("state/outbox.jsonl");
     // As an earlier version wrote it.
     let rest = r#""seq":9,"post":"1-1-1","to":"pigeon:7","text":"coo","answers":[]}"#;
-    let line = format!("{{\"crc\":\"{:08x}\",{rest}\n", bantam::disk::crc32(rest.as_bytes()));
-    fs::write(&path, [fs::read(&path).unwrap(), line.into_bytes()].concat()).unwrap();
+    fs::write(&path, [fs::read(&path).unwrap(), sealed(rest).into_bytes()].concat()).unwrap();
     let gateway = start(&home);
     gateway.wait_for_stderr("a message to pigeon:7 is given up");
     ends(gateway);

@@ -23,6 +23,12 @@ pub fn sealed(rest: &str) -> String {
     format!("{{\"crc\":\"{:08x}\",{rest}\n", crc32(rest.as_bytes()))
 }
 
+/// A journal that holds these objects.
+pub fn journal<const N: usize>(lines: [Value; N]) -> String {
+    let line = |(n, line): (usize, Value)| sealed(&format!("\"seq\":{n},{}", &line.to_string()[1..]));
+    lines.into_iter().enumerate().map(line).collect()
+}
+
 /// A session file, every line of it verified: the checksum, the numbering, the header.
 #[derive(Debug)]
 pub struct Session {

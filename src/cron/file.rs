@@ -1,0 +1,92 @@
+//! Reading and writing `cron/jobs.json`. Fields that other programs keep in it stay as they are.
+
+use serde_json::{Map, Value, json};
+
+use super::job::Job;
+use crate::disk::{self, Durability};
+use crate::error::{Context, Error, Result};
+use crate::paths::Home;
+use crate::text::{nearest, one_line};
+
+/// A larger file is not one of jobs.
+const MAX_BYTES: u64 = 4 << 20;
+
+#[derive(Default)]
+pub struct JobsFile {
+    /// What the file holds beside its jobs.
+    fields: Map<String, Value>,
+    pub jobs: Vec<Job>,
+}
+
+impl JobsFile {
+    pub fn read(home: &Home) -> Result<Self> {
+        let path = home.cron_jobs();
+        let broken = |what: String| {
+            Error::config(format!("reading the jobs: {}: {what}", path.display()))
+                .hint("correct the file or move it away; until then nothing changes it")
+        };
+        let meta = match fs_err::metadata(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            result => result.map_err(|e| broken(e.to_string()))?,
+        };
+        if !meta.is_file() || meta.len() > MAX_BYTES {
+            return Err(broken(format!("not a file of at most {} MB", MAX_BYTES >> 20)));
+        }
+        let text = fs_err::read_to_string(&path).map_err(|e| broken(e.to_string()))?;
+        // serde_json's error has the line and the column.
+        let value: Value =
+            serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;
+        let Value::Object(mut fields) = value else { return Err(broken("it is not an object".into())) };
+        if fields.get("version").and_then(Value::as_u64).is_some_and(|version| version > 1) {
+            return Err(broken("a newer program wrote it".into()));
+        }
+        let Value::Array(items) = fields.remove("jobs").unwrap_or_else(|| json!([])) else {
+            return Err(broken("\"jobs\" is not a list".into()));
+        };
+        let mut jobs = Vec::with_capacity(items.len());
+        for (number, item) in (1..).zip(items) {
+            match item {
+                Value::Object(fields)
+                    if fields.get("id").is_some_and(|id| id.as_str().is_some_and(|id| !id.is_empty())) =>
+                {
+                    jobs.push(Job { fields });
+                }
+                _ => return Err(broken(format!("job {number} of the list has no id"))),
+            }
+        }
+        Ok(Self { fields, jobs })
+    }
+
+    /// Replaces the file; on disk before this returns. The caller holds the lock.
+    pub fn write(&self, home: &Home) -> Result<()> {
+        let mut fields = self.fields.clone();
+        fields.entry("version").or_insert(json!(1));
+        fields.insert("jobs".to_owned(), self.jobs.iter().map(|job| Value::Object(job.fields.clone())).collect());
+        let text = format!("{:#}\n", Value::Object(fields));
+        disk::replace(&home.cron_jobs(), text.as_bytes(), Durability::Now)
+            .doing("saving the jobs")
+            .map_err(|e| e.hint("free some space or repair the disk; the jobs are unchanged"))
+    }
+
+    /// The job with this id, or with a name that no other job has.
+    pub fn find(&mut self, id: &str) -> Result<&mut Job> {
+        let shown = one_line(id, 40);
+        let named: Vec<&Job> = self.jobs.iter().filter(|job| job.name() == id).collect();
+        let found = match named[..] {
+            _ if self.jobs.iter().any(|job| job.id() == id) => id.to_owned(),
+            [one] => one.id().to_owned(),
+            [] => {
+                let near = nearest(id, self.jobs.iter().map(Job::id)).map(|near| format!("did you mean {near}?"));
+                let hint = near.unwrap_or_else(|| "bantam cron list shows the jobs".to_owned());
+                return Err(Error::failed(format!("there is no job \"{shown}\"")).hint(hint));
+            }
+            _ => {
+                let ids: Vec<&str> = named.iter().map(|job| job.id()).collect();
+                return Err(Error::failed(format!("several jobs have the name \"{shown}\""))
+                    .hint(format!("use an id: {}", ids.join(", "))));
+            }
+        };
+        let found = self.jobs.iter_mut().find(|job| job.id() == found);
+        found.ok_or_else(|| Error::failed(format!("there is no job \"{shown}\"")))
+    }
+}

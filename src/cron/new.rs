@@ -1,0 +1,85 @@
+//! A job to be added, and the fields it gets in `cron/jobs.json`.
+
+use serde_json::{Map, Value, json};
+
+use super::schedule::{self, Cron, Millis, Schedule};
+use crate::error::{Error, Result};
+use crate::paths::{TELEGRAM, session_name, telegram_chat};
+use crate::text::one_line;
+use crate::zone::Zone;
+
+/// A job to be added.
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    /// Empty: the beginning of the message.
+    pub name: String,
+    pub message: String,
+    pub when: When,
+    /// The zone of the times of day in `when`; empty: the zone of this machine.
+    pub tz: String,
+    /// `telegram:CHAT`; empty: nowhere.
+    pub to: String,
+    /// The conversation to continue; empty: each run starts a new one.
+    pub session: String,
+}
+
+#[derive(Clone, Debug)]
+pub enum When {
+    /// As [`schedule::at`] reads it.
+    At(String),
+    /// Seconds.
+    Every(u64),
+    /// A cron expression.
+    Cron(String),
+}
+
+impl NewJob {
+    /// Checks the job and returns all its fields but the id. `zone` is the zone of `tz`.
+    pub(super) fn fields(&self, zone: &Zone, now: Millis) -> Result<Map<String, Value>> {
+        let message = self.message.trim();
+        if message.is_empty() {
+            return Err(Error::usage("the job has no message").hint("-m \"...\" says what to do"));
+        }
+        let tz = Some(self.tz.trim()).filter(|tz| !tz.is_empty());
+        let (schedule, stored) = match &self.when {
+            When::At(text) => {
+                let at = schedule::at(text, now, zone)?;
+                (Schedule::At(at), json!({"kind": "at", "atMs": at, "tz": tz}))
+            }
+            When::Every(seconds) => {
+                let interval = seconds.checked_mul(1000).and_then(|ms| Millis::try_from(ms).ok());
+                let Some(interval) = interval.filter(|ms| *ms > 0) else {
+                    return Err(
+                        Error::usage(format!("an interval of {seconds} s is out of range")).hint("one second or more")
+                    );
+                };
+                (Schedule::Every { interval, anchor: now }, json!({"kind": "every", "everyMs": interval}))
+            }
+            When::Cron(expr) => {
+                (Schedule::Cron(Cron::parse(expr)?), json!({"kind": "cron", "expr": expr.trim(), "tz": tz}))
+            }
+        };
+        let Some(next) = schedule.next(now, zone) else {
+            return Err(match schedule {
+                Schedule::At(at) => Error::usage(format!("{} has passed", zone.stamp(at / 1000)))
+                    .hint(format!("it is {} now", zone.stamp(now / 1000))),
+                _ => Error::usage("the job would never run: there is no such day").hint("choose another day or month"),
+            });
+        };
+        let mut payload = json!({"kind": "agent_turn", "message": message, "deliver": !self.to.is_empty()});
+        if !self.to.is_empty() {
+            (payload["to"], payload["channel"]) = (telegram_chat(&self.to)?.into(), TELEGRAM.into());
+        }
+        if !self.session.is_empty() {
+            session_name("cli", &self.session)?;
+            payload["session"] = self.session.as_str().into();
+        }
+        let name = one_line(if self.name.trim().is_empty() { message } else { &self.name }, 60);
+        let is_one_shot = matches!(schedule, Schedule::At(_));
+        let fields = json!({
+            "name": name, "enabled": true, "schedule": stored, "payload": payload, "state": {"nextRunAtMs": next},
+            "createdAtMs": now, "updatedAtMs": now, "deleteAfterRun": is_one_shot,
+        });
+        Ok(fields.as_object().cloned().unwrap_or_default())
+    }
+}

@@ -1,0 +1,431 @@
+//! When jobs are due, what clocks that jump do to them, and what is left of a run that was cut short anywhere.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::schedule::{Millis, Schedule};
+use super::*;
+use crate::disk;
+use crate::error::Kind;
+use crate::paths::Home;
+use crate::zone::Zone;
+
+const MINUTE: Millis = 60_000;
+const HOUR: Millis = 60 * MINUTE;
+const DAY: Millis = 24 * HOUR;
+
+fn job(value: Value) -> Job {
+    let Value::Object(fields) = value else { panic!("{value}") };
+    Job { fields }
+}
+
+/// Every day at 8.
+fn daily(next: &Value) -> Job {
+    job(
+        json!({"id": "a", "enabled": true, "schedule": {"kind": "cron", "expr": "0 8 * * *"}, "state": {"nextRunAtMs": next}}),
+    )
+}
+
+/// Whether it is due at `now`, after a last run at that time.
+fn due(job: &Job, now: Millis, last_run: Option<Millis>) -> Due {
+    let mut job = job.clone();
+    if let Some(at) = last_run {
+        job.set_state("lastRunAtMs", at.into());
+    }
+    job.due(now, HOUR, &Zone::utc()).unwrap()
+}
+
+#[test]
+fn a_run_that_was_missed_is_made_up_for_once_or_recorded() {
+    let eight = 100 * DAY + 8 * HOUR;
+    let job = daily(&json!(eight));
+    assert_eq!(due(&job, eight - 1, None), Due::Later(Some(eight)));
+    assert_eq!(due(&job, eight, None), Due::Now);
+    assert_eq!(due(&job, eight + HOUR, None), Due::Now);
+    assert_eq!(due(&job, eight + HOUR + MINUTE, None), Due::Missed(eight));
+    // Days later, but within the grace of another of its times.
+    assert_eq!(due(&job, eight + 5 * DAY + MINUTE, None), Due::Now);
+    assert_eq!(due(&job, eight + 5 * DAY - MINUTE, None), Due::Missed(eight));
+    assert_eq!(job.due(eight + 30_000, 0, &Zone::utc()).unwrap(), Due::Now);
+}
+
+#[test]
+fn a_clock_that_jumps_runs_a_job_at_most_once() {
+    let eight = 100 * DAY + 8 * HOUR;
+    // Ran at eight; then the clock went back by two hours.
+    let job = daily(&json!(eight + DAY));
+    assert_eq!(due(&job, eight - HOUR, Some(eight)), Due::Later(Some(eight + DAY)));
+    assert_eq!(due(&job, eight + MINUTE, Some(eight)), Due::Later(Some(eight + DAY)));
+    // The clock was a year ahead, and has been corrected.
+    let job = daily(&json!(eight + 365 * DAY));
+    assert_eq!(due(&job, eight - HOUR, Some(eight + 364 * DAY)), Due::Later(Some(eight)));
+    // Another program has run it and not stored its next time.
+    assert_eq!(due(&daily(&json!(eight)), eight + MINUTE, Some(eight + 5)), Due::Later(Some(eight + DAY)));
+}
+
+#[test]
+fn what_goes_by_what_elapses_does_not_sleep_until_an_old_time_comes_again() {
+    let ran = 100 * DAY;
+    for schedule in [json!({"kind": "every", "everyMs": 10 * MINUTE}), json!({"kind": "cron", "expr": "*/10 * * * *"})]
+    {
+        let next = json!({"nextRunAtMs": ran + 10 * MINUTE});
+        let job = job(json!({"id": "a", "schedule": schedule, "createdAtMs": 0, "state": next}));
+        // By a hair: it is not run twice for one time.
+        assert_eq!(due(&job, ran - 500, Some(ran + 2)), Due::Later(Some(ran + 10 * MINUTE)));
+        // By two hours, by a year, to the beginning: it runs within one interval, and not at once.
+        for back in [2 * HOUR, 30 * DAY, 100 * DAY] {
+            let now = ran + MINUTE - back;
+            assert_eq!(due(&job, now, Some(ran)), Due::Later(Some(ran + 10 * MINUTE - back)), "{back}");
+        }
+    }
+}
+
+#[test]
+fn a_jump_forwards_of_days_makes_each_job_due_once() {
+    let ran = 100 * DAY;
+    for schedule in [json!({"kind": "every", "everyMs": MINUTE}), json!({"kind": "cron", "expr": "* * * * *"})] {
+        let next = json!({"nextRunAtMs": ran + MINUTE});
+        let mut job = job(json!({"id": "a", "schedule": schedule, "createdAtMs": 0, "state": next}));
+        let now = ran + 9 * DAY + 30_000;
+        assert_eq!(due(&job, now, Some(ran)), Due::Now);
+        job.advance(now, &Zone::utc()).unwrap();
+        assert_eq!(due(&job, now, Some(now)), Due::Later(Some(ran + 9 * DAY + MINUTE)));
+    }
+}
+
+#[test]
+fn a_stored_time_that_is_none_of_the_schedules_is_forgotten() {
+    let eight = 100 * DAY + 8 * HOUR;
+    for stored in [json!(null), json!(""), json!("soon"), json!(eight - 3 * HOUR), json!(eight + 1), json!(i64::MIN)] {
+        assert_eq!(due(&daily(&stored), eight - HOUR, None), Due::Later(Some(eight)));
+    }
+}
+
+#[test]
+fn a_single_time_is_served_once() {
+    let at = |last: Value| {
+        job(json!({"id": "a", "schedule": {"kind": "at", "at_ms": DAY}, "state": {"last_run_at_ms": last}}))
+    };
+    assert_eq!(due(&at(json!(null)), DAY - 1, None), Due::Later(Some(DAY)));
+    assert_eq!(due(&at(json!(null)), DAY, None), Due::Now);
+    assert_eq!(due(&at(json!(DAY - 5)), DAY + HOUR, None), Due::Now);
+    assert_eq!(due(&at(json!(null)), DAY + HOUR + 1, None), Due::Missed(DAY));
+    assert_eq!(due(&at(json!(null)), DAY + 1, Some(DAY)), Due::Later(None));
+    assert_eq!(due(&at(json!(DAY)), DAY + 1, None), Due::Later(None));
+}
+
+#[test]
+fn other_spellings_are_read_and_broken_schedules_named() {
+    let other = job(json!({
+        "id": "x1", "name": null, "enabled": true, "created_at_ms": 500, "delete_after_run": true,
+        "schedule": {"kind": "every", "every_ms": 1000, "expr": "", "tz": null},
+        "payload": {"kind": "agent_turn", "message": "hi", "deliver": true, "channel": "telegram", "to": "7"},
+    }));
+    assert_eq!(other.schedule().unwrap(), Schedule::Every { interval: 1000, anchor: 500 });
+    assert_eq!((other.name(), other.to(), other.tz()), ("hi", Some("telegram:7".to_owned()), None));
+    assert!(other.is_deleted_after_run());
+    for (schedule, says) in [
+        (json!(null), "kind of schedule \"\""),
+        (json!({"kind": "at"}), "atMs"),
+        (json!({"kind": "every", "everyMs": 0}), "everyMs"),
+        (json!({"kind": "cron"}), "0 fields"),
+        (json!({"kind": "moon"}), "\"moon\""),
+    ] {
+        let error = job(json!({"id": "x1", "schedule": schedule})).schedule().unwrap_err();
+        assert!(error.message.contains("x1") && error.message.contains(says), "{error}");
+    }
+}
+
+/// A home of its own for a test, removed at the end.
+struct Scratch {
+    home: Home,
+    jobs: Jobs,
+}
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("bantam-cron-{name}-{}", std::process::id()));
+        disk::remove(&root).unwrap();
+        let home = Home::new(root);
+        let env = BTreeMap::from([("TZ".to_owned(), "UTC0".to_owned())]);
+        Self { jobs: Jobs::new(home.clone(), &env), home }
+    }
+
+    /// Adds a job at [`START`].
+    fn add(&self, when: When) -> String {
+        let [name, tz, to, session] = [(); 4].map(|()| String::new());
+        let new = NewJob { name, message: "look".into(), when, tz, to, session };
+        self.jobs.add(&new, START).unwrap().id().to_owned()
+    }
+
+    fn tick(&self, now: Millis) -> Tick {
+        self.jobs.tick(now, HOUR, OneShots::Run, &|_| false).unwrap()
+    }
+
+    /// The ids of what is due at `now`.
+    fn due(&self, now: Millis) -> Vec<String> {
+        self.tick(now).due.iter().map(|job| job.id().to_owned()).collect()
+    }
+
+    fn start_due(&self, id: &str, now: Millis) -> Option<ActiveRun> {
+        self.jobs.start_due(id, now, HOUR, now).unwrap()
+    }
+
+    /// Runs what is due at `now`, as the gateway does, and returns the ids.
+    fn run_due(&self, now: Millis) -> Vec<String> {
+        let due = self.due(now);
+        for id in &due {
+            let run = self.start_due(id, now).expect("it is due");
+            self.jobs.finish(id, run.at, &Ok(()), now + 5).unwrap();
+        }
+        due
+    }
+
+    fn statuses(&self) -> Vec<Status> {
+        self.jobs.history().unwrap().iter().map(|run| run.status).collect()
+    }
+
+    fn stored(&self) -> Vec<u8> {
+        fs_err::read(self.home.cron_jobs()).unwrap()
+    }
+
+    fn new_file(&self) -> PathBuf {
+        self.home.cron_jobs().with_extension("json.new")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        disk::remove(self.home.root()).unwrap();
+    }
+}
+
+/// 2027-01-15 08:00 UTC.
+const START: Millis = 1_800_000_000_000;
+
+#[test]
+fn a_due_run_begins_once_whatever_the_crash() {
+    let scratch = Scratch::new("once");
+    let id = scratch.add(When::Every(600));
+    let first = START + 10 * MINUTE;
+    assert_eq!(scratch.tick(first - 1).next, Some(first));
+    let before = scratch.stored();
+    assert_eq!(scratch.due(first), [id.as_str()]);
+    assert_eq!(scratch.stored(), before, "looking writes nothing");
+
+    // A crash before the run is stored: nothing has happened.
+    fs_err::write(scratch.new_file(), "{ half").unwrap();
+    let run = scratch.start_due(&id, first).unwrap();
+    assert!(!scratch.new_file().exists());
+    assert_eq!(scratch.statuses(), [Status::Running]);
+    assert!(scratch.jobs.start(&id, first + 1).is_err_and(|e| e.kind == Kind::Busy));
+    assert!(scratch.due(first + 1).is_empty());
+    // A crash during the run.
+    drop(run);
+    assert_eq!((scratch.statuses(), scratch.jobs.list().unwrap()[0].last_status()), (vec![Status::Unknown], "unknown"));
+    let tick = scratch.tick(first + 2);
+    assert_eq!((tick.due.len(), tick.interrupted.len(), tick.next), (0, 1, Some(first + 10 * MINUTE)));
+    assert!(scratch.tick(first + 3).interrupted.is_empty(), "it is told once");
+    assert_eq!(scratch.statuses(), [Status::Unknown]);
+    assert!(scratch.start_due(&id, first + 3).is_none());
+
+    // Many times were missed: one run. A clock set back repeats none.
+    let later = first + 55 * MINUTE;
+    assert_eq!(scratch.run_due(later), [id.as_str()]);
+    for back in [0, 4 * MINUTE] {
+        assert!(scratch.due(later + 6 - back).is_empty(), "{back}");
+    }
+    assert_eq!(scratch.due(first + 60 * MINUTE), [id]);
+}
+
+#[test]
+fn a_job_that_waits_for_a_worker_is_neither_missed_nor_found_again() {
+    let scratch = Scratch::new("queued");
+    let id = scratch.add(When::Every(600));
+    let first = START + 10 * MINUTE;
+    assert_eq!(scratch.due(first), [id.as_str()]);
+    let later = first + 2 * HOUR;
+    let tick = scratch.jobs.tick(later, 0, OneShots::Run, &|job| job.id() == id).unwrap();
+    assert_eq!((tick.due.len(), tick.missed.len(), tick.next), (0, 0, Some(later + MINUTE)));
+    let run = scratch.jobs.start_due(&id, first, 0, later).unwrap().unwrap();
+    assert_eq!((run.at, run.job.next_run()), (first, Some(later + 10 * MINUTE)));
+}
+
+#[test]
+fn a_run_that_ended_before_its_job_knew_is_not_of_unknown_outcome() {
+    let scratch = Scratch::new("ended");
+    let id = scratch.add(When::Every(600));
+    let run = scratch.jobs.start(&id, START).unwrap();
+    let running = scratch.stored();
+    scratch.jobs.finish(&id, run.at, &Err("no answer".to_owned()), START + 5).unwrap();
+    drop(run);
+    // A crash between the record and the file.
+    fs_err::write(scratch.home.cron_jobs(), running).unwrap();
+    assert!(scratch.tick(START + 6).interrupted.is_empty());
+    assert_eq!((scratch.statuses(), scratch.jobs.list().unwrap()[0].last_error()), (vec![Status::Error], "no answer"));
+}
+
+#[test]
+fn the_runs_of_a_removed_job_stay_on_record() {
+    let scratch = Scratch::new("removed");
+    let id = scratch.add(When::Every(600));
+    let run = scratch.jobs.start(&id, START).unwrap();
+    scratch.jobs.remove(&id).unwrap();
+    assert_eq!(scratch.statuses(), [Status::Unknown]);
+    scratch.jobs.finish(&id, run.at, &Ok(()), START + 5).unwrap();
+    assert_eq!(scratch.statuses(), [Status::Ok]);
+}
+
+#[test]
+fn what_was_missed_for_too_long_is_recorded_once() {
+    let scratch = Scratch::new("missed");
+    let daily = scratch.add(When::Cron("0 9 * * *".into()));
+    let single = scratch.add(When::At("2027-01-15T08:30".into()));
+    let noon = START + 4 * HOUR;
+    let tick = scratch.tick(noon);
+    assert!(tick.due.is_empty());
+    let missed: Vec<(&str, Millis)> = tick.missed.iter().map(|(job, at)| (job.id(), *at)).collect();
+    assert_eq!(missed, [(daily.as_str(), START + HOUR), (&single, START + 30 * MINUTE)]);
+    assert_eq!(tick.next, Some(START + 25 * HOUR));
+    assert!(scratch.tick(noon + 1).missed.is_empty());
+    assert_eq!(scratch.statuses(), [Status::Missed, Status::Missed]);
+    let list = scratch.jobs.list().unwrap();
+    assert_eq!((list[0].last_status(), list[1].is_enabled()), ("missed", false));
+    assert!(scratch.jobs.enable(&single, noon).is_err());
+}
+
+#[test]
+fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
+    let scratch = Scratch::new("single");
+    let [good, bad] = [(); 2].map(|()| scratch.add(When::At("+5m".into())));
+    let now = START + 6 * MINUTE;
+    assert_eq!(scratch.due(now), [good.clone(), bad.clone()]);
+    for (id, outcome) in [(&good, Ok(())), (&bad, Err("no answer".to_owned()))] {
+        let run = scratch.start_due(id, now).unwrap();
+        scratch.jobs.finish(id, run.at, &outcome, now).unwrap();
+    }
+    let list = scratch.jobs.list().unwrap();
+    assert_eq!(list.len(), 1);
+    assert_eq!((list[0].id(), list[0].is_enabled(), list[0].last_error()), (bad.as_str(), false, "no answer"));
+    let tick = scratch.tick(now + 1);
+    assert_eq!((tick.due.len(), tick.missed.len(), tick.next), (0, 0, None));
+}
+
+#[test]
+fn while_the_clock_has_not_been_set_jobs_for_a_single_time_wait() {
+    let scratch = Scratch::new("unset");
+    let (single, every) = (scratch.add(When::At("+5m".into())), scratch.add(When::Every(60)));
+    let now = START + 6 * MINUTE;
+    let tick = |now| scratch.jobs.tick(now, HOUR, OneShots::Wait, &|_| false).unwrap();
+    assert_eq!(tick(now).due.iter().map(Job::id).collect::<Vec<_>>(), [every.as_str()]);
+    // It is not taken for missed either, whatever time the clock shows.
+    assert!(tick(now + 300 * DAY).missed.iter().all(|(job, _)| job.id() == every));
+    assert!(scratch.due(now).contains(&single));
+}
+
+#[test]
+fn a_jump_forwards_runs_each_job_at_most_once() {
+    let scratch = Scratch::new("forwards");
+    let every = scratch.add(When::Every(60));
+    let daily = scratch.add(When::Cron("0 9 * * *".into()));
+    let stars = scratch.add(When::Cron("*/5 * * * *".into()));
+    // The board starts in 1970, and what runs there runs by that.
+    let mut now = 5 * MINUTE;
+    assert!(scratch.run_due(now).is_empty());
+    now += 5 * MINUTE;
+    assert_eq!(scratch.run_due(now), [every.as_str(), &stars]);
+    // Then the clock is set.
+    now = START + 65 * MINUTE;
+    assert_eq!(scratch.run_due(now), [every.as_str(), &daily, &stars]);
+    assert!(scratch.run_due(now + 10).is_empty());
+    // And again, by days.
+    now += 3 * DAY + 1;
+    assert_eq!(scratch.run_due(now), [every.as_str(), &daily, &stars]);
+    assert!(scratch.run_due(now + 10).is_empty());
+}
+
+#[test]
+fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
+    let scratch = Scratch::new("backwards");
+    let every = scratch.add(When::Every(600));
+    let daily = scratch.add(When::Cron("0 9 * * *".into()));
+    let now = START + HOUR;
+    assert_eq!(scratch.run_due(now), [every.as_str(), &daily]);
+    // By two hours: the interval goes on at once, and nine o'clock has been served.
+    let mut ran = 0;
+    for minute in 0..120 {
+        let due = scratch.run_due(now + (minute - 119) * MINUTE);
+        assert!(!due.contains(&daily), "{minute}");
+        ran += due.len();
+    }
+    assert!((11..=12).contains(&ran), "{ran} runs in two hours");
+    assert_eq!(scratch.run_due(now + DAY), [every.as_str(), &daily]);
+    // By a month: nothing waits for it to pass again.
+    let then = now - 30 * DAY;
+    assert!(scratch.run_due(then + 1).is_empty());
+    assert_eq!(scratch.run_due(then + 10 * MINUTE), [every]);
+    assert_eq!(scratch.tick(then + 11 * MINUTE).next, Some(then + 20 * MINUTE));
+}
+
+#[test]
+fn a_run_and_its_end_are_one_and_the_record_stays_short() {
+    let scratch = Scratch::new("record");
+    let path = scratch.home.cron_runs();
+    let run = |at, status, ended| Run { job: "a".into(), at, ended, status, error: String::new() };
+    assert_eq!(runs::read(&path).unwrap(), []);
+    for at in 0..1200 {
+        runs::record(&path, &run(at, Status::Ok, Some(at + 5))).unwrap();
+    }
+    runs::record(&path, &run(1200, Status::Missed, None)).unwrap();
+    runs::record(&path, &run(1201, Status::Unknown, None)).unwrap();
+    runs::record(&path, &run(1201, Status::Ok, Some(1205))).unwrap();
+    let runs = runs::read(&path).unwrap();
+    assert!((300..600).contains(&runs.len()), "{}", runs.len());
+    assert_eq!(
+        runs[runs.len() - 3..],
+        [run(1199, Status::Ok, Some(1204)), run(1200, Status::Missed, None), run(1201, Status::Ok, Some(1205))]
+    );
+    assert_eq!(fs_err::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_of_jobs_cut_at_any_byte_before_its_rename_keeps_the_jobs() {
+    let scratch = Scratch::new("cut");
+    let first = scratch.add(When::Every(60));
+    let before = scratch.stored();
+    let second = scratch.add(When::Every(70));
+    let new = scratch.stored();
+    let ids = || -> Vec<String> { scratch.jobs.list().unwrap().iter().map(|job| job.id().to_owned()).collect() };
+    assert_eq!(ids(), [first.clone(), second]);
+    for cut in 0..=new.len() {
+        fs_err::write(scratch.home.cron_jobs(), &before).unwrap();
+        fs_err::write(scratch.new_file(), &new[..cut]).unwrap();
+        assert_eq!(ids(), [first.as_str()], "cut at {cut}");
+        let third = scratch.add(When::Every(80));
+        assert_eq!(ids(), [first.clone(), third], "cut at {cut}");
+        assert!(!scratch.new_file().exists());
+    }
+}
+
+#[test]
+fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
+    let scratch = Scratch::new("runs");
+    let id = scratch.add(When::Every(60));
+    let run = |now: Millis| {
+        let run = scratch.jobs.start(&id, now).unwrap();
+        scratch.jobs.finish(&id, run.at, &Err("失敗".to_owned()), now + 5).unwrap();
+    };
+    run(1000);
+    run(2000);
+    let bytes = fs_err::read(scratch.home.cron_runs()).unwrap();
+    for cut in 0..=bytes.len() {
+        fs_err::write(scratch.home.cron_runs(), &bytes[..cut]).unwrap();
+        // A header, and a line for each run.
+        let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count().saturating_sub(1);
+        run(3000);
+        let times: Vec<Millis> = scratch.jobs.history().unwrap().iter().map(|run| run.at).collect();
+        assert_eq!(times, [&[1000, 2000][..whole], &[3000]].concat(), "cut at {cut}");
+    }
+}
