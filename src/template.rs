@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::disk::{self, Copied, Runs};
+use crate::disk::{self, Access, CopyOutcome};
 use crate::error::Result;
 
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
@@ -24,16 +24,16 @@ pub fn names(dir: &str) -> Vec<&'static str> {
 
 /// Writes those below `part` (`agent` or `workspace`) into `dir`; what is there already stays. Returns for each its path
 /// below `dir`, and whether it was made.
-pub fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, Copied)>> {
+pub fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOutcome)>> {
     disk::make_dir(dir)?;
     let mut written = Vec::new();
     for (path, text) in below(part) {
         if path == "AGENT.md" && dir.join("AGENTS.md").exists() {
             // It would come before the one that stands there.
-            written.push(("AGENTS.md", Copied::Kept));
+            written.push(("AGENTS.md", CopyOutcome::Exists));
             continue;
         }
-        let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), Runs::No, u64::MAX)?;
+        let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), Access::ReadWrite, u64::MAX)?;
         written.push((path, copied));
     }
     Ok(written)

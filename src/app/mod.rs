@@ -42,7 +42,7 @@ pub(crate) use models::chain;
 pub enum Keep {
     OnDisk,
     /// As long as this is there.
-    InMemory(Arc<session::Memory>),
+    InMemory(session::Memory),
 }
 
 /// What an agent is made from.

@@ -78,7 +78,7 @@ struct Start<'a> {
     home: Home,
     file: Option<String>,
     /// The conversations of a run that keeps none on disk.
-    memory: Arc<Memory>,
+    memory: Memory,
 }
 
 fn ask(args: &Args, env: &Env) -> Result<u8> {
@@ -110,7 +110,7 @@ fn ask(args: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let message = question.map(|question| question.message(args, &home)).transpose()?;
     let file = config::read(&home)?;
-    let start = Start { args, env, home, file, memory: Arc::default() };
+    let start = Start { args, env, home, file, memory: Memory::default() };
     let (loaded, ready) = start.agent_of(&session)?;
     if verbosity != Verbosity::Quiet {
         for line in loaded.warnings.iter().chain(&ready.notices) {

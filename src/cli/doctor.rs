@@ -1,7 +1,5 @@
 //! `bantam doctor`: does it work here, and the line that fixes it.
 
-use std::sync::Arc;
-
 use super::args::{Args, Command, Flag};
 use super::{deliver, gateway, print};
 use crate::app::{self, Keep, Parts};
@@ -129,7 +127,7 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
         config: &config,
         env,
         configured,
-        keep: Keep::InMemory(Arc::default()),
+        keep: Keep::InMemory(crate::session::Memory::default()),
         stream: true,
         tools: None,
         jobs: None,

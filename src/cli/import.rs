@@ -16,7 +16,7 @@ use super::convert::{Converted, convert};
 use super::print;
 use crate::beneath::{Dir, Links};
 use crate::config;
-use crate::disk::{self, Copied, Runs};
+use crate::disk::{self, Access, CopyOutcome};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::text::one_line;
@@ -107,14 +107,17 @@ impl Import {
         let path = home.config();
         if real(&path) == self.config_path {
             let old = path.with_file_name("config.json.old");
-            if !disk::put(&path, &old)? {
+            if !disk::rename_new(&path, &old)? {
                 return Err(Error::failed(format!("{} is in the way", old.display())).hint("move it away"));
             }
             print(&format!("kept     the original as {}\n", old.display()))?;
         }
         let text = format!("{:#}\n", converted.config);
         let name = Path::new("config.json");
-        if !matches!(disk::copy_new(home.root(), name, &mut text.as_bytes(), Runs::No, u64::MAX)?, Copied::Made(_)) {
+        if !matches!(
+            disk::copy_new(home.root(), name, &mut text.as_bytes(), Access::ReadWrite, u64::MAX)?,
+            CopyOutcome::Created(_)
+        ) {
             return print("kept     config.json (already there)\n");
         }
         print(&format!("created  config.json from {}\n", self.config_path.display()))?;
@@ -255,9 +258,11 @@ impl Copier<'_> {
             Some(FileType::RegularFile) => {
                 let Some((mut file, runs)) = self.open(from)? else { return Ok(()) };
                 match disk::copy_new(root, to, &mut file, runs, u64::MAX)? {
-                    Copied::Made(_) => counts.copied += 1,
-                    Copied::Kept => counts.kept += 1,
-                    Copied::Blocked | Copied::TooLarge => self.skip(from, "a link or a file is in its way here")?,
+                    CopyOutcome::Created(_) => counts.copied += 1,
+                    CopyOutcome::Exists => counts.kept += 1,
+                    CopyOutcome::Blocked | CopyOutcome::TooLarge => {
+                        self.skip(from, "a link or a file is in its way here")?
+                    }
                 }
                 Ok(())
             }
@@ -268,13 +273,13 @@ impl Copier<'_> {
     }
 
     /// Opens a regular file, or skips it.
-    fn open(&mut self, path: &Path) -> Result<Option<(fs_err::File, Runs)>> {
+    fn open(&mut self, path: &Path) -> Result<Option<(fs_err::File, Access)>> {
         // It may have become a pipe since it was listed: never block.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = self.source.dir.open_at(path, flags, Mode::empty(), Links::Refuse);
         match opened.and_then(|fd| Ok((fstat(&fd)?, fd))) {
             Ok((stat, fd)) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
-                let runs = if stat.st_mode & 0o100 == 0 { Runs::No } else { Runs::Yes };
+                let runs = if stat.st_mode & 0o100 == 0 { Access::ReadWrite } else { Access::Execute };
                 Ok(Some((fs_err::File::from_parts(fd.into(), path), runs)))
             }
             Ok(_) => self.skip(path, "not a file").map(|()| None),

@@ -13,7 +13,7 @@ use super::{ask, print, tell};
 use crate::app;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
 use crate::config::{self, Env, keys, vendors};
-use crate::disk::{self, Copied, Runs};
+use crate::disk::{self, Access, CopyOutcome};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::secret::Secret;
@@ -61,9 +61,9 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Chosen>) -> Resul
     if let Some(chosen) = chosen {
         let text = format!("{:#}\n", chosen.config());
         let name = Path::new("config.json");
-        report(disk::copy_new(home.root(), name, &mut text.as_bytes(), Runs::No, u64::MAX)?, &home.config())?;
+        report(disk::copy_new(home.root(), name, &mut text.as_bytes(), Access::ReadWrite, u64::MAX)?, &home.config())?;
     } else if !import.is_some_and(Import::has_config) {
-        report(Copied::Kept, &home.config())?;
+        report(CopyOutcome::Exists, &home.config())?;
     }
     for (part, dir) in [("agent", home.agent()), ("workspace", home.workspace())] {
         for (path, copied) in template::write(part, &dir).doing(format_args!("writing {part}/"))? {
@@ -71,15 +71,15 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Chosen>) -> Resul
         }
     }
     // A board that loses power now must not come up with empty files.
-    disk::settle(home.root()).doing("waiting for the disk")
+    disk::sync_all(home.root()).doing("waiting for the disk")
 }
 
-fn report(copied: Copied, path: &Path) -> Result<()> {
+fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
     let path = one_line(&path.display().to_string(), 500);
     print(&match copied {
-        Copied::Made(_) => format!("created  {path}\n"),
-        Copied::Kept | Copied::TooLarge => format!("kept     {path}\n"),
-        Copied::Blocked => format!("skipped  {path}: a link or a file is in its way\n"),
+        CopyOutcome::Created(_) => format!("created  {path}\n"),
+        CopyOutcome::Exists | CopyOutcome::TooLarge => format!("kept     {path}\n"),
+        CopyOutcome::Blocked => format!("skipped  {path}: a link or a file is in its way\n"),
     })
 }
 

@@ -11,7 +11,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::session::archive::{self, Entry, Transcript, What};
+use crate::session::archive::{self, Item, Transcript, TranscriptEntry, TurnStatus};
 use crate::text::{one_line, printable, size};
 use crate::zone::Zone;
 
@@ -64,7 +64,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
         let rows = list.iter().map(|s| {
             json!({
                 "key": s.key, "messages": s.messages, "last": s.last, "bytes": s.bytes,
-                "earlier_segments": s.earlier_segments, "state": s.state.name(), "damage": s.damage,
+                "earlier_segments": s.earlier_segments, "state": s.status.name(), "damage": s.damage,
             })
         });
         return print(&format!("{}\n", json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
@@ -76,7 +76,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     let zone = zone(env);
     let mut page = String::new();
     for s in &list {
-        let (key, size, state) = (printable(&s.key), size(s.bytes), s.state.name());
+        let (key, size, state) = (printable(&s.key), size(s.bytes), s.status.name());
         page.push_str(&format!(
             "{key:<width$}  {:>5}  {:<19}  {size:>8}  {state}",
             s.messages,
@@ -100,16 +100,13 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
                 .hint("for example --after 12; bantam sessions show KEY prints the numbers")
         })?),
     };
-    let mut transcript = match after {
-        Some(seq) => archive::read_after(&home, &key, seq)?,
-        None => archive::read(&home, &key)?,
-    };
-    let state = transcript.state();
+    let mut transcript = archive::read(&home, &key, after)?;
+    let status = transcript.status();
     for damage in &transcript.damage {
         tell(&format!("bantam: {}", printable(damage)));
     }
     // Filtered while printing: a wanted result may belong to an unwanted call.
-    let wanted = |entry: &Entry| after.is_none_or(|after| entry.seq > after);
+    let wanted = |entry: &TranscriptEntry| after.is_none_or(|after| entry.seq > after);
     if args.has("json") {
         transcript.entries.retain(wanted);
         let waiting = transcript.waiting.iter().map(|entry| {
@@ -122,36 +119,36 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
     }
     let mut page = page(&transcript, &zone(env), wanted);
     for entry in &transcript.waiting {
-        if let What::Message(Message::User(user)) = &entry.what {
+        if let Item::Message(Message::User(user)) = &entry.item {
             let (time, text) = (local_time(&entry.time, &zone(env)), printable(&user.content));
             page.push_str(&format!("[-] {time:<19} user (waits for the next turn)\n{text}\n"));
         }
     }
     print(&page)?;
-    if state == archive::State::Unfinished {
+    if status == TurnStatus::Unfinished {
         tell("bantam: the last turn is still running or was cut short");
     }
     Ok(0)
 }
 
-fn object(entry: &Entry) -> Value {
+fn object(entry: &TranscriptEntry) -> Value {
     let mut fields = serde_json::Map::new();
     fields.insert("seq".to_owned(), entry.seq.into());
     if !entry.time.is_empty() {
         fields.insert("time".to_owned(), entry.time.as_str().into());
     }
-    match &entry.what {
-        What::Summary(text) => drop(fields.insert("summary".to_owned(), text.as_str().into())),
-        What::Message(message) => fields.extend(message.to_json()),
-        What::TurnEnd(end) => drop(fields.insert("turn".to_owned(), end.name().into())),
+    match &entry.item {
+        Item::Summary(text) => drop(fields.insert("summary".to_owned(), text.as_str().into())),
+        Item::Message(message) => fields.extend(message.to_json()),
+        Item::TurnEnd(end) => drop(fields.insert("turn".to_owned(), end.name().into())),
     }
     Value::Object(fields)
 }
 
 /// The conversation for a reader: messages in full, and one line for each call with the start of its result.
-fn page(transcript: &Transcript, zone: &Zone, wanted: impl Fn(&Entry) -> bool) -> String {
+fn page(transcript: &Transcript, zone: &Zone, wanted: impl Fn(&TranscriptEntry) -> bool) -> String {
     let mut page = String::new();
-    let mut left: VecDeque<&Entry> = transcript.entries.iter().collect();
+    let mut left: VecDeque<&TranscriptEntry> = transcript.entries.iter().collect();
     while let Some(entry) = left.pop_front() {
         let is_wanted = wanted(entry);
         let mut said = |who: &str, text: &str| {
@@ -161,11 +158,11 @@ fn page(transcript: &Transcript, zone: &Zone, wanted: impl Fn(&Entry) -> bool) -
                 page.push_str(if text.trim().is_empty() { "" } else { "\n" });
             }
         };
-        match &entry.what {
-            What::Summary(text) => said("summary", text),
-            What::Message(Message::System(text)) => said("system", text),
-            What::Message(Message::User(user)) => said("user", &user.content),
-            What::Message(Message::Assistant(reply)) => {
+        match &entry.item {
+            Item::Summary(text) => said("summary", text),
+            Item::Message(Message::System(text)) => said("system", text),
+            Item::Message(Message::User(user)) => said("user", &user.content),
+            Item::Message(Message::Assistant(reply)) => {
                 said(if reply.partial { "assistant (cut off)" } else { "assistant" }, &reply.text);
                 let mut results = results(&mut left);
                 for call in &reply.calls {
@@ -176,8 +173,8 @@ fn page(transcript: &Transcript, zone: &Zone, wanted: impl Fn(&Entry) -> bool) -
                     }
                 }
             }
-            What::Message(Message::ToolResult(result)) => said("result without a call", &result.content),
-            What::TurnEnd(end) => {
+            Item::Message(Message::ToolResult(result)) => said("result without a call", &result.content),
+            Item::TurnEnd(end) => {
                 if is_wanted {
                     page.push_str(&format!("-- {}\n\n", end.name()));
                 }
@@ -188,10 +185,10 @@ fn page(transcript: &Transcript, zone: &Zone, wanted: impl Fn(&Entry) -> bool) -
 }
 
 /// Takes the results at the front.
-fn results<'a>(left: &mut VecDeque<&'a Entry>) -> Vec<(&'a Entry, &'a ToolResult)> {
+fn results<'a>(left: &mut VecDeque<&'a TranscriptEntry>) -> Vec<(&'a TranscriptEntry, &'a ToolResult)> {
     let mut results = Vec::new();
-    while let Some((entry, What::Message(Message::ToolResult(result)))) =
-        left.front().map(|entry| (*entry, &entry.what))
+    while let Some((entry, Item::Message(Message::ToolResult(result)))) =
+        left.front().map(|entry| (*entry, &entry.item))
     {
         results.push((entry, result));
         left.pop_front();

@@ -132,8 +132,8 @@ fn lock_agent_folder(env: &Env) -> Result<Lock> {
         let new = home.root().join("agent.new");
         disk::remove(&new)?;
         template::write("agent", &new)?;
-        disk::settle(&new)?;
-        disk::put(&new, &agent)?;
+        disk::sync_all(&new)?;
+        disk::rename_new(&new, &agent)?;
     }
     Ok(lock)
 }

@@ -1,9 +1,9 @@
-//! Journals: JSON Lines, one object a line, `{"crc":"8 hex","seq":N,...}`. `crc` is the CRC-32 (IEEE) of the bytes after
-//! the first comma up to the newline; bare JSON Lines would accept four of ten single-bit flips as another valid record.
-//! `seq` counts lines from 0, so that a lost or doubled line shows.
+//! One append log: JSON Lines, `{"crc":"8 hex","seq":N,...}`. `crc` is the CRC-32 (IEEE) of the bytes after the first comma up to
+//! the newline; bare JSON Lines would accept four of ten single-bit flips as another valid record. `seq` counts lines from 0,
+//! so that a missing or repeated line shows.
 //!
-//! What is acknowledged is on disk: an append is one write and one fdatasync. Only bytes after the last newline (a
-//! write cut short by a crash) are ever mended away, and a copy is kept.
+//! What is acknowledged is on disk: an append is one write and one fdatasync. A repair only ever cuts off bytes after the last
+//! newline (a write cut short by a crash), and keeps a copy.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
 
-use super::{make_dir, segments, settle, sync_dir, write_new};
+use super::{make_dir, parent, sync_all, sync_dir, write_new};
 use crate::error::{Error, Result};
 
 /// A line's fields, without `crc` and `seq`.
@@ -28,117 +28,98 @@ pub enum Durability {
     Later,
 }
 
-/// A line as it was read.
+/// A line as read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     pub seq: u64,
     pub fields: Value,
 }
 
-/// An open journal. The caller holds the lock that guards it.
+/// An open log. The caller holds the lock that guards it.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     pub(super) path: PathBuf,
-    /// The length of what is complete, and of what is known to be on disk.
+    /// The length of the complete lines, and of those known to be on disk.
     len: u64,
     synced: u64,
     next: u64,
-    /// A failed write could not be undone: nothing more may be acknowledged through this handle.
+    /// A write failed and could not be undone: nothing may be acknowledged through this handle any more.
     pub(super) suspect: bool,
 }
 
-/// What [`Journal::open`] found.
+/// An open log with its lines.
 #[derive(Debug)]
 pub struct Opened {
     pub journal: Journal,
     pub lines: Vec<Line>,
-    /// One sentence for each thing that was not as it should be.
+    /// One sentence for each damage found, and for a repaired tail.
     pub damage: Vec<String>,
 }
 
 impl Journal {
-    /// Starts a journal with `first` as its line 0, on disk before this returns.
+    /// Creates a log that begins with these lines; on disk before this returns.
     pub fn create(path: &Path, first: &[Fields]) -> Result<Self> {
-        let dir = path.parent().unwrap_or(Path::new("."));
+        let dir = parent(path);
         let is_new = !dir.is_dir();
         make_dir(dir)?;
         let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)?;
         let mut journal = Self { file, path: path.to_owned(), len: 0, synced: 0, next: 0, suspect: false };
-        // A directory that nobody knows of after a power cut takes what is in it along.
-        let keep_name = || if is_new { settle(dir) } else { sync_dir(dir) };
-        let written = journal.append(first, Durability::Now).and_then(|()| keep_name());
-        if let Err(e) = written {
-            // Nothing was acknowledged. Should the removal fail too, an empty file is left, which counts as none.
-            if fs_err::remove_file(path).is_err() {
-                journal.suspect = true;
-            }
+        // The names of a new directory and of those above it have to survive a power cut, too.
+        let sync_names = || if is_new { sync_all(dir) } else { sync_dir(dir) };
+        if let Err(e) = journal.append(first, Durability::Now).and_then(|()| sync_names()) {
+            // Nothing was acknowledged. If the removal fails, too, an empty file is left, which counts as none.
+            drop(fs_err::remove_file(path));
             return Err(e);
         }
         Ok(journal)
     }
 
-    /// Opens a journal and reads it whole, mending a tail that a crash cut short, and a renewal that one interrupted (see
-    /// [`super::segments`]). `None` when there is no file, or an empty one.
-    pub fn open(path: &Path) -> Result<Option<Opened>> {
-        let options = || {
-            let mut options = OpenOptions::new();
-            options.read(true).append(true).custom_flags(libc::O_NOFOLLOW);
-            options
-        };
-        let mut file = match options().open(path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                if !segments::put_in_place(path)? {
-                    return Ok(None);
-                }
-                options().open(path)?
-            }
+    /// Opens a log, reads it whole and repairs a tail that a crash cut short. `None` when there is no file, or none with a
+    /// complete line.
+    pub(super) fn open_file(path: &Path) -> Result<Option<Opened>> {
+        let mut options = OpenOptions::new();
+        let mut file = match options.read(true).append(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             result => result?,
         };
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        let whole = complete(&bytes);
+        let complete = complete(&bytes);
         let mut damage = Vec::new();
-        if whole < bytes.len() {
-            let copy = mend(&mut file, path, &bytes[whole..], whole as u64)?;
+        if complete < bytes.len() {
+            let copy = cut_tail(&mut file, path, &bytes[complete..], complete as u64)?;
             damage.push(format!(
                 "{} bytes cut short by a crash were moved from the end of {} to {}",
-                bytes.len() - whole,
+                bytes.len() - complete,
                 path.display(),
                 copy.display()
             ));
         }
-        if whole == 0 {
-            drop(file);
+        if complete == 0 {
             fs_err::remove_file(path)?;
-            // What a power cut emptied may have a predecessor; it is taken up once, for it is not empty.
-            return if segments::put_in_place(path)? { Self::open(path) } else { Ok(None) };
+            return Ok(None);
         }
-        segments::forget_successor(path)?;
-        let (lines, next) = parse(&bytes[..whole], path, &mut damage);
-        let len = whole as u64;
+        let (lines, next) = parse(&bytes[..complete], path, &mut damage);
+        let len = complete as u64;
         let journal = Self { file, path: path.to_owned(), len, synced: len, next, suspect: false };
         Ok(Some(Opened { journal, lines, damage }))
     }
 
-    /// The `seq` that the next line will have.
+    /// The `seq` of the next line.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Appends `lines` with one write. When this fails, none of them is in the file.
+    /// Appends these lines with one write. On an error, none of them is in the file.
     pub fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
         let bytes: Vec<u8> = lines.iter().zip(self.next..).flat_map(|(line, seq)| encode(line, seq)).collect();
-        let result = self.write(&bytes, durability);
-        match result {
-            Ok(()) => {
-                self.next += lines.len() as u64;
-                Ok(())
-            }
-            Err(e) => Err(e
-                .doing(format_args!("saving to {}", self.path.display()))
-                .hint("free some space or mend the disk; what was saved before is intact")),
-        }
+        self.write(&bytes, durability).map_err(|e| {
+            e.doing(format_args!("saving to {}", self.path.display()))
+                .hint("free some space or repair the disk; what was saved before is intact")
+        })?;
+        self.next += lines.len() as u64;
+        Ok(())
     }
 
     fn write(&mut self, bytes: &[u8], durability: Durability) -> Result<()> {
@@ -162,7 +143,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes back what was not acknowledged.
+    /// Cuts off what was not acknowledged.
     fn cut(&mut self, len: u64) {
         if self.file.set_len(len).is_ok() {
             self.len = len;
@@ -172,61 +153,20 @@ impl Journal {
     }
 }
 
-/// What [`read_journal`] found.
+/// What a log holds.
 #[derive(Debug, Default)]
-pub struct Looked {
+pub struct Contents {
     pub lines: Vec<Line>,
-    /// One sentence for each thing that is not as it should be.
+    /// One sentence for each damaged, missing or repeated line.
     pub damage: Vec<String>,
-    /// The end is no whole line, in a sentence.
+    /// Says that the last line is incomplete.
     pub torn: Option<String>,
 }
 
-/// Reads a journal and changes nothing: the good lines, and one sentence for each thing that is not as it should be.
-/// `None` when there is no file. Needs no lock: lines are only ever appended, so what is under way is at the end; and
-/// where a renewal has got half way, what stands in for the journal is read.
-pub fn read_journal(path: &Path) -> Result<Option<Looked>> {
-    match read_file(path)? {
-        Some(looked) if !looked.lines.is_empty() || !looked.damage.is_empty() => Ok(Some(looked)),
-        found => match segments::stand_in(path)? {
-            Some(other) => read_file(&other),
-            // It may have come into its place since.
-            None if found.is_none() => read_file(path),
-            None => Ok(found),
-        },
-    }
-}
-
-/// The same, of this file and no other.
-pub fn read_file(path: &Path) -> Result<Option<Looked>> {
-    let Some(bytes) = self::bytes(path)? else { return Ok(None) };
-    let whole = complete(&bytes);
-    let mut damage = Vec::new();
-    let (lines, _) = parse(&bytes[..whole], path, &mut damage);
-    let rest = bytes.len() - whole;
-    let torn = (rest > 0).then(|| {
-        let number = bytes[..whole].iter().filter(|b| **b == b'\n').count() + 1;
-        format!("{}:{number}: the line is not complete ({rest} bytes): cut short, or being written", path.display())
-    });
-    Ok(Some(Looked { lines, damage, torn }))
-}
-
-/// The good lines of a journal that have `needle` in their text. The others cost no more than the search for it.
-pub fn find_lines(path: &Path, needle: &str) -> Result<Vec<Line>> {
-    let bytes = match self::bytes(path)? {
-        Some(bytes) => bytes,
-        None => match segments::stand_in(path)? {
-            Some(other) => self::bytes(&other)?.unwrap_or_default(),
-            None => return Ok(Vec::new()),
-        },
-    };
-    let lines = bytes.split_inclusive(|b| *b == b'\n');
-    let has = |line: &&[u8]| std::str::from_utf8(line).is_ok_and(|line| line.contains(needle));
-    Ok(lines.filter(has).filter_map(decode).collect())
-}
-
-fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
-    // Non-blocking, or a pipe of that name would be waited for.
+/// Reads the log in this file and changes nothing. `None` when there is no file. Needs no lock: lines are only ever appended, so
+/// what is being written is at the end.
+pub fn read_file(path: &Path) -> Result<Option<Contents>> {
+    // Non-blocking, or opening a named pipe would wait for a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -237,31 +177,39 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    Ok(Some(bytes))
+    let complete = complete(&bytes);
+    let mut damage = Vec::new();
+    let (lines, _) = parse(&bytes[..complete], path, &mut damage);
+    let rest = bytes.len() - complete;
+    let torn = (rest > 0).then(|| {
+        let number = bytes[..complete].iter().filter(|b| **b == b'\n').count() + 1;
+        format!("{}:{number}: the line is not complete ({rest} bytes): cut short, or being written", path.display())
+    });
+    Ok(Some(Contents { lines, damage, torn }))
 }
 
-/// How many bytes are complete lines.
+/// The length of the complete lines.
 fn complete(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1)
 }
 
-/// What of a torn tail is kept aside: a longer one is hardly a record of ours.
-const MOST_TORN: usize = 1 << 20;
+/// The most bytes to keep of a torn tail: no line of ours is longer.
+const MAX_TORN: usize = 1 << 20;
 
-/// Copies a torn tail aside and cuts it off.
-fn mend(file: &mut File, path: &Path, tail: &[u8], keep: u64) -> Result<PathBuf> {
+/// Copies a torn tail to another file and cuts it off.
+fn cut_tail(file: &mut File, path: &Path, tail: &[u8], keep: u64) -> Result<PathBuf> {
     let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let mut copy = path.as_os_str().to_owned();
     copy.push(format!(".torn-{stamp}"));
     let copy = PathBuf::from(copy);
-    write_new(&copy, &tail[..tail.len().min(MOST_TORN)])?;
+    write_new(&copy, &tail[..tail.len().min(MAX_TORN)])?;
     file.set_len(keep)?;
     file.sync_all()?;
     file.seek(SeekFrom::End(0))?;
     Ok(copy)
 }
 
-/// Reads complete lines. Returns the good ones and the `seq` of the next.
+/// Parses complete lines. Returns the good ones and the `seq` of the next.
 fn parse(bytes: &[u8], path: &Path, damage: &mut Vec<String>) -> (Vec<Line>, u64) {
     let mut lines: Vec<Line> = Vec::new();
     let mut next = 0;
@@ -269,10 +217,13 @@ fn parse(bytes: &[u8], path: &Path, damage: &mut Vec<String>) -> (Vec<Line>, u64
     for (number, bytes) in (1..).zip(bytes.split_inclusive(|b| *b == b'\n')) {
         let mut wrong = |what: String| damage.push(format!("{}:{number}: {what}", path.display()));
         match decode(bytes) {
-            Some(line) if line.seq < next => wrong(format!("line {} stands there twice", line.seq)),
+            Some(line) if line.seq < next => wrong(format!("line {} is repeated", line.seq)),
             Some(line) => {
                 if line.seq > next + bad {
-                    wrong(format!("{} lines before this one are missing", line.seq - next - bad));
+                    wrong(match line.seq - next - bad {
+                        1 => "1 line is missing before this one".to_owned(),
+                        count => format!("{count} lines are missing before this one"),
+                    });
                 }
                 next = line.seq + 1;
                 bad = 0;
@@ -315,9 +266,9 @@ fn decode(line: &[u8]) -> Option<Line> {
     Some(Line { seq: fields.get("seq")?.as_u64()?, fields })
 }
 
-/// CRC-32 as of IEEE 802.3 (and zip, PNG): polynomial 0x04C11DB7, reflected. A nibble at a time: sessions are small,
-/// and the usual tables would be the largest thing in this program's data.
-pub fn crc32(bytes: &[u8]) -> u32 {
+/// CRC-32 as of IEEE 802.3 (and zip, PNG): polynomial 0x04C11DB7, reflected. It takes a nibble at a time: sessions are small, and
+/// the usual tables would be the largest constants of this program.
+fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 16] = {
         let mut table = [0; 16];
         let mut i = 0;
@@ -389,7 +340,7 @@ mod tests {
         for cut in 0..=bytes.len() {
             fs_err::write(&path, &bytes[..cut]).unwrap();
             let whole = bytes[..cut].iter().filter(|b| **b == b'\n').count() as u64;
-            let opened = Journal::open(&path).unwrap();
+            let opened = Journal::open_file(&path).unwrap();
             let mut journal = match opened {
                 None => Journal::create(&path, &[fields(99)]).unwrap(),
                 Some(opened) => {
@@ -401,7 +352,7 @@ mod tests {
             };
             assert_eq!(journal.next(), whole + 1);
             journal.append(&[fields(100)], Durability::Now).unwrap();
-            let again = Journal::open(&path).unwrap().unwrap();
+            let again = Journal::open_file(&path).unwrap().unwrap();
             assert_eq!(numbers(&again), (0..whole).chain([99, 100]).collect::<Vec<_>>(), "cut at {cut}");
             assert!(again.damage.is_empty(), "{:?}", again.damage);
         }
@@ -431,10 +382,10 @@ mod tests {
         let good = fs_err::read_to_string(&path).unwrap();
         let line: Vec<&str> = good.split_inclusive('\n').collect();
         fs_err::write(&path, [line[0], line[2]].concat()).unwrap();
-        let opened = Journal::open(&path).unwrap().unwrap();
+        let opened = Journal::open_file(&path).unwrap().unwrap();
         assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 2], 1));
         fs_err::write(&path, [line[0], line[1], line[1], line[2]].concat()).unwrap();
-        let opened = Journal::open(&path).unwrap().unwrap();
+        let opened = Journal::open_file(&path).unwrap().unwrap();
         assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 1, 2], 1));
     }
 
@@ -442,15 +393,15 @@ mod tests {
     fn reading_changes_nothing_and_needs_a_regular_file() {
         let scratch = Scratch::new("read");
         let path = scratch.file();
-        assert!(read_journal(&path).unwrap().is_none());
+        assert!(read_file(&path).unwrap().is_none());
         drop(Journal::create(&path, &[fields(0), fields(1)]).unwrap());
         let mut bytes = fs_err::read(&path).unwrap();
         bytes.extend_from_slice(b"{\"crc\":\"torn");
         fs_err::write(&path, &bytes).unwrap();
-        let looked = read_journal(&path).unwrap().unwrap();
-        assert_eq!((looked.lines.len(), looked.damage.len()), (2, 0));
-        assert!(looked.torn.unwrap().contains("j.jsonl:3: "));
+        let found = read_file(&path).unwrap().unwrap();
+        assert_eq!((found.lines.len(), found.damage.len()), (2, 0));
+        assert!(found.torn.unwrap().contains("j.jsonl:3: "));
         assert_eq!(fs_err::read(&path).unwrap(), bytes);
-        assert!(read_journal(&scratch.0).is_err());
+        assert!(read_file(&scratch.0).is_err());
     }
 }

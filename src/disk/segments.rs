@@ -1,14 +1,14 @@
-//! Segments: a journal that is begun anew, so that reading it costs the same however long it has been kept.
+//! Append logs in segments, so that reading one costs the same however long it has been kept.
 //!
-//! `KEY.jsonl` is the live one, `KEY.N.jsonl` are those before it, in the order of N. The steps of a renewal, each of
-//! which may be the last one that a crash lets happen:
+//! `KEY.jsonl` is the live segment, `KEY.N.jsonl` are those before it, in the order of N. A new segment begins in steps, and a
+//! crash may come after any of them:
 //!
-//! 1. the new one is written as `KEY.jsonl.new`, and synced;
-//! 2. `KEY.jsonl` is renamed to `KEY.N.jsonl`;
-//! 3. `KEY.jsonl.new` is renamed to `KEY.jsonl`.
+//! 1. write the new segment as `KEY.jsonl.new`, and sync it;
+//! 2. rename `KEY.jsonl` to `KEY.N.jsonl`;
+//! 3. rename `KEY.jsonl.new` to `KEY.jsonl`.
 //!
-//! Before step 2 the old one counts. After it, the new one does, which is whole by then: its line 0 says how many lines it
-//! was begun with. One that is not whole (a disk that lied about syncing) never counts; then the newest segment does.
+//! Before step 2 the old segment counts. After it the new one does, which is complete by then: its line 0 has the number of lines
+//! it began with. One that is not complete (a disk that lied about syncing) never counts; then the newest earlier segment does.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -16,21 +16,20 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::journal::{Fields, Journal, read_file};
-use super::{remove_files, sync_dir};
+use super::journal::{Contents, Fields, Journal, Opened, read_file};
+use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
-/// What a name of ours belongs to.
+/// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Live,
     Segment(u64),
-    /// A successor that a crash left behind, a torn tail that was put aside, or what is still to be noted in it, with its
-    /// successor.
+    /// A new segment that a crash left, a torn tail, or notes and the new file of notes that a crash left.
     Other,
 }
 
-/// The KEY of a file's name and what it is; `None` when it is not ours. A KEY holds no dot.
+/// The KEY and the role of a file by its name; `None` for other files. A KEY has no dot.
 pub fn part(name: &str) -> Option<(&str, Part)> {
     let (key, rest) = name.split_once('.')?;
     if rest == "jsonl" {
@@ -43,11 +42,11 @@ pub fn part(name: &str) -> Option<(&str, Part)> {
     Some((key, Part::Segment(number.parse().ok()?)))
 }
 
-/// The segments before the journal at `live`, by their numbers.
+/// The earlier segments of the log at `live`, by their numbers.
 pub fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let key = live.file_stem().unwrap_or_default();
     let mut found = BTreeMap::new();
-    let entries = match fs_err::read_dir(directory(live)) {
+    let entries = match fs_err::read_dir(parent(live)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(found),
         result => result?,
     };
@@ -61,34 +60,47 @@ pub fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
 }
 
 impl Journal {
-    /// Goes on in a new segment that begins with `first`, and returns where what was here before is kept. On disk before
-    /// this returns.
+    /// Opens a log and reads its live segment whole. Repairs a tail that a crash cut short, and finishes a new segment that one
+    /// interrupted. `None` when there is no log.
+    pub fn open(path: &Path) -> Result<Option<Opened>> {
+        let mut opened = Self::open_file(path)?;
+        if opened.is_none() {
+            // Missing, or emptied by a power cut.
+            let Some(other) = substitute(path)? else { return Ok(None) };
+            fs_err::rename(other, path)?;
+            sync_dir(parent(path))?;
+            opened = Self::open_file(path)?;
+        }
+        remove_unfinished(path)?;
+        Ok(opened)
+    }
+
+    /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.
     pub fn renew(&mut self, mut first: Vec<Fields>) -> Result<PathBuf> {
         let path = self.path.clone();
-        let dir = directory(&path);
         let count = first.len();
         if let Some(header) = first.first_mut() {
             header.insert("lines".to_owned(), Value::from(count));
         }
         let number = segments(&path)?.keys().next_back().map_or(1, |newest| newest.saturating_add(1));
-        let (new, old) = (successor(&path), path.with_extension(format!("{number}.jsonl")));
+        let (new, old) = (unfinished(&path), path.with_extension(format!("{number}.jsonl")));
         if fs_err::symlink_metadata(&old).is_ok() {
-            return Err(Error::failed(format!("there is something at {} already", old.display())));
+            return Err(Error::failed(format!("{} exists already", old.display())));
         }
-        forget_successor(&path)?;
+        remove_unfinished(&path)?;
         let mut journal = Self::create(&new, &first)?;
         let mut moved = false;
         let mut swap = || -> Result<()> {
             fs_err::rename(&path, &old)?;
             moved = true;
-            // Not every file system keeps the order of renames by itself.
-            sync_dir(dir)?;
+            // Not every file system keeps the order of renames.
+            sync_dir(parent(&path))?;
             fs_err::rename(&new, &path)?;
-            sync_dir(dir)
+            sync_dir(parent(&path))
         };
         if let Err(e) = swap() {
             if moved && fs_err::rename(&old, &path).is_err() {
-                // This handle may write to a file that nobody is going to read.
+                // This handle may write to a file that nobody will read.
                 self.suspect = true;
             }
             drop(fs_err::remove_file(&new));
@@ -99,7 +111,7 @@ impl Journal {
         Ok(old)
     }
 
-    /// The same where nothing of what was here before is to be kept: nor what a crash left of an earlier time.
+    /// Begins a new segment and removes all earlier ones.
     pub fn restart(&mut self, first: Vec<Fields>) -> Result<()> {
         self.renew(first)?;
         for old in segments(&self.path).unwrap_or_default().into_values() {
@@ -109,47 +121,49 @@ impl Journal {
     }
 }
 
-/// What counts while there is no journal at `live`: its successor, else its newest predecessor.
-pub(super) fn stand_in(live: &Path) -> Result<Option<PathBuf>> {
-    let new = successor(live);
-    if is_whole(&new)? {
+/// Reads the live segment of a log and changes nothing. `None` when there is no log. Where a new segment is half begun, this reads
+/// what [`Journal::open`] would make the live one.
+pub fn read_journal(path: &Path) -> Result<Option<Contents>> {
+    match read_file(path)? {
+        Some(found) if !found.lines.is_empty() || !found.damage.is_empty() => Ok(Some(found)),
+        found => match substitute(path)? {
+            Some(other) => read_file(&other),
+            // It may have been renamed since.
+            None if found.is_none() => read_file(path),
+            None => Ok(found),
+        },
+    }
+}
+
+/// What counts while there is no live segment: the new one, else the newest earlier one.
+fn substitute(live: &Path) -> Result<Option<PathBuf>> {
+    let new = unfinished(live);
+    if is_complete(&new)? {
         return Ok(Some(new));
     }
     Ok(segments(live)?.into_values().next_back())
 }
 
-/// Puts what counts while there is no journal at `live` into its place. `false` when there is nothing.
-pub(super) fn put_in_place(live: &Path) -> Result<bool> {
-    let Some(other) = stand_in(live)? else { return Ok(false) };
-    fs_err::rename(other, live)?;
-    sync_dir(directory(live))?;
-    Ok(true)
-}
-
-/// Removes what a renewal had written when it was cut short, before it counted.
-pub(super) fn forget_successor(live: &Path) -> Result<()> {
-    let new = successor(live);
-    // Asked first: the removal is synced, and there is hardly ever one.
+/// Removes a new segment that a crash left before it counted.
+fn remove_unfinished(live: &Path) -> Result<()> {
+    let new = unfinished(live);
+    // Checked first: the removal is synced, and there is hardly ever one.
     if fs_err::symlink_metadata(&new).is_err() {
         return Ok(());
     }
     remove_files(&[new])
 }
 
-fn is_whole(path: &Path) -> Result<bool> {
+fn is_complete(path: &Path) -> Result<bool> {
     let Some(found) = read_file(path)? else { return Ok(false) };
     let begun = found.lines.first().filter(|line| line.seq == 0);
     let lines = begun.map(|line| line.fields.get("lines").and_then(Value::as_u64).unwrap_or(1));
     Ok(found.damage.is_empty() && found.torn.is_none() && lines.is_some_and(|lines| found.lines.len() as u64 >= lines))
 }
 
-/// Where the journal that is about to stand at `live` is written.
-fn successor(live: &Path) -> PathBuf {
+/// Where a new segment is written before its rename.
+fn unfinished(live: &Path) -> PathBuf {
     live.with_extension("jsonl.new")
-}
-
-fn directory(live: &Path) -> &Path {
-    live.parent().unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
@@ -212,7 +226,7 @@ mod tests {
         let mut opened = Journal::open(&scratch.live()).unwrap().unwrap();
         assert_eq!((numbers(&opened.lines).as_slice(), &opened.damage), (expected, &Vec::new()));
         opened.journal.append(&[fields(99)], Durability::Now).unwrap();
-        assert!(!successor(&scratch.live()).exists());
+        assert!(!unfinished(&scratch.live()).exists());
         let again = Journal::open(&scratch.live()).unwrap().unwrap();
         assert_eq!(numbers(&again.lines), [expected, &[99]].concat());
     }
@@ -230,12 +244,12 @@ mod tests {
 
         // While the new one is written, and before the first rename.
         for cut in 0..=new.len() {
-            let image = [(live.clone(), first.clone()), (successor(&live), new[..cut].to_vec())];
+            let image = [(live.clone(), first.clone()), (unfinished(&live), new[..cut].to_vec())];
             loads(&scratch, &BTreeMap::from(image), &[0, 1]);
         }
         // Between the renames; had the disk lied about what is on it, the old one would count again.
         for cut in 0..=new.len() {
-            let image = [(old.clone(), first.clone()), (successor(&live), new[..cut].to_vec())];
+            let image = [(old.clone(), first.clone()), (unfinished(&live), new[..cut].to_vec())];
             let expected: &[u64] = if cut == new.len() { &[10, 11, 12] } else { &[0, 1] };
             loads(&scratch, &BTreeMap::from(image), expected);
         }
@@ -244,7 +258,7 @@ mod tests {
         for bit in 0..new.len() * 8 {
             let mut bytes = new.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            loads(&scratch, &BTreeMap::from([(old.clone(), first.clone()), (successor(&live), bytes)]), &[0, 1]);
+            loads(&scratch, &BTreeMap::from([(old.clone(), first.clone()), (unfinished(&live), bytes)]), &[0, 1]);
         }
     }
 
@@ -279,10 +293,10 @@ mod tests {
         assert!(journal.renew(vec![fields(1)]).is_err());
         assert_eq!(fs_err::read(&last).unwrap(), b"kept");
         fs_err::remove_file(&last).unwrap();
-        fs_err::create_dir(successor(&live)).unwrap();
+        fs_err::create_dir(unfinished(&live)).unwrap();
         assert!(journal.renew(vec![fields(1)]).is_err());
-        fs_err::remove_dir(successor(&live)).unwrap();
-        assert!(!successor(&live).exists());
+        fs_err::remove_dir(unfinished(&live)).unwrap();
+        assert!(!unfinished(&live).exists());
         journal.append(&[fields(2)], Durability::Now).unwrap();
         assert_eq!(numbers(&read_journal(&live).unwrap().unwrap().lines), [0, 2]);
         journal.renew(vec![fields(3)]).unwrap();

@@ -1,8 +1,8 @@
-//! Conversations that live as long as the program: for `--no-session` and for embedding.
+//! Conversations that end with the program, for `--no-session` and for embedding.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::{Entry, Session, State, Store, later_base, pair};
@@ -12,14 +12,14 @@ use crate::error::Result;
 use crate::message::{Message, User};
 use crate::text::rfc3339;
 
-/// See the module's description. Nothing but the newest segment is kept.
-#[derive(Default)]
+/// Keeps conversations in memory, of each only the newest segment. Clones share them.
+#[derive(Clone, Default)]
 pub struct Memory {
-    kept: Mutex<HashMap<String, Kept>>,
+    all: Arc<Mutex<HashMap<String, Conversation>>>,
 }
 
 #[derive(Clone, Default)]
-struct Kept {
+struct Conversation {
     messages: Vec<Message>,
     summary: Option<String>,
     state: State,
@@ -28,8 +28,8 @@ struct Kept {
 }
 
 impl Memory {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Conversation>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -39,7 +39,7 @@ impl Store for Memory {
     }
 
     fn peek(&self, name: &str) -> Result<Session> {
-        let Kept { messages, summary, state, last, base } = self.lock().get(name).cloned().unwrap_or_default();
+        let Conversation { messages, summary, state, last, base } = self.lock().get(name).cloned().unwrap_or_default();
         let next = messages.len() as u64;
         let mut session =
             Session { name: name.to_owned(), messages, summary, state, last, next, base, ..Session::default() };
@@ -78,7 +78,7 @@ impl Store for Memory {
         _: SystemTime,
     ) -> Result<Option<PathBuf>> {
         let (base, next) = (later_base(session, messages.len()), messages.len() as u64);
-        session.begin_anew(summary, messages, base, next);
+        session.enter_segment(summary, messages, base, next);
         let mut all = self.lock();
         let kept = all.entry(session.name.clone()).or_default();
         (kept.messages, kept.summary, kept.base) = (session.messages.clone(), session.summary.clone(), base);

@@ -1,40 +1,40 @@
-//! Conversations on disk: one journal each, locked for the length of a turn.
+//! Conversations: the [`Store`] that keeps them, in [`Files`] or in [`Memory`]. A turn locks its conversation.
 //!
 //! A session file is a [`disk::Journal`] in segments (see [`disk::segments`]). Line 0 is `{"v":1,"session","created"}`, in a
-//! later segment with a `summary` of what was said before, the `state`, and the `base` that makes line numbers go on. The
-//! others are messages with a time, `{"state":{k:v}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
-//! `{"undo":N}`: the lines from N on are not history.
+//! later segment with a `summary` of the conversation so far, the `state`, and the `base` that continues the line numbers. The
+//! other lines are messages with a time, `{"state":{k:v}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
+//! `{"undo":N}`: the lines from N on do not count.
 
-pub mod archive;
+pub(crate) mod archive;
 mod memory;
 mod note;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Fields, Journal, Lock};
+pub use crate::disk::Durability;
+use crate::disk::{self, Fields, Journal, Lock};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Message, NOTE, ToolResult, User};
 use crate::paths::Home;
 use crate::text::rfc3339;
 pub use memory::Memory;
-pub use note::note;
+pub(crate) use note::note;
 
-/// The version of the format that this program writes. A file of a higher one is refused: guessing would damage it.
+/// The version of the format. A file with a higher one is refused: guessing would damage it.
 const VERSION: u64 = 1;
 
-/// How long a run waits for another that holds the session.
+/// How long to wait for another process that holds the conversation.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 
-/// Stands for the result of a call that was under way when the program ended.
+/// The result of a call that was under way when the program ended.
 const INTERRUPTED: &str = "interrupted, outcome unknown";
 
-/// How a turn ended, as its last line says.
+/// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
     Done,
@@ -56,67 +56,69 @@ impl TurnEnd {
     }
 }
 
-/// A thing to append.
+/// One entry of a conversation, to be appended.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
     Message(&'a Message),
     TurnEnd(TurnEnd),
-    /// Something about the conversation that is no message: its name and its value. The last one of a name counts.
+    /// Sets a value of [`Session::state`], by its name.
     State(&'a str, &'a str),
-    /// The lines from this one on are not history.
+    /// Takes back the lines from this one on; see [`Session::next`].
     Undo(u64),
 }
 
-/// What is known about a conversation beside its messages; see [`Entry::State`].
+/// What a conversation keeps beside its messages, by name: the model chosen for it, say.
 pub type State = BTreeMap<String, String>;
 
-/// The name of a state: the model that answers in this conversation, as `--model` takes it.
+/// The name in [`State`] of the model that answers in this conversation, as `--model` takes it.
 pub const MODEL: &str = "model";
 
-/// A conversation, loaded, and locked unless it was only looked at.
+/// A conversation. [`Store::load`] locks it until this is dropped; [`Store::peek`] does not.
 #[derive(Default)]
 pub struct Session {
     pub name: String,
     /// The history: every call in it has exactly one result.
     pub messages: Vec<Message>,
-    /// What came before the messages, as a model put it.
+    /// A model's summary of what came before the messages.
     pub summary: Option<String>,
     pub state: State,
-    /// How the last turn ended; `None` while it has not.
+    /// How the last turn ended; `None` if it has not.
     pub ended: Option<TurnEnd>,
-    /// When the last message came, as RFC 3339 in UTC; empty when there is none.
+    /// The time of the last message, as RFC 3339 in UTC; empty if there is none.
     pub last: String,
-    /// One sentence for each thing about the file that was not as it should be.
+    /// One sentence for each damage found in the file.
     pub damage: Vec<String>,
     next: u64,
     base: u64,
-    held: Option<Held>,
+    file: Option<SessionFile>,
 }
 
-struct Held {
+/// The open file of a locked conversation.
+struct SessionFile {
+    /// `None` until the first line is written.
     journal: Option<Journal>,
     _lock: Lock,
 }
 
 impl Session {
-    /// The number of the next line of the segment: what [`Entry::Undo`] takes to undo what follows.
+    /// The number of the next line in its segment. [`Entry::Undo`] with it takes back what is appended from now on.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The number of the next line of the conversation: no other line of it, in any segment, has the same.
+    /// The number of the next line in the conversation: no other line of it, in any segment, has the same.
     pub fn place(&self) -> u64 {
         self.base + self.next
     }
 
-    /// What the lines of a file come to.
+    /// Takes over the lines of a file.
     fn replay(&mut self, lines: Vec<disk::Line>, next: u64) {
         self.next = next;
         let header = lines.first().map_or(&Value::Null, |line| &line.fields);
         self.base = base(header);
         self.summary = header.get("summary").and_then(Value::as_str).map(str::to_owned);
         self.state = state(&lines);
-        for line in standing(lines) {
+        for line in effective_lines(lines) {
             let Some(message) = Message::from_json(&line.fields) else {
                 let end = line.fields.get("turn").and_then(Value::as_str).and_then(TurnEnd::from_name);
                 self.ended = end.or(self.ended);
@@ -131,8 +133,7 @@ impl Session {
         }
     }
 
-    /// The session in its next segment.
-    fn begin_anew(&mut self, summary: Option<String>, kept: Vec<Message>, base: u64, next: u64) {
+    fn enter_segment(&mut self, summary: Option<String>, kept: Vec<Message>, base: u64, next: u64) {
         (self.summary, self.messages) = (summary, kept);
         (self.base, self.next) = (base, next);
     }
@@ -140,30 +141,30 @@ impl Session {
 
 /// Where conversations are kept.
 pub trait Store: Send + Sync {
-    /// Loads the conversation `name`, empty if it is new, and holds it until the session is dropped.
+    /// Loads the conversation `name`, which is empty if it is new, and locks it until the session is dropped.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when somebody else holds it for too long, [`Kind::Config`] when a newer program wrote it, and
-    /// what the file system says.
+    /// [`Kind::Busy`] when it stays locked for 30 seconds, [`Kind::Config`] when a newer program wrote it, and errors of the
+    /// file system.
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session>;
 
-    /// The conversation `name` as it is now, to look at, with what is noted for it. Changes nothing and waits for nobody.
+    /// Reads the conversation `name` without locking or changing it.
     ///
     /// # Errors
-    /// [`Kind::Config`] when a newer program wrote it, and what the file system says.
+    /// [`Kind::Config`] when a newer program wrote it, and errors of the file system.
     fn peek(&self, name: &str) -> Result<Session>;
 
-    /// Appends to a loaded conversation; `now` is the time of what is appended. Does not touch `session.messages`.
+    /// Appends to a loaded conversation, with `now` as the time of what is appended. Updates all of `session` but its messages.
     ///
     /// # Errors
-    /// What the file system says; nothing is appended then.
+    /// Errors of the file system; nothing is appended then.
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()>;
 
-    /// Goes on in a new segment, which begins with `summary` and `kept` at the time `now`; `session.messages` are `kept`
-    /// then, and the state stays. Returns where what was there before is kept, if it is.
+    /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its state stays. Returns the
+    /// path of the segment before it, if there is one.
     ///
     /// # Errors
-    /// What the file system says; then nothing has changed, or nothing can be appended any more.
+    /// Errors of the file system; then nothing has changed, or nothing can be appended any more.
     fn renew(
         &self,
         session: &mut Session,
@@ -173,53 +174,30 @@ pub trait Store: Send + Sync {
     ) -> Result<Option<PathBuf>>;
 }
 
-impl<S: Store + ?Sized> Store for Arc<S> {
-    fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
-        (**self).load(name, cancel)
-    }
-
-    fn peek(&self, name: &str) -> Result<Session> {
-        (**self).peek(name)
-    }
-
-    fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
-        (**self).append(session, entries, durability, now)
-    }
-
-    fn renew(
-        &self,
-        session: &mut Session,
-        summary: Option<String>,
-        kept: Vec<Message>,
-        now: SystemTime,
-    ) -> Result<Option<PathBuf>> {
-        (**self).renew(session, summary, kept, now)
-    }
-}
-
-/// Conversations as files below `$BANTAM_HOME/sessions`.
+/// Conversations as files.
 pub struct Files {
     home: Home,
 }
 
 impl Files {
-    pub fn new(home: Home) -> Self {
-        Self { home }
-    }
-
-    /// Keeps conversations in `dir/sessions`.
+    /// Keeps conversations in `dir`, which is created when first needed: the files in `sessions/` and their locks in
+    /// `state/locks/`. Several processes may use it at the same time; `$BANTAM_HOME` is such a directory.
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Self::new(Home::new(dir.into()))
     }
 
-    /// Takes over what was noted. What cannot be waits for the next turn.
-    fn note(&self, session: &mut Session) {
+    pub(crate) fn new(home: Home) -> Self {
+        Self { home }
+    }
+
+    /// Takes notes over. What fails waits for the next turn.
+    fn take_notes(&self, session: &mut Session) {
         if let Err(e) = note::take_over(self, session) {
-            session.damage.push(format!("what is noted for {} could not be taken over: {e}", session.name));
+            session.damage.push(format!("the notes for {} could not be taken over: {e}", session.name));
         }
     }
 
-    /// An error of the file system, with what to check.
+    /// Adds a hint to an error of the file system.
     fn hinted(&self, e: Error) -> Error {
         if e.hint.is_some() {
             return e;
@@ -233,35 +211,35 @@ impl Store for Files {
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
         let lock = lock(&self.home, name, cancel).map_err(|e| self.hinted(e))?;
         let path = self.home.session(name);
-        let held = Some(Held { journal: None, _lock: lock });
-        let mut session = Session { name: name.to_owned(), next: 1, held, ..Session::default() };
+        let file = Some(SessionFile { journal: None, _lock: lock });
+        let mut session = Session { name: name.to_owned(), next: 1, file, ..Session::default() };
         let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
-            self.note(&mut session);
+            self.take_notes(&mut session);
             return Ok(session);
         };
         if let Some(e) = too_new(&opened.lines, &path) {
-            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
+            return Err(e);
         }
         session.damage = opened.damage;
         session.replay(opened.lines, opened.journal.next());
-        if let Some(held) = &mut session.held {
-            held.journal = Some(opened.journal);
+        if let Some(file) = &mut session.file {
+            file.journal = Some(opened.journal);
         }
         let missing = pair(&mut session.messages);
         if !missing.is_empty() {
             let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
             self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
         }
-        self.note(&mut session);
+        self.take_notes(&mut session);
         Ok(session)
     }
 
     fn peek(&self, name: &str) -> Result<Session> {
         let path = self.home.session(name);
         let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
-        let disk::Looked { lines, mut damage, torn } = found;
+        let disk::Contents { lines, mut damage, torn } = found;
         if let Some(e) = too_new(&lines, &path) {
-            return Err(e.hint("use the newer bantam that wrote it, or another --session"));
+            return Err(e);
         }
         damage.extend(torn);
         let mut session = Session { name: name.to_owned(), damage, ..Session::default() };
@@ -275,19 +253,19 @@ impl Store for Files {
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
         let now = rfc3339(now);
         let mut lines: Vec<Fields> = entries.iter().map(|entry| fields(entry, &now)).collect();
-        let Some(held) = &mut session.held else {
+        let Some(file) = &mut session.file else {
             return Err(Error::failed("the session was not loaded from a file"));
         };
-        if let Some(journal) = &mut held.journal {
+        if let Some(journal) = &mut file.journal {
             journal.append(&lines, durability)?;
         } else {
             lines.insert(0, header(&session.name, &now));
             let journal = Journal::create(&self.home.session(&session.name), &lines)
                 .doing("starting the session")
                 .map_err(|e| self.hinted(e))?;
-            held.journal = Some(journal);
+            file.journal = Some(journal);
         }
-        session.next = held.journal.as_ref().map_or(session.next, Journal::next);
+        session.next = file.journal.as_ref().map_or(session.next, Journal::next);
         for entry in entries {
             match entry {
                 Entry::State(name, value) => drop(session.state.insert((*name).to_owned(), (*value).to_owned())),
@@ -308,31 +286,24 @@ impl Store for Files {
         let (base, next) = (later_base(session, kept.len() + 1), kept.len() as u64 + 1);
         let mut lines = vec![later_header(session, summary.as_deref(), base, &rfc3339(now))];
         lines.extend(kept_lines(&kept, &rfc3339(now)));
-        if let Some(journal) = session.held.as_mut().and_then(|held| held.journal.as_mut()) {
+        if let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) {
             let old = journal.renew(lines).map_err(|e| self.hinted(e))?;
-            session.begin_anew(summary, kept, base, next);
+            session.enter_segment(summary, kept, base, next);
             return Ok(Some(old));
         }
-        // Nothing has been said yet, so there is nothing to put aside.
+        // There is no segment yet.
         Ok(None)
     }
 }
 
-/// The state of the conversation `name` alone, without reading the rest of it closely.
-///
-/// # Errors
-/// The file cannot be read.
-pub fn stored_state(home: &Home, name: &str) -> Result<State> {
-    // A quotation mark inside of a text has a backslash before it, so no text has this in it.
-    Ok(state(&disk::find_lines(&home.session(name), "\"state\":{").doing("reading the session")?))
+/// The state of the conversation `name`.
+pub(crate) fn stored_state(home: &Home, name: &str) -> Result<State> {
+    Ok(Files::new(home.clone()).peek(name)?.state)
 }
 
-/// What is wrong with a session file, and whether a crash cut its end short, in sentences. Looks only: what there is to
-/// mend, the next turn mends.
-///
-/// # Errors
-/// It cannot be read.
-pub fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
+/// Every damage in a session file, and whether its last line is incomplete, in sentences. Changes nothing: the next turn repairs
+/// what can be repaired.
+pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
     let found = disk::read_journal(path).doing("reading the session")?.unwrap_or_default();
     let mut damage = found.damage;
     damage.extend(too_new(&found.lines, path).map(|e| e.message));
@@ -348,10 +319,13 @@ fn lock(home: &Home, name: &str, cancel: &Cancel) -> Result<Lock> {
     })
 }
 
-/// What is wrong with a file that a newer program wrote.
+/// The error for a file that a newer program wrote.
 fn too_new(lines: &[disk::Line], path: &Path) -> Option<Error> {
     let v = lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)?;
-    Some(Error::config(format!("{} has format {v}, newer than this bantam's {VERSION}", path.display())))
+    Some(
+        Error::config(format!("{} has format {v}, newer than this bantam's {VERSION}", path.display()))
+            .hint("use the newer bantam that wrote it, or another session"),
+    )
 }
 
 /// Line 0 of a session file.
@@ -359,7 +333,7 @@ fn header(name: &str, now: &str) -> Fields {
     json!({"v": VERSION, "session": name, "created": now}).as_object().cloned().unwrap_or_default()
 }
 
-/// Line 0 of the segment after the one that the session is in.
+/// Line 0 of the next segment.
 fn later_header(session: &Session, summary: Option<&str>, base: u64, now: &str) -> Fields {
     let mut header = header(&session.name, now);
     header.insert("base".to_owned(), base.into());
@@ -374,14 +348,13 @@ fn later_header(session: &Session, summary: Option<&str>, base: u64, now: &str) 
     header
 }
 
-/// Where the lines of the next segment count from. The lines that it begins with repeat what is in this one, so they take
-/// the last numbers here: a line that comes after them has a number that none had before.
+/// The number of line 0 of the next segment, which begins with so many lines. They repeat lines of this segment and take its last
+/// numbers, so that a line after them has a number that none had before.
 fn later_base(session: &Session, lines: usize) -> u64 {
     session.place().saturating_sub(lines as u64)
 }
 
-/// The lines of messages that were said before. What the model said and what tools told is dated as the user's message
-/// before it.
+/// The lines of messages that a segment repeats. A reply or a result has the time of the user's message before it.
 fn kept_lines<'a>(kept: &'a [Message], now: &str) -> impl Iterator<Item = Fields> + 'a {
     let mut time = now.to_owned();
     kept.iter().map(move |message| {
@@ -398,7 +371,7 @@ fn base(header: &Value) -> u64 {
     header.get("base").and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// What was said about the conversation, each name with its last value.
+/// The last value of each name.
 fn state(lines: &[disk::Line]) -> State {
     let said = lines.iter().filter_map(|line| line.fields.get("state")?.as_object()).flatten();
     let mut state = State::new();
@@ -420,20 +393,20 @@ fn fields(entry: &Entry, now: &str) -> Fields {
     line
 }
 
-/// The lines that count: what was undone is left out.
-fn standing(lines: Vec<disk::Line>) -> Vec<disk::Line> {
-    let mut standing: Vec<disk::Line> = Vec::new();
+/// The lines that count: those that were not undone.
+fn effective_lines(lines: Vec<disk::Line>) -> Vec<disk::Line> {
+    let mut effective: Vec<disk::Line> = Vec::new();
     for line in lines {
         match line.fields.get("undo").and_then(Value::as_u64) {
-            Some(from) => standing.retain(|line| line.seq < from),
-            None => standing.push(line),
+            Some(from) => effective.retain(|line| line.seq < from),
+            None => effective.push(line),
         }
     }
-    standing
+    effective
 }
 
-/// Makes every call have exactly one result, right after it: results that belong to no call go, calls without one get
-/// [`INTERRUPTED`]. Returns the results added at the very end, which the file does not have yet.
+/// Gives every call exactly one result, right after it: results without a call go, calls without a result get [`INTERRUPTED`].
+/// Returns the results added at the very end, which the file does not have yet.
 fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
     let mut out = Vec::with_capacity(messages.len());
     let mut added = Vec::new();

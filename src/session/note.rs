@@ -1,10 +1,9 @@
-//! Notes in a conversation of what came to its chat from elsewhere: from a job, from `--to`, from the tool `message`.
+//! Notes: what came to a chat from elsewhere (a job, `--to`, the tool `message`), for the chat's conversation.
 //!
-//! A turn may hold the conversation for minutes, and whoever has something to note must neither wait for it nor lose it.
-//! So a note goes into a file beside the conversation, `KEY.jsonl.notes`, one object a line: `{"id","content","at"}`, `at` in
-//! milliseconds since 1970, and `"older"` where so many before it were left out. The file is its own lock. Whoever loads the
-//! conversation takes the newest notes over and removes the file. A crash between the two doubles none: a note whose id is in
-//! the conversation is there already.
+//! A turn may hold the conversation for minutes, and a writer of a note must neither wait for it nor lose the note. So notes go to
+//! a file of their own, `KEY.jsonl.notes`, one object a line: `{"id","content","at"}`, `at` in milliseconds since 1970, and
+//! `"older"` with the number of notes before it that were dropped. The file is its own lock. Loading the conversation takes the
+//! newest notes over and removes the file. A crash between the two repeats none, because the conversation has their ids.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,25 +17,25 @@ use crate::message::{Message, NOTE, User};
 use crate::paths::Home;
 use crate::text::{clip, fence, millis, rfc3339};
 
-/// How long another process may hold the notes: for a write.
+/// How long to wait for another process that writes notes.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// What a conversation takes over at a time: a job may have written for months to a chat where nobody answers.
-const MOST_NOTES: usize = 50;
-/// The same in bytes, but the newest is always taken.
-const MOST_BYTES: usize = 64 << 10;
-/// What is shown of one note, in bytes.
-const MOST_TEXT: usize = 32 << 10;
-/// A conversation of less than this takes its notes over at once.
+/// The most notes to take over at a time: a job may write for months to a chat where nobody answers.
+const MAX_NOTES: usize = 50;
+/// The same in bytes; the newest note is always taken.
+const MAX_BYTES: usize = 64 << 10;
+/// The most bytes of one note.
+const MAX_TEXT: usize = 32 << 10;
+/// A conversation of fewer bytes takes its notes over at once.
 const SMALL: u64 = 128 << 10;
-/// From this many bytes on the file is cut to what would be taken over.
-const RENEWED_AT: u64 = 256 << 10;
+/// A file of more bytes is cut to the notes that would be taken over.
+const CUT_ABOVE: u64 = 256 << 10;
 
-/// Notes that `text` came to the chat of the conversation `session`; `title` says from where, `id` is what no other note
-/// has. On disk when this returns; in the conversation, too, while that is small and nobody holds it, else with its next turn.
+/// Notes that `text` came to the chat of the conversation `session`; `title` says from where, `id` is unique. On disk when this
+/// returns; in the conversation with its next turn, or at once while that is short and not locked.
 pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Result<()> {
-    let shown = clip(text, MOST_TEXT);
-    let cut = if shown.len() < text.len() { format!("\n[cut at {MOST_TEXT} bytes]") } else { String::new() };
-    // What its author has read may have told him what to say: to others that is data.
+    let shown = clip(text, MAX_TEXT);
+    let cut = if shown.len() < text.len() { format!("\n[cut at {MAX_TEXT} bytes]") } else { String::new() };
+    // Its author may repeat what an attacker wrote: to others it is data.
     let fence = fence(shown);
     let content = format!("[{title}]\n{fence}\n{shown}\n{fence}{cut}");
     let at = millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -44,7 +43,7 @@ pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Re
     let path = home.session_notes(session);
     let lock = Lock::acquire(&path, LOCK_WAIT, &Cancel::new(None)).doing("noting what was sent to a chat")?;
     disk::append_line(&path, &line.to_string(), Durability::Now)?;
-    if fs_err::metadata(&path)?.len() > RENEWED_AT {
+    if fs_err::metadata(&path)?.len() > CUT_ABOVE {
         let mut kept = String::new();
         for note in newest(&fs_err::read(&path)?) {
             kept.push_str(&format!("{note}\n"));
@@ -52,7 +51,7 @@ pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Re
         disk::replace(&path, kept.as_bytes(), Durability::Now)?;
     }
     drop(lock);
-    // Whoever reads the conversation finds it there. A long one is not read for each of many notes.
+    // A long conversation is not read for each of many notes.
     if fs_err::metadata(home.session(session)).map_or(0, |meta| meta.len()) < SMALL {
         match Files::new(home.clone()).load(session, &Cancel::new(Some(Duration::ZERO))) {
             Err(e) if !matches!(e.kind, Kind::Busy | Kind::Interrupted) => return Err(e),
@@ -62,12 +61,12 @@ pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Re
     Ok(())
 }
 
-/// The notes of a file that count, the oldest first, each with its id and its content.
+/// The notes of a file that would be taken over, the oldest first.
 fn newest(file: &[u8]) -> Vec<Value> {
     let text = |note: &Value, name: &str| note[name].as_str().map_or(0, str::len);
     let mut notes: Vec<Value> = String::from_utf8_lossy(file)
         .lines()
-        // What a power cut left of a line was never acknowledged.
+        // A line that a power cut damaged was never acknowledged.
         .filter_map(|line| serde_json::from_str(line).ok())
         .filter(|note| text(note, "id") > 0 && text(note, "content") > 0)
         .collect();
@@ -75,7 +74,7 @@ fn newest(file: &[u8]) -> Vec<Value> {
     while first > 0 {
         bytes += text(&notes[first - 1], "content");
         let kept = notes.len() - first;
-        if kept == MOST_NOTES || kept > 0 && bytes > MOST_BYTES {
+        if kept == MAX_NOTES || kept > 0 && bytes > MAX_BYTES {
             break;
         }
         first -= 1;
@@ -89,7 +88,7 @@ fn newest(file: &[u8]) -> Vec<Value> {
     notes
 }
 
-/// What is noted for a conversation and not among its messages yet, the oldest first, with the time of each. Waits for nobody.
+/// The notes for a conversation that are not among its messages, the oldest first, each with its time. Takes no lock.
 pub(super) fn waiting<'a>(
     home: &Home,
     session: &str,
@@ -117,7 +116,7 @@ pub(super) fn waiting<'a>(
     Ok(waiting)
 }
 
-/// Takes what is noted over into the conversation, which the caller holds.
+/// Takes the notes over into the conversation, which the caller has locked.
 pub(super) fn take_over(store: &Files, session: &mut Session) -> Result<()> {
     let path = store.home.session_notes(&session.name);
     if fs_err::symlink_metadata(&path).is_err() {
@@ -180,7 +179,7 @@ mod tests {
         assert!(home.session_notes("telegram_1").exists() && !home.session("telegram_1").exists());
         let list = archive::list(home).unwrap();
         assert_eq!((list.len(), list[0].messages, list[0].last.is_empty()), (1, 2, false));
-        assert_eq!(archive::read(home, "telegram_1").unwrap().waiting.len(), 2);
+        assert_eq!(archive::read(home, "telegram_1", None).unwrap().waiting.len(), 2);
         drop(held);
         note(home, "telegram_1", "c", "The job sent this", "three").unwrap();
         assert!(!home.session_notes("telegram_1").exists());
@@ -191,7 +190,7 @@ mod tests {
         assert_eq!((first.id.as_str(), session.messages.len()), ("note:a", 3));
         assert!(!home.session_notes("telegram_1").exists());
         // Nobody has asked anything that would have to be answered.
-        assert_eq!(archive::read(home, "telegram_1").unwrap().state(), archive::State::New);
+        assert_eq!(archive::read(home, "telegram_1", None).unwrap().status(), archive::TurnStatus::New);
     }
 
     #[test]
@@ -201,7 +200,7 @@ mod tests {
         let held = Files::new(home.clone()).load("telegram_1", &Cancel::new(None)).unwrap();
         for n in 0..600 {
             note(home, "telegram_1", &n.to_string(), "The job sent this", &text).unwrap();
-            assert!(fs_err::metadata(home.session_notes("telegram_1")).unwrap().len() < RENEWED_AT + 2000);
+            assert!(fs_err::metadata(home.session_notes("telegram_1")).unwrap().len() < CUT_ABOVE + 2000);
         }
         drop(held);
         let session = Files::new(home.clone()).load("telegram_1", &Cancel::new(None)).unwrap();
@@ -210,7 +209,7 @@ mod tests {
             .iter()
             .filter_map(|m| if let Message::User(user) = m { Some(user) } else { None })
             .collect();
-        assert_eq!((all.len(), all[0].id.as_str(), all[49].id.as_str()), (MOST_NOTES, "note:550", "note:599"));
+        assert_eq!((all.len(), all[0].id.as_str(), all[49].id.as_str()), (MAX_NOTES, "note:550", "note:599"));
         assert!(all[0].content.starts_with("[550 older notes were left out.]\n[The job"), "{}", all[0].content);
         assert!(all[1..].iter().all(|user| !user.content.contains("left out")));
         // Large ones count by their bytes, and the newest is there whatever it takes.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Skills, is_a_name};
 use crate::beneath::{Dir, Links};
-use crate::disk::{self, Copied, Runs, copy_new};
+use crate::disk::{self, Access, CopyOutcome, copy_new};
 use crate::error::{Context, Error, Result};
 use crate::text::one_line;
 
@@ -38,7 +38,8 @@ pub fn install(skills: &Skills, from: &Path) -> Result<String> {
     }
     sweep(skills)?;
     let new = format!(".{name}.new");
-    let copied = copy(&from, &skills.dir(), &new, &files).and_then(|()| disk::put(&skills.dir().join(&new), &to));
+    let copied =
+        copy(&from, &skills.dir(), &new, &files).and_then(|()| disk::rename_new(&skills.dir().join(&new), &to));
     if !matches!(copied, Ok(true)) {
         disk::remove(&skills.dir().join(&new))?;
     }
@@ -64,18 +65,18 @@ fn copy(from: &Path, to: &Path, name: &str, files: &[PathBuf]) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         // It may be another file by now: no links, no pipes.
         let mut file = held.read(path, path, Links::Refuse)?;
-        let runs = if file.metadata()?.permissions().mode() & 0o100 == 0 { Runs::No } else { Runs::Yes };
+        let runs = if file.metadata()?.permissions().mode() & 0o100 == 0 { Access::ReadWrite } else { Access::Execute };
         match copy_new(to, &Path::new(name).join(path), &mut file, runs, left)? {
-            Copied::Made(bytes) => left -= bytes,
-            Copied::TooLarge => {
+            CopyOutcome::Created(bytes) => left -= bytes,
+            CopyOutcome::TooLarge => {
                 return Err(Error::failed(format!("the skill is larger than {} MiB", MOST_BYTES >> 20)));
             }
-            Copied::Kept | Copied::Blocked => {
+            CopyOutcome::Exists | CopyOutcome::Blocked => {
                 return Err(Error::failed(format!("something stands in the way of {}", path.display())));
             }
         }
     }
-    disk::settle(to)
+    disk::sync_all(to)
 }
 
 /// Every file below `from`, by its path from there.
@@ -114,6 +115,6 @@ pub fn remove(skills: &Skills, name: &str) -> Result<()> {
     }
     sweep(skills)?;
     let old = skills.dir().join(format!(".{name}.old"));
-    disk::put(&dir, &old)?;
+    disk::rename_new(&dir, &old)?;
     disk::remove(&old)
 }

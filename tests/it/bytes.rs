@@ -7,10 +7,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use bantam::cancel::Cancel;
-use bantam::disk::Durability;
 use bantam::message::{Message, User};
 use bantam::outbox::{Item, Outbox};
-use bantam::session::{Entry, Files, Store};
+use bantam::session::{Durability, Entry, Files, Store};
 use bantam::telegram::Said;
 use bantam::telegram::inbox::{self, Inbox};
 use serde_json::{Value, json};
@@ -52,7 +51,7 @@ fn holding(home: &Home, bytes: &[u8]) -> Files {
         fs::remove_file(entry.unwrap().path()).unwrap();
     }
     fs::write(dir.join("cli_default.jsonl"), bytes).unwrap();
-    Files::new(bantam::paths::Home::new(home.path("")))
+    Files::at(home.path(""))
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fs;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -245,7 +244,6 @@ fn a_killed_turn_does_not_keep_the_session_busy() {
     model.wait_for_requests(1);
     running.signal(Signal::KILL);
     running.finish();
-    let asked = Instant::now();
+    // It would fail as busy if it waited for the dead process.
     home.agent(["-m", "second"]).exits(0).prints("Here.\n");
-    assert!(asked.elapsed() < Duration::from_secs(10), "waited {:?} for a dead process", asked.elapsed());
 }

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bantam::cancel::Cancel;
-use bantam::disk::Durability;
 use bantam::message::{Message, User};
-use bantam::session::{Entry, Files, Store};
+use bantam::session::{Durability, Entry, Files, Store};
 use serde_json::{Value, json};
 
 use crate::harness::{Home, holds, merged, unique, walk};
@@ -318,7 +317,7 @@ fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), Stri
     for (path, bytes) in image {
         fs::write(root.join(path), bytes).unwrap();
     }
-    let store = Files::new(bantam::paths::Home::new(root.clone()));
+    let store = Files::at(root.clone());
     let loaded = store.load("cli_default", &Cancel::new(None)).map_err(|e| format!("it does not load: {}", e.message));
     let outcome = loaded.and_then(|mut session| {
         if let Some(damage) = session.damage.iter().find(|damage| !damage.contains("cut short by a crash")) {

@@ -131,13 +131,13 @@ fn too_long() -> Answer {
 /// An agent with a model, and what the model has seen.
 struct Fixture {
     agent: Agent,
-    store: Arc<Memory>,
+    store: Memory,
     seen: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
 impl Fixture {
     fn new(window: u64, answer: impl Fn(&SeenRequest, usize) -> Answer + Send + Sync + 'static) -> Self {
-        let (seen, store) = (Arc::<Mutex<Vec<SeenRequest>>>::default(), Arc::<Memory>::default());
+        let (seen, store) = (Arc::<Mutex<Vec<SeenRequest>>>::default(), Memory::default());
         let model = Function { answer: Box::new(answer), seen: seen.clone() };
         let retry = Retry { max: 0, first_wait: Duration::ZERO };
         let agent = Agent::builder()

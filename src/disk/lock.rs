@@ -1,0 +1,99 @@
+//! Locks between processes.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+use fs_err::{File, OpenOptions};
+use rustix::fs::{FlockOperation, flock};
+
+use super::{make_dir_synced, parent};
+use crate::cancel::Cancel;
+use crate::error::{Error, Kind, Result};
+
+/// A lock between processes, held until dropped; the kernel releases it when the process dies. The holder may remove the file:
+/// a lock on a file that is no longer at its path guards nothing, so [`Lock::acquire`] checks that and starts over.
+pub struct Lock {
+    pub(super) file: File,
+}
+
+impl Lock {
+    /// Waits up to `wait` for the lock at `path`.
+    pub fn acquire(path: &Path, wait: Duration, cancel: &Cancel) -> Result<Self> {
+        make_dir_synced(parent(path))?;
+        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        let mut lock = Self { file: open()? };
+        let until = Instant::now() + wait;
+        // flock has no timeout, and ending it by a signal would need a handler, so this polls.
+        let mut pause = Duration::from_millis(5);
+        loop {
+            match flock(lock.file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if !lock.is_removed(path)? => return Ok(lock),
+                Ok(()) => lock.file = open()?,
+                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Error::from(e).doing(format_args!("locking {}", path.display()))),
+            }
+            if Instant::now() >= until {
+                return Err(Error::new(Kind::Busy, format!("still busy after {} s", wait.as_secs())));
+            }
+            if cancel.sleep(pause).is_err() {
+                return Err(Error::new(Kind::Interrupted, "stopped while waiting for a lock"));
+            }
+            pause = (pause * 2).min(Duration::from_millis(200));
+        }
+    }
+
+    /// Whether the file is no longer the one at `path`. Neither sign is enough alone: some file systems count no links, and some
+    /// give a file a new number each time.
+    fn is_removed(&self, path: &Path) -> Result<bool> {
+        let held = self.file.metadata()?;
+        let there = |there: std::fs::Metadata| (there.dev(), there.ino()) == (held.dev(), held.ino());
+        Ok(held.nlink() == 0 && !fs_err::metadata(path).is_ok_and(there))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::remove;
+
+    #[test]
+    fn a_held_lock_makes_others_wait_and_then_say_busy() {
+        let path = std::env::temp_dir().join(format!("bantam-disk-{}.lock", std::process::id()));
+        let cancel = Cancel::new(None);
+        let held = Lock::acquire(&path, Duration::ZERO, &cancel).unwrap();
+        let refused = Lock::acquire(&path, Duration::ZERO, &cancel).err().unwrap();
+        assert_eq!(refused.kind, Kind::Busy);
+        drop(held);
+        assert!(Lock::acquire(&path, Duration::ZERO, &cancel).is_ok());
+        remove(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_removed_while_it_was_waited_for_is_not_taken_for_one() {
+        let path = std::env::temp_dir().join(format!("bantam-disk-{}-gone.lock", std::process::id()));
+        let cancel = Cancel::new(None);
+        let first = Lock::acquire(&path, Duration::ZERO, &cancel).unwrap();
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| Lock::acquire(&path, Duration::from_secs(20), &cancel).unwrap());
+            // It has the same file open, and waits.
+            let waits = || {
+                fs_err::read_dir("/proc/self/fd")
+                    .unwrap()
+                    .flatten()
+                    .filter(|fd| fs_err::read_link(fd.path()).is_ok_and(|target| target == path))
+            };
+            while waits().count() < 2 {
+                std::thread::yield_now();
+            }
+            remove(&path).unwrap();
+            drop(first);
+            let second = second.join().unwrap();
+            assert!(!second.is_removed(&path).unwrap());
+            assert_eq!(Lock::acquire(&path, Duration::ZERO, &cancel).err().unwrap().kind, Kind::Busy);
+        });
+        remove(&path).unwrap();
+    }
+}
