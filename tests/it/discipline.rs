@@ -309,7 +309,7 @@ fn of_ten_thousand_calls_in_a_reply_a_few_are_run_and_the_others_forgotten() {
     in_order(&session.history());
     assert_eq!(session.texts("tool").len(), 64);
     let last = model.request(1).last("tool");
-    assert!(last.starts_with("Noted.") && last.contains("10000 calls: the first 64 were run"), "{last}");
+    assert!(last.starts_with("Noted.") && last.contains("10000 calls; only the first 64 were run"), "{last}");
 }
 
 #[test]
