@@ -72,7 +72,7 @@ pub(crate) mod proxy;
 pub mod secret;
 pub mod session;
 pub mod skills;
-pub mod sse;
+pub(crate) mod sse;
 pub(crate) mod sys;
 pub mod telegram;
 pub mod template;
