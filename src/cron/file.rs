@@ -70,23 +70,21 @@ impl JobsFile {
 
     /// The job with this id, or with a name that no other job has.
     pub fn find(&mut self, id: &str) -> Result<&mut Job> {
+        let by_id = self.jobs.iter().position(|job| job.id() == id);
+        let named: Vec<usize> = (0..self.jobs.len()).filter(|at| self.jobs[*at].name() == id).collect();
         let shown = one_line(id, 40);
-        let named: Vec<&Job> = self.jobs.iter().filter(|job| job.name() == id).collect();
-        let found = match named[..] {
-            _ if self.jobs.iter().any(|job| job.id() == id) => id.to_owned(),
-            [one] => one.id().to_owned(),
-            [] => {
+        match (by_id, &named[..]) {
+            (Some(at), _) | (None, &[at]) => Ok(&mut self.jobs[at]),
+            (None, []) => {
                 let near = nearest(id, self.jobs.iter().map(Job::id)).map(|near| format!("did you mean {near}?"));
                 let hint = near.unwrap_or_else(|| "bantam cron list shows the jobs".to_owned());
-                return Err(Error::failed(format!("there is no job \"{shown}\"")).hint(hint));
+                Err(Error::failed(format!("there is no job \"{shown}\"")).hint(hint))
             }
-            _ => {
-                let ids: Vec<&str> = named.iter().map(|job| job.id()).collect();
-                return Err(Error::failed(format!("several jobs have the name \"{shown}\""))
-                    .hint(format!("use an id: {}", ids.join(", "))));
+            (None, several) => {
+                let ids: Vec<&str> = several.iter().map(|at| self.jobs[*at].id()).collect();
+                Err(Error::failed(format!("several jobs have the name \"{shown}\""))
+                    .hint(format!("use an id: {}", ids.join(", "))))
             }
-        };
-        let found = self.jobs.iter_mut().find(|job| job.id() == found);
-        found.ok_or_else(|| Error::failed(format!("there is no job \"{shown}\"")))
+        }
     }
 }
