@@ -5,7 +5,7 @@ use super::{deliver, gateway, print};
 use crate::app::{self, Keep, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
-use crate::doctor::canary::{self, Ground};
+use crate::doctor::canary::{self, Subject};
 use crate::doctor::kernel::Facts;
 use crate::doctor::{Check, Verdict, bot, home, jail, kernel, model};
 use crate::error::{Error, Result};
@@ -101,12 +101,12 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
     };
     report.tell_all(&jail.checks);
     if !jail.holds {
-        let why = if exec.sandbox == Sandbox::Off { "nothing holds them" } else { "no command runs" };
-        return report.tell(&Check::aside("canaries", format!("not let out: {why}")));
+        let why = if exec.sandbox == Sandbox::Off { "the sandbox is off" } else { "commands cannot run" };
+        return report.tell(&Check::aside("canaries", format!("not tested: {why}")));
     }
     let passed = app::passed(config, env);
-    let ground = Ground { home, hands: &hands, env, passed, network: exec.network };
-    if let Err(e) = canary::run(&ground, &mut |check| report.tell(&check)) {
+    let subject = Subject { home, hands: &hands, env, passed, network: exec.network };
+    if let Err(e) = canary::run(&subject, &mut |check| report.tell(&check)) {
         report.tell(&Check::of_error("canaries", e));
     }
 }

@@ -1,16 +1,14 @@
-//! Canaries: commands that try to get out of the jail, on this very machine, by the way that the model's commands go.
+//! Canaries: commands that try to escape from the jail on this machine, run exactly as the model's commands are.
 //!
-//! Each is tried twice. First bare, as a child of this program: when that has no effect, it proves nothing here, and the
-//! check says so. Then in the jail, where it must have none. Effects are looked for from this process: in its own files,
-//! at its own sockets, on processes that it started. A command's own word counts only where it is the loot itself.
-//! The commands are aimed at nothing but what is set up here, and the real `config.json`, which is only read.
+//! Each runs twice: first bare, as a child of this program, because one without an effect there proves nothing; then in
+//! the jail, where it must have none. Effects are checked from this process: in its own files, at its own sockets, and on
+//! a process that it started. A command's output counts only where it contains the secret itself.
 
-use std::ffi::OsString;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpListener;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
@@ -24,186 +22,145 @@ use crate::error::{Context, Error, Result};
 use crate::hands::Hands;
 use crate::paths::Home;
 
-/// Where the canaries are let loose.
-pub struct Ground<'a> {
+const WHAT: &str = "canary";
+
+/// What the canaries run with.
+pub struct Subject<'a> {
     pub home: &'a Home,
     pub hands: &'a Hands,
     pub env: &'a Env,
-    /// The variables that every command gets.
+    /// The user's variables that every command gets.
     pub passed: Vec<(String, String)>,
     pub network: Network,
 }
 
-/// What a command would have done, had it got out.
+/// What a command achieves if it escapes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     ReadsOutside,
     ReadsConfig,
-    ReadsSession,
+    ReadsKey,
     WritesOutside,
     WritesAgent,
     ReachesTcp,
-    ReachesAbstract,
-    ReachesPath,
-    SeesProcess,
-    EndsProcess,
-    LeavesChild,
-    ReadsKey,
+    ReachesUnix,
+    KillsProcess,
+    LeavesProcess,
 }
 
-struct Canary {
-    tries: &'static str,
-    effect: Effect,
-    command: &'static str,
-}
-
-const fn canary(tries: &'static str, effect: Effect, command: &'static str) -> Canary {
-    Canary { tries, effect, command }
-}
-
-/// Connecting takes a tool, and which one is there differs.
+/// Uses whichever tool can connect.
 const TCP: &str = r#"
-if command -v perl; then perl -MSocket -e 'socket(S, PF_INET, SOCK_STREAM, 0); connect(S, pack_sockaddr_in($ENV{PORT}, inet_aton("127.0.0.1")))'
+if command -v bash; then bash -c '3<>"/dev/tcp/127.0.0.1/$PORT"'
 elif command -v python3; then python3 -c 'import os, socket; socket.create_connection(("127.0.0.1", int(os.environ["PORT"])), 2)'
-elif command -v bash; then bash -c '3<>"/dev/tcp/127.0.0.1/$PORT"'
-elif command -v nc; then nc -w 1 127.0.0.1 "$PORT" </dev/null
-else curl -s -m 1 "http://127.0.0.1:$PORT/"; fi"#;
-const ABSTRACT: &str = r#"
-if command -v perl; then perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, pack_sockaddr_un("\0$ENV{MARK}"))'
-elif command -v python3; then python3 -c 'import os, socket; socket.socket(socket.AF_UNIX).connect("\0" + os.environ["MARK"])'
-else curl -s -m 1 --abstract-unix-socket "$MARK" http://x/; fi"#;
-const PATHNAME: &str = r#"
+else nc -w 1 127.0.0.1 "$PORT" </dev/null; fi"#;
+const UNIX: &str = r#"
 if command -v perl; then perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); connect(S, pack_sockaddr_un($ENV{SOCKET}))'
 elif command -v python3; then python3 -c 'import os, socket; socket.socket(socket.AF_UNIX).connect(os.environ["SOCKET"])'
 elif command -v curl; then curl -s -m 1 --unix-socket "$SOCKET" http://x/
 else nc -w 1 -U "$SOCKET" </dev/null; fi"#;
-/// It says when it is up, so that nobody looks for it too early.
+/// Prints `up` once it runs, so that the check is not too early.
 const DAEMON: &str = r#"
 new=$(command -v setsid)
 ($new sh -c 'echo up; exec >/dev/null; while :; do sleep 1; done' "$MARK" </dev/null 2>/dev/null &) | { read -r up; echo "$up"; }"#;
 
-const CANARIES: &[Canary] = &[
-    canary("read a file outside the workspace", Effect::ReadsOutside, r#"cat "$OUTSIDE""#),
-    canary("read config.json", Effect::ReadsConfig, r#"cat "$CONFIG""#),
-    canary("read a conversation", Effect::ReadsSession, r#"cat "$SESSION""#),
-    canary("overwrite a file outside the workspace", Effect::WritesOutside, r#"echo changed >"$OUTSIDE""#),
-    canary("write into agent/", Effect::WritesAgent, r#"mkdir -p "$AGENT"; echo obey >"$AGENT/$MARK""#),
-    canary("connect to a TCP port of this machine", Effect::ReachesTcp, TCP),
-    canary("connect to an abstract unix socket", Effect::ReachesAbstract, ABSTRACT),
-    canary("connect to a unix socket by its path", Effect::ReachesPath, PATHNAME),
-    canary("see another process", Effect::SeesProcess, r#"cat "/proc/$VICTIM/cmdline""#),
-    canary("kill another process", Effect::EndsProcess, r#"kill -9 "$VICTIM""#),
-    canary("leave a process behind", Effect::LeavesChild, DAEMON),
-    canary("read a key from an environment", Effect::ReadsKey, r#"env; cat "/proc/$VICTIM/environ""#),
+/// What each tries, its effect, and its command.
+const CANARIES: &[(&str, Effect, &str)] = &[
+    ("read a file outside the workspace", Effect::ReadsOutside, r#"cat "$OUTSIDE""#),
+    ("read config.json", Effect::ReadsConfig, r#"cat "$CONFIG""#),
+    (
+        "see another process and read its key",
+        Effect::ReadsKey,
+        r#"env; cat "/proc/$VICTIM/cmdline" "/proc/$VICTIM/environ""#,
+    ),
+    ("overwrite a file outside the workspace", Effect::WritesOutside, r#"echo changed >"$OUTSIDE""#),
+    ("write into agent/", Effect::WritesAgent, r#"mkdir -p "$AGENT"; echo obey >"$AGENT/$MARK""#),
+    ("connect to a TCP port of this machine", Effect::ReachesTcp, TCP),
+    ("connect to a unix socket", Effect::ReachesUnix, UNIX),
+    ("kill another process", Effect::KillsProcess, r#"kill -9 "$VICTIM""#),
+    ("leave a process behind", Effect::LeavesProcess, DAEMON),
 ];
 
 /// Tries every canary.
-pub fn run(ground: &Ground, tell: &mut dyn FnMut(Check)) -> Result<()> {
-    let mut stage = Stage::set(ground)?;
-    let result = CANARIES.iter().try_for_each(|canary| {
-        tell(stage.judge(canary)?);
+pub fn run(subject: &Subject, report: &mut dyn FnMut(Check)) -> Result<()> {
+    let mut targets = Targets::set_up(subject)?;
+    let result = CANARIES.iter().try_for_each(|(tries, effect, command)| {
+        report(targets.check(tries, *effect, command)?);
         Ok(())
     });
-    result.and(stage.redact())
+    result.and(targets.clean_up())
 }
 
-/// What the canaries are aimed at.
-struct Stage<'a> {
-    ground: &'a Ground<'a>,
-    /// No other run, and nobody else, has this word.
+/// What the canaries attack. Only the real `config.json` is not made for them, and it is only read.
+struct Targets<'a> {
+    subject: &'a Subject<'a>,
+    /// Unique to this run.
     mark: String,
+    /// A secret that is in files and processes, and never in a command.
+    secret: String,
     dir: PathBuf,
     outside: PathBuf,
-    session: PathBuf,
     had_agent: bool,
     config: Vec<u8>,
     tcp: TcpListener,
-    abstract_socket: UnixListener,
-    path_socket: UnixListener,
+    unix: UnixListener,
     victim: Victim,
 }
 
-/// Words that stand in the files and processes to be robbed, and nowhere in the commands.
-struct Loot(String);
-
-impl Loot {
-    fn of(&self, what: &str) -> String {
-        format!("{what}-loot-{}", self.0)
-    }
-}
-
+/// The standard library's hash keys are its only source of randomness.
 fn random() -> String {
-    // The standard library's hash keys are its only source of randomness, and enough for a name.
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-impl<'a> Stage<'a> {
-    fn set(ground: &'a Ground<'a>) -> Result<Self> {
-        let word = random();
-        let mark = format!("bantam-doctor-{}-{word}", std::process::id());
-        let dir = ground.home.root().join(format!(".{mark}"));
-        // No folder is left behind that was not there: root may be looking after somebody else's home.
-        let sessions = Some(ground.home.sessions()).filter(|sessions| sessions.is_dir());
-        let session = sessions.unwrap_or_else(|| dir.clone()).join(format!(".{mark}"));
+impl<'a> Targets<'a> {
+    fn set_up(subject: &'a Subject<'a>) -> Result<Self> {
+        let mark = format!("bantam-doctor-{}-{}", std::process::id(), random());
+        let dir = subject.home.root().join(format!(".{mark}"));
         disk::make_dir(&dir)?;
-        let made = (|| {
-            let tcp = TcpListener::bind(("127.0.0.1", 0))?;
-            let abstract_socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&mark)?)?;
-            let path_socket = UnixListener::bind(dir.join("socket"))?;
-            tcp.set_nonblocking(true)?;
-            abstract_socket.set_nonblocking(true)?;
-            path_socket.set_nonblocking(true)?;
-            let victim = Victim::start()?;
-            let stage = Self {
-                ground,
-                outside: dir.join("outside"),
-                had_agent: ground.home.agent().exists(),
-                config: fs_err::read(ground.home.config()).unwrap_or_default(),
-                dir: dir.clone(),
-                session: session.clone(),
-                mark,
-                tcp,
-                abstract_socket,
-                path_socket,
-                victim,
-            };
-            stage.plant()?;
-            Ok(stage)
-        })();
-        made.map_err(|e: Error| {
-            // The first error is the one to tell.
+        Self::make(subject, mark, dir.clone()).map_err(|e| {
+            // The first error matters.
             drop(disk::remove(&dir));
-            drop(disk::remove(&session));
             e.doing("setting up the canaries")
         })
     }
 
-    fn plant(&self) -> Result<()> {
-        for (path, what) in [(&self.outside, "outside"), (&self.session, "session")] {
-            disk::remove(path)?;
-            disk::write_new(path, self.victim.loot.of(what).as_bytes())?;
-        }
-        Ok(())
+    fn make(subject: &'a Subject<'a>, mark: String, dir: PathBuf) -> Result<Self> {
+        let secret = random();
+        let tcp = TcpListener::bind(("127.0.0.1", 0))?;
+        let unix = UnixListener::bind(dir.join("socket"))?;
+        tcp.set_nonblocking(true)?;
+        unix.set_nonblocking(true)?;
+        let outside = dir.join("outside");
+        disk::write_new(&outside, secret.as_bytes())?;
+        Ok(Self {
+            had_agent: subject.home.agent().exists(),
+            config: fs_err::read(subject.home.config()).unwrap_or_default(),
+            victim: Victim::start(&secret)?,
+            subject,
+            mark,
+            secret,
+            dir,
+            outside,
+            tcp,
+            unix,
+        })
     }
 
-    fn redact(mut self) -> Result<()> {
+    fn clean_up(mut self) -> Result<()> {
         self.victim.end()?;
-        disk::remove(&self.session)?;
         disk::remove(&self.dir)
     }
 
-    /// What the commands know of it. The same bare and in the jail.
+    /// The same bare and in the jail.
     fn variables(&self) -> Result<Vec<(String, String)>> {
-        let home = self.ground.home;
+        let home = self.subject.home;
         let text = |path: PathBuf| {
-            OsString::from(path).into_string().map_err(|_| Error::failed("the path of the home is not UTF-8"))
+            path.into_os_string().into_string().map_err(|_| Error::failed("the path of the home is not UTF-8"))
         };
-        let mut variables = self.ground.passed.clone();
+        let mut variables = self.subject.passed.clone();
         for (name, value) in [
             ("MARK", self.mark.clone()),
             ("OUTSIDE", text(self.outside.clone())?),
             ("CONFIG", text(home.config())?),
-            ("SESSION", text(self.session.clone())?),
             ("AGENT", text(home.agent())?),
             ("SOCKET", text(self.dir.join("socket"))?),
             ("PORT", self.tcp.local_addr()?.port().to_string()),
@@ -214,65 +171,60 @@ impl<'a> Stage<'a> {
         Ok(variables)
     }
 
-    fn judge(&mut self, canary: &Canary) -> Result<Check> {
-        const WHAT: &str = "canary";
-        let Canary { tries, effect, command } = canary;
-        if *effect == Effect::ReadsConfig && self.config.is_empty() {
+    fn check(&mut self, tries: &'static str, effect: Effect, command: &str) -> Result<Check> {
+        if effect == Effect::ReadsConfig && self.config.is_empty() {
             return Ok(Check::aside(WHAT, format!("{tries}: there is none")));
         }
-        let printed = self.bare(command)?;
-        if !self.had(*effect, &printed)? {
-            let found = format!("{tries}: not tried: here it does not work without a jail either");
+        let printed = self.run_bare(command)?;
+        if !self.take_effect(effect, &printed)? {
+            let found = format!("{tries}: not tested, because it does not work here without a jail either");
             return Ok(Check::aside(WHAT, found));
         }
-        let printed = jail::run(self.ground.hands, command, self.variables()?).doing(tries)?;
-        if !self.had(*effect, &printed)? {
-            if *effect == Effect::LeavesChild && !holds(&printed, b"up") {
-                return Ok(Check::aside(WHAT, format!("{tries}: not tried: it could not be started in the jail")));
+        let printed = jail::run(self.subject.hands, command, self.variables()?).doing(tries)?;
+        if !self.take_effect(effect, &printed)? {
+            if effect == Effect::LeavesProcess && !contains(&printed, b"up") {
+                return Ok(Check::aside(WHAT, format!("{tries}: not tested, because it did not start in the jail")));
             }
-            return Ok(Check::well(WHAT, format!("{tries}: held")));
+            return Ok(Check::well(WHAT, format!("{tries}: stopped")));
         }
-        let by_network = matches!(effect, Effect::ReachesTcp | Effect::ReachesAbstract);
-        if by_network && self.ground.network == Network::Full {
-            let found = format!("{tries}: it can, as tools.exec.network is \"full\"");
+        if effect == Effect::ReachesTcp && self.subject.network == Network::Full {
+            let found = format!("{tries}: allowed, because tools.exec.network is \"full\"");
             return Ok(Check::aside(WHAT, found).fix("\"tools\": {\"exec\": {\"network\": \"none\"}} in config.json"));
         }
-        let mut check = Check::fails(WHAT, format!("{tries}: IT GOT OUT"));
-        if matches!(effect, Effect::EndsProcess | Effect::ReachesAbstract) {
-            check =
-                check.fix("Landlock guards this from Linux 6.12 on, namespaces do on any: see the lines on both above");
+        let mut check = Check::fails(WHAT, format!("{tries}: ESCAPED"));
+        if effect == Effect::KillsProcess {
+            check = check.fix("namespaces, or Landlock from Linux 6.12 on, prevent this: see the lines on both above");
         }
         Ok(check
-            .fix("until this is understood, no commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json"))
+            .fix("until this is fixed, disable commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json"))
     }
 
     /// Runs a command as this program's own child: the control.
-    fn bare(&self, command: &str) -> Result<Vec<u8>> {
+    fn run_bare(&self, command: &str) -> Result<Vec<u8>> {
         let output = child::command(Path::new("/bin/sh"))
             .args(["-c", command])
             .envs(self.variables()?)
-            .current_dir(self.ground.hands.workspace())
+            .current_dir(self.subject.hands.workspace())
             .stdout(Stdio::piped())
             .output()
             .doing("running /bin/sh")?;
         Ok(output.stdout)
     }
 
-    /// Whether the effect is there. Afterwards it is gone, for the next try.
-    fn had(&mut self, effect: Effect, printed: &[u8]) -> Result<bool> {
-        let loot = &self.victim.loot;
+    /// Whether the effect is there. It is undone for the next try.
+    fn take_effect(&mut self, effect: Effect, printed: &[u8]) -> Result<bool> {
         match effect {
-            Effect::ReadsOutside => Ok(holds(printed, loot.of("outside").as_bytes())),
-            Effect::ReadsSession => Ok(holds(printed, loot.of("session").as_bytes())),
+            Effect::ReadsOutside => Ok(contains(printed, self.secret.as_bytes())),
             Effect::ReadsConfig => Ok(printed == self.config),
+            Effect::ReadsKey => Ok(contains(printed, self.secret.as_bytes()) || self.shows_environment(printed)),
             Effect::WritesOutside => {
-                let now = fs_err::read(&self.outside).unwrap_or_default();
-                let changed = now != loot.of("outside").as_bytes();
-                self.plant()?;
+                let changed = fs_err::read(&self.outside).unwrap_or_default() != self.secret.as_bytes();
+                disk::remove(&self.outside)?;
+                disk::write_new(&self.outside, self.secret.as_bytes())?;
                 Ok(changed)
             }
             Effect::WritesAgent => {
-                let agent = self.ground.home.agent();
+                let agent = self.subject.home.agent();
                 let (file, made) = (agent.join(&self.mark), !self.had_agent && agent.exists());
                 let written = file.exists();
                 disk::remove(&file)?;
@@ -281,112 +233,102 @@ impl<'a> Stage<'a> {
                 }
                 Ok(written || made)
             }
-            Effect::ReachesTcp => heard(|| self.tcp.accept().map(drop)),
-            Effect::ReachesAbstract => heard(|| self.abstract_socket.accept().map(drop)),
-            Effect::ReachesPath => heard(|| self.path_socket.accept().map(drop)),
-            Effect::SeesProcess => Ok(holds(printed, loot.of("line").as_bytes())),
-            Effect::EndsProcess => {
-                let ended = !self.victim.answers();
-                if ended {
+            Effect::ReachesTcp => was_reached(|| self.tcp.accept().map(drop)),
+            Effect::ReachesUnix => was_reached(|| self.unix.accept().map(drop)),
+            Effect::KillsProcess => {
+                let killed = !self.victim.answers();
+                if killed {
                     self.victim.end()?;
-                    // The same loot again: the planted files have it, too.
-                    self.victim = Victim::with(Loot(self.victim.loot.0.clone()))?;
+                    self.victim = Victim::start(&self.secret)?;
                 }
-                Ok(ended)
+                Ok(killed)
             }
-            Effect::LeavesChild => {
-                let left = alive(&self.mark)?;
+            Effect::LeavesProcess => {
+                let left = processes_with(&self.mark)?;
                 for pid in &left {
                     match kill_process(*pid, Signal::KILL) {
                         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                        Err(e) => return Err(Error::from(e).doing("ending a canary")),
+                        Err(e) => return Err(Error::from(e).doing("killing a canary")),
                     }
                 }
                 Ok(!left.is_empty())
             }
-            Effect::ReadsKey => Ok(holds(printed, loot.of("key").as_bytes()) || self.shows_environment(printed)),
         }
     }
 
-    /// Whether anything of this program's own environment is there that a command is not given.
+    /// Whether the output has a variable of this program's that commands must not get.
     fn shows_environment(&self, printed: &[u8]) -> bool {
         const GIVEN: [&str; 8] = ["PATH", "LANG", "HOME", "TERM", "PWD", "OLDPWD", "SHLVL", "_"];
-        let passed = |name: &str| self.ground.passed.iter().any(|(passed, _)| passed == name);
-        let own = self.ground.env.iter().filter(|(name, value)| {
-            // What is short stands in other places, too.
-            value.len() >= 8 && !GIVEN.contains(&name.as_str()) && !passed(name)
-        });
-        own.into_iter().any(|(name, value)| holds(printed, format!("{name}={value}").as_bytes()))
+        let passed = |name: &str| self.subject.passed.iter().any(|(passed, _)| passed == name);
+        // A short value could be there by chance.
+        let private =
+            |(name, value): &(&String, &String)| value.len() >= 8 && !GIVEN.contains(&name.as_str()) && !passed(name);
+        let mut private = self.subject.env.iter().filter(private);
+        private.any(|(name, value)| contains(printed, format!("{name}={value}").as_bytes()))
     }
 }
 
-/// Whether somebody connected; whoever did is taken off the queue.
-fn heard(accept: impl Fn() -> std::io::Result<()>) -> Result<bool> {
-    let mut heard = false;
+/// Accepts every waiting connection and says whether there was one.
+fn was_reached(accept: impl Fn() -> std::io::Result<()>) -> Result<bool> {
+    let mut reached = false;
     loop {
         match accept() {
-            Ok(()) => heard = true,
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(heard),
+            Ok(()) => reached = true,
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(reached),
             Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
             Err(e) => return Err(Error::from(e).doing("listening for canaries")),
         }
     }
 }
 
-/// A process with a key in its environment. It answers each line on its input, so that whether it lives can be asked.
+/// A process with a key in its arguments and its environment. It echoes lines, which shows that it is alive.
 struct Victim {
-    loot: Loot,
     child: Child,
-    asks: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
 }
 
 impl Victim {
-    fn start() -> Result<Self> {
-        Self::with(Loot(random()))
-    }
-
-    fn with(loot: Loot) -> Result<Self> {
+    fn start(secret: &str) -> Result<Self> {
         let mut child = child::command(Path::new("/bin/sh"))
-            .args(["-c", "while read -r line; do echo \"$line\"; done", &loot.of("line")])
-            .env("KEY", loot.of("key"))
+            .args(["-c", "while read -r line; do echo \"$line\"; done", secret])
+            .env("KEY", secret)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .doing("running /bin/sh")?;
-        let (Some(asks), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::failed("the canaries' victim has no pipes"));
         };
-        Ok(Self { loot, child, asks, answers: BufReader::new(answers) })
+        Ok(Self { child, input, output: BufReader::new(output) })
     }
 
-    /// One that was killed does not, however soon it is asked.
     fn answers(&mut self) -> bool {
         let mut line = String::new();
-        self.asks.write_all(b"?\n").is_ok() && self.answers.read_line(&mut line).is_ok_and(|read| read > 0)
+        self.input.write_all(b"?\n").is_ok() && self.output.read_line(&mut line).is_ok_and(|read| read > 0)
     }
 
     fn end(&mut self) -> Result<()> {
-        self.child.kill().and_then(|()| self.child.wait()).map(drop).doing("ending the canaries' victim")
+        self.child.kill().and_then(|()| self.child.wait()).map(drop).doing("killing the canaries' victim")
     }
 }
 
-/// The processes that have this word in their command line.
-fn alive(mark: &str) -> Result<Vec<Pid>> {
+/// The processes with this word in their command line.
+fn processes_with(mark: &str) -> Result<Vec<Pid>> {
     let mut found = Vec::new();
     for entry in fs_err::read_dir("/proc")? {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
             continue;
         };
-        // It may have gone meanwhile.
-        if fs_err::read(entry.path().join("cmdline")).is_ok_and(|line| holds(&line, mark.as_bytes())) {
+        // It may be gone by now.
+        if fs_err::read(entry.path().join("cmdline")).is_ok_and(|line| contains(&line, mark.as_bytes())) {
             found.push(pid);
         }
     }
     Ok(found)
 }
 
-fn holds(text: &[u8], word: &[u8]) -> bool {
+fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window == word)
 }

@@ -40,7 +40,7 @@ pub fn chosen(home: &Home, config: &Config, env: &Env, configured: bool) -> Chec
     let at = format!("{} at {}", model.name, authority(&model.base));
     let Some(key) = model.keys.first() else { return Check::well(WHAT, format!("{at}, without a key")) };
     let source = match model.key_origin.as_str() {
-        "config.json" => keys::source(key),
+        "config.json" => keys::source(key).trim_start_matches("in ").to_owned(),
         variable => format!("the variable {variable}"),
     };
     if keys::is_command(key) {
