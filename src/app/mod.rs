@@ -1,7 +1,14 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
+pub mod bot;
+pub mod deliver;
+pub mod gateway;
 pub mod learned;
 mod models;
+mod monitor;
+mod pool;
+mod reload;
+mod shutdown;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

@@ -8,13 +8,13 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::args::{Args, Command, Flag};
-use super::deliver::Delivery;
 use super::question::{Message, Question};
 use super::repl::{self, End, Repl, Talk, fresh_chat};
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Verbosity, View};
-use super::{report, tell};
+use super::{notice, report, tell};
 use crate::agent::{Agent, Request};
+use crate::app::deliver::Delivery;
 use crate::app::{self, Keep, Ready};
 use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
@@ -22,8 +22,8 @@ use crate::config::{self, Env, Loaded, Origin as From, Override};
 use crate::cron::Jobs;
 use crate::disk::Durability;
 use crate::error::{Context, Error, Result};
+use crate::gateway::Dispatcher;
 use crate::gateway::tasks::Tasks;
-use crate::gateway::{self, SharedAgent};
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{self, Entry, Files, Memory, Store, archive};
 
@@ -124,7 +124,7 @@ fn ask(args: &Args, env: &Env) -> Result<u8> {
     }
     let to = to.map(str::to_owned);
     // Whether it can be delivered at all is told before anything is asked.
-    let delivery = match Delivery::new(&start.home, &loaded.config, env) {
+    let delivery = match Delivery::new(&start.home, &loaded.config, env, notice) {
         Err(e) if to.is_some() => return Err(e),
         delivery => delivery.ok(),
     };
@@ -141,7 +141,7 @@ fn ask(args: &Args, env: &Env) -> Result<u8> {
         let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
         let talk = Talk::new(screen, verbosity, signals, origin.chat, models);
         let code = converse(&start, talk, ready.agent);
-        delivery.iter().for_each(Delivery::rest);
+        delivery.iter().for_each(Delivery::send_posted);
         return code;
     };
     let show = match (args.has("json"), args.has("events")) {
@@ -172,7 +172,7 @@ fn converse(start: &Start, mut talk: Talk, agent: Agent) -> Result<u8> {
     loop {
         let (result, ended) = channel();
         let repl = Repl { talk, model: agent.model().to_owned(), result };
-        gateway::serve(Arc::new(SharedAgent(agent.clone())), 1, Tasks::default(), repl)?;
+        Dispatcher::new(Arc::new(agent.clone()), 1, Tasks::default()).serve(repl)?;
         let (back, end) = ended.recv().map_err(|_| Error::failed("the conversation ended without a word"))?;
         talk = back;
         match end {

@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::deliver::Delivery;
 use super::screen::Screen;
 use super::terminal::{self, Show, Signals, Verbosity, View};
-use super::{print, report, tell, zone};
+use super::{notice, print, report, tell, zone};
+use crate::app::deliver::Delivery;
 use crate::app::{self, Keep};
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
@@ -226,7 +226,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     let (configured, loaded) = load(home, env)?;
     let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
     // An answer that cannot be delivered is not asked for.
-    let delivery = match Delivery::new(home, &loaded.config, env) {
+    let delivery = match Delivery::new(home, &loaded.config, env, notice) {
         Err(e) if chat.is_some() => return Err(e),
         delivery => delivery.ok(),
     };

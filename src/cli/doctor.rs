@@ -1,7 +1,8 @@
 //! `bantam doctor`: does it work here, and the line that fixes it.
 
 use super::args::{Args, Command, Flag};
-use super::{deliver, gateway, print};
+use super::print;
+use crate::app::bot::{Bot, is_enabled};
 use crate::app::{self, Keep, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
@@ -63,10 +64,10 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         Ok(loaded) => {
             report.tell(&model::chosen(&home, &loaded.config, env, there));
             let telegram = &loaded.config.channels.telegram;
-            match deliver::resolved(telegram, &home, env).and_then(|telegram| deliver::bot(&telegram, env)) {
+            match Bot::new(telegram, &home, env) {
                 // Whoever has no bot, or has put it aside, is not told of it.
-                _ if telegram.token.is_empty() || gateway::bot_of(&loaded).is_err() => {}
-                Ok(api) => report.tell_all(&bot::asked(&api, telegram.ids().len())),
+                _ if telegram.token.is_empty() || !is_enabled(&loaded) => {}
+                Ok(bot) => report.tell_all(&bot::asked(&bot.api, telegram.ids().len())),
                 Err(e) => report.tell(&Check::of_error("telegram", e)),
             }
             workspace_and_jail(&home, &loaded.config, env, &mut report);

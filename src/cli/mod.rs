@@ -4,16 +4,13 @@ mod agent;
 mod args;
 mod attach;
 mod convert;
-mod crew;
 mod cron;
-mod deliver;
 mod doctor;
 mod echo;
 mod gateway;
 mod gateway_status;
 mod help;
 mod import;
-mod init;
 mod onboard;
 mod question;
 mod repl;
@@ -25,7 +22,6 @@ mod status;
 mod terminal;
 mod tools;
 mod usage;
-mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -132,6 +128,11 @@ fn print(text: &str) -> Result<()> {
 /// Writes a line to standard error, or nothing where that is closed.
 fn tell(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
+}
+
+/// Tells the user something that is not an error.
+fn notice(text: &str) {
+    tell(&format!("bantam: {text}"));
 }
 
 /// Asks on the terminal.

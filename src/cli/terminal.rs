@@ -13,8 +13,7 @@ use super::screen::Screen;
 use crate::agent::Agent;
 use crate::bus::{Channel, Event, Inbound, Kind, Outbound, Response, TurnStop};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
-use crate::gateway::tasks::Tasks;
-use crate::gateway::{self, SingleTurn};
+use crate::gateway::Dispatcher;
 use crate::markdown::Markdown;
 use crate::sys;
 use crate::text::{millis, printable};
@@ -41,10 +40,10 @@ pub enum Verbosity {
 pub fn ask(agent: Agent, inbound: Inbound, view: View, signals: Signals) -> Result<Response> {
     let (result, finished) = channel();
     let terminal = Terminal { inbound, view, signals, result };
-    let once = Arc::new(SingleTurn::new(Arc::new(agent)));
+    let agent = Arc::new(agent);
     // The program ends with this turn, and the kernel takes all of it back at once: not piece by piece.
-    std::mem::forget(once.clone());
-    gateway::serve(once, 1, Tasks::default(), terminal)?;
+    std::mem::forget(agent.clone());
+    Dispatcher::one_shot(agent).serve(terminal)?;
     finished.recv().map_err(|_| Error::failed("the turn ended without a word"))
 }
 
@@ -208,7 +207,7 @@ pub struct View {
 }
 
 /// What is done with the end of a turn beside showing it. Its error is the turn's, unless that has one already.
-pub type Then = Box<dyn FnOnce(&Response) -> Result<()> + Send>;
+type Then = Box<dyn FnOnce(&Response) -> Result<()> + Send>;
 
 impl View {
     pub fn new(show: Show, verbosity: Verbosity, screen: Screen) -> Self {
@@ -218,8 +217,8 @@ impl View {
     }
 
     /// The same, doing something more at the end.
-    pub fn then(mut self, then: Then) -> Self {
-        self.then = Some(then);
+    pub fn then(mut self, then: impl FnOnce(&Response) -> Result<()> + Send + 'static) -> Self {
+        self.then = Some(Box::new(then));
         self
     }
 

@@ -68,7 +68,7 @@ impl StepDetector {
     }
 
     /// Whether the clock was set since this was asked last.
-    pub fn was_lost(&mut self, shown: i64, at: Instant) -> bool {
+    pub fn was_set(&mut self, shown: i64, at: Instant) -> bool {
         let passed = millis(at.saturating_duration_since(self.at));
         let moved = shown.saturating_sub(self.shown);
         *self = Self { shown, at };
@@ -99,15 +99,18 @@ pub struct Clock {
 /// A channel, and beside it the clock.
 pub struct WithClock<C> {
     pub channel: C,
-    pub clock: Clock,
+    /// `None` if scheduled jobs are switched off.
+    pub clock: Option<Clock>,
 }
 
 impl<C: Channel> Channel for WithClock<C> {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { channel, clock } = self;
-        let own = inbound.clone();
-        let run = move || clock.run(&own);
-        std::thread::Builder::new().spawn(run).doing("starting a thread")?;
+        if let Some(clock) = clock {
+            let own = inbound.clone();
+            let run = move || clock.run(&own);
+            std::thread::Builder::new().spawn(run).doing("starting a thread")?;
+        }
         channel.start(inbound)
     }
 }
@@ -460,11 +463,11 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
         let mut steadiness = StepDetector::new(0, begun);
-        assert!(!steadiness.was_lost(50_000, at(50)));
-        assert!(!steadiness.was_lost(100_900, at(100)));
-        assert!(steadiness.was_lost(PLAUSIBLE, at(150)));
-        assert!(!steadiness.was_lost(PLAUSIBLE + 50_000, at(200)));
-        assert!(steadiness.was_lost(PLAUSIBLE + 50_000, at(250)), "it stood still");
-        assert!(steadiness.was_lost(5, at(300)), "it went back");
+        assert!(!steadiness.was_set(50_000, at(50)));
+        assert!(!steadiness.was_set(100_900, at(100)));
+        assert!(steadiness.was_set(PLAUSIBLE, at(150)));
+        assert!(!steadiness.was_set(PLAUSIBLE + 50_000, at(200)));
+        assert!(steadiness.was_set(PLAUSIBLE + 50_000, at(250)), "it stood still");
+        assert!(steadiness.was_set(5, at(300)), "it went back");
     }
 }

@@ -1,16 +1,18 @@
-//! Background tasks: what a conversation has handed to a subagent and does not wait for.
+//! Background tasks: what a conversation has handed to a subagent without waiting for it.
 //!
-//! Each runs on a thread of its own. Its report comes back as a message of the conversation, and is answered by a turn of
-//! its own. A gateway keeps a journal, `state/tasks.jsonl`, so that none vanishes: its lines are `{"task":ID,"label",
-//! "session","channel","chat","depth"}` when one begins, the same with `"text"`, which is what it is to do, when it has to
-//! wait before, and then `{"begun":ID}`; `{"ended":ID,"text"}` with what is said of its end, `{"asked":ID}` when a turn for
-//! that begins, `{"left":ID}` when the program was told to end before that was over, and `{"over":ID}` when its answer is
-//! kept. One that has not begun when the program ends is run by the next one.
+//! Each has a thread. Its report comes back as a message of the conversation, and a turn answers it. A gateway records tasks
+//! in the journal `state/tasks.jsonl`, which exists while there are any:
+//! - `{"task":ID,"label","session","channel","chat","depth","text"}` before one begins: the next program runs it if this one
+//!   ends first;
+//! - `{"begun":ID}`: it is not run again;
+//! - `{"ended":ID,"text"}` with its report, and `{"asked":ID}` when a turn for that begins;
+//! - `{"over":ID}` when the answer is kept, or the task was stopped.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ use super::Dispatcher;
 use crate::agent::{Agent, Background, TaskResult, Tokens};
 use crate::bus::{Ack, Event, Inbound, Kind, Origin};
 use crate::cancel::Cancel;
-use crate::disk::{Durability, Fields, Journal};
+use crate::disk::{self, Durability, Fields, Journal, Line};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::Usage;
 use crate::outbox::{Item, Outbox};
@@ -27,70 +29,61 @@ use crate::paths::Home;
 use crate::text::{clip, fence};
 use crate::tool::Task;
 
-/// Tasks under way at once; further ones wait for their turn.
-const AT_ONCE: usize = 4;
-/// Tasks of one conversation that wait; a further one is refused.
-const MOST_WAITING: usize = 16;
-/// How many tasks may have come of one another, each begun by the answer to the one before.
-const DEEPEST: u64 = 4;
+/// Tasks that run at the same time.
+const MAX_RUNNING: usize = 4;
+/// Tasks of one conversation that wait for that.
+const MAX_WAITING: usize = 16;
+/// How many tasks may follow from one another, each begun by the answer to the one before.
+const MAX_DEPTH: u64 = 4;
 /// The longest report that goes to the model, in bytes.
-const LONGEST_REPORT: usize = 64 << 10;
-/// A report whose answer has died this often with the program is set aside.
-const MOST_DEATHS: usize = 3;
-/// From this many bytes on, a journal in which nothing is open is begun anew.
-const RENEWED_AT: u64 = 64 << 10;
+const MAX_REPORT: usize = 64 << 10;
+/// Programs that may end while answering a report, before the user gets the report itself.
+const MAX_ANSWERS: usize = 3;
 
 /// The background tasks of all conversations.
 #[derive(Default)]
 pub struct Tasks {
-    state: Mutex<State>,
-    /// One has ended.
+    state: Mutex<TaskState>,
+    /// A task has ended or was stopped.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    /// Where they are written down, if they are.
-    path: Option<PathBuf>,
-    journal: Option<Journal>,
-    /// Those whose report has not been answered yet.
-    open: BTreeMap<String, Open>,
-    running: usize,
-    waiting: VecDeque<Job>,
-    /// What was stopped in a conversation, and its model does not know yet.
+struct TaskState {
+    /// `None` for a process that waits for its tasks.
+    journal: Option<PathBuf>,
+    /// By id, until the report is answered.
+    open: BTreeMap<String, OpenTask>,
+    /// Labels by conversation, until its model is told.
     stopped: BTreeMap<String, Vec<String>>,
 }
 
-/// What the journal says of a task that is not over.
-#[derive(Default)]
-struct Left {
-    id: String,
-    fields: Value,
-    /// What it is to do, if it has not begun.
-    task: Option<String>,
-    /// What is said of its end, if it has ended.
-    text: String,
-    /// The answer to that has begun, and so often died with the program.
-    begun: bool,
-    deaths: usize,
-}
-
-/// A task whose report has not been answered yet.
-struct Open {
+struct OpenTask {
     label: String,
     session: String,
-    depth: u64,
     cancel: Cancel,
-    /// It is at work.
-    is_running: bool,
-    /// Its report is being answered: from here on it is a turn like any other.
-    is_asked: bool,
-    /// And that stands in the journal.
-    is_begun: bool,
-    used: (Usage, Option<f64>),
+    report: Report,
+    stage: Stage,
 }
 
-/// A task that is to be run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    Running,
+    Ended,
+    /// A turn answers its report; to stop that is to stop the turn.
+    Answering,
+}
+
+/// What the answer to a report needs to know about its task.
+#[derive(Clone, Copy, Default)]
+pub struct Report {
+    pub depth: u64,
+    pub usage: Usage,
+    pub cost: Option<f64>,
+}
+
+/// A task for its thread.
 struct Job {
     id: String,
     label: String,
@@ -102,309 +95,237 @@ struct Job {
     report: Inbound,
 }
 
-/// What the answer to a report has to know of its task.
-pub struct Asked {
-    pub depth: u64,
-    /// What the task used, with what that cost.
-    pub used: (Usage, Option<f64>),
+/// What the journal says about an open task.
+#[derive(Default)]
+struct Record {
+    fields: Value,
+    begun: bool,
+    report: Option<String>,
+    answers: usize,
 }
 
 impl Tasks {
-    /// The tasks of a home, written down there; and what an earlier run of the program left, as messages without a ack:
-    /// those whose answer had begun are [`Inbound::is_alone`]. Nobody else may have it open. Damage is told in sentences.
+    /// The recorded tasks of a home; what an earlier program left, as messages without an [`Ack`]; and the damage, in
+    /// sentences. The caller is the only one to have it open.
     pub fn open(home: &Home) -> Result<(Self, Vec<Inbound>, Vec<String>)> {
         let path = home.state().join("tasks.jsonl");
-        let mut state = State { path: Some(path.clone()), ..State::default() };
-        let Some(opened) = Journal::open(&path).doing("opening the journal of background tasks")? else {
-            return Ok((Self { state: Mutex::new(state), ..Self::default() }, Vec::new(), Vec::new()));
-        };
-        state.journal = Some(opened.journal);
-        let mut left: Vec<Left> = Vec::new();
-        for line in opened.lines {
-            let is = |key: &str| line.fields.get(key).and_then(Value::as_str);
-            if let Some(id) = is("task") {
-                let task = is("text").map(str::to_owned);
-                left.push(Left { id: id.to_owned(), task, fields: line.fields.clone(), ..Left::default() });
-                continue;
+        let (mut messages, mut damage) = (Vec::new(), Vec::new());
+        let mut state = TaskState { journal: Some(path.clone()), ..TaskState::default() };
+        let opened = Journal::open(&path).doing("opening the journal of background tasks")?;
+        let mut records = BTreeMap::new();
+        if let Some(opened) = opened {
+            records = read(&opened.lines);
+            damage = opened.damage;
+        }
+        for (id, record) in &records {
+            let text = |key: &str| record.fields[key].as_str().unwrap_or_default().to_owned();
+            let depth = record.fields["depth"].as_u64().unwrap_or_default();
+            let mut open = OpenTask::new(text("label"), text("session"), depth, Cancel::new(None));
+            if record.begun {
+                open.stage = Stage::Ended;
             }
-            let keys = ["over", "begun", "ended", "asked", "left"];
-            let Some((key, id)) = keys.iter().find_map(|key| Some((*key, is(key)?))) else { continue };
-            let Some(at) = left.iter().position(|left| left.id == id) else { continue };
-            match key {
-                "over" => drop(left.remove(at)),
-                "begun" => left[at].task = None,
-                "ended" => left[at].text = is("text").unwrap_or_default().to_owned(),
-                "asked" => (left[at].begun, left[at].deaths) = (true, left[at].deaths + 1),
-                _ => left[at].deaths = left[at].deaths.saturating_sub(1),
-            }
+            state.open.insert(id.clone(), open);
         }
         let outbox = Outbox::new(home.clone());
-        let answered = if left.is_empty() { Vec::new() } else { outbox.answered()? };
-        let mut messages = Vec::new();
-        for Left { id, fields, task, text: said, begun, deaths } in left {
+        let answered = if records.is_empty() { Vec::new() } else { outbox.answered()? };
+        for (id, Record { fields, begun, report, answers }) in records {
             let text = |key: &str| fields[key].as_str().unwrap_or_default().to_owned();
-            let origin = Origin { channel: text("channel"), chat: text("chat") };
-            let label = text("label");
-            if answered.contains(&id) {
-                state.note(&json!({"over": id}), Durability::Later)?;
-                continue;
-            }
-            if deaths >= MOST_DEATHS {
-                let text = format!(
-                    "The report of the background task “{label}” was set aside: this program ended each time it tried to \
-                     answer it."
-                );
-                let to = format!("{}:{}", origin.channel, origin.chat);
-                outbox.post(&Item { to, text, answers: vec![id.clone()], ..Item::default() })?;
-                state.note(&json!({"over": id}), Durability::Later)?;
-                continue;
-            }
-            let kind = if task.is_some() { Kind::Task } else { Kind::Report };
-            let said = if let Some(task) = task {
-                task
-            } else if said.is_empty() {
-                format!(
-                    "[The background task “{label}” was interrupted when the program ended. What it did is unknown, and it \
-                     is not run again.]"
-                )
-            } else {
-                said
+            let (kind, said) = match report {
+                Some(report) => (Kind::Report, report),
+                None if begun => (Kind::Report, interrupted(&text("label"))),
+                None => (Kind::Task, text("text")),
             };
-            let depth = fields["depth"].as_u64().unwrap_or_default();
-            let message = Inbound::message(origin, text("session"), said);
-            let session = message.session.clone();
-            messages.push(Inbound { kind, ids: vec![id.clone()], is_alone: begun, ..message });
-            state.open.insert(id, Open::new(label, session, depth, Cancel::new(None)));
+            if answered.contains(&id) {
+                state.close(&id)?;
+            } else if answers >= MAX_ANSWERS {
+                let to = format!("{}:{}", text("channel"), text("chat"));
+                let text = format!("The program ended each time it tried to answer this report:\n\n{said}");
+                outbox.post(&Item { to, text, answers: vec![id.clone()], ..Item::default() })?;
+                state.close(&id)?;
+            } else {
+                let origin = Origin { channel: text("channel"), chat: text("chat") };
+                let message = Inbound::message(origin, text("session"), said);
+                messages.push(Inbound { kind, ids: vec![id], is_alone: answers > 0, ..message });
+            }
         }
-        Ok((Self { state: Mutex::new(state), ..Self::default() }, messages, opened.damage))
+        Ok((Self { state: Mutex::new(state), ..Self::default() }, messages, damage))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TaskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many have been begun and not been answered, in a conversation or in all.
+    /// The number of open tasks, of one conversation or of all.
     pub fn count(&self, session: Option<&str>) -> usize {
         let state = self.lock();
         state.open.values().filter(|open| session.is_none_or(|session| open.session == session)).count()
     }
 
-    /// Takes a job: written down when this returns. It is given back when it can be run at once.
-    fn take(&self, job: Job, depth: u64) -> Result<Option<Job>> {
+    /// Records a new task.
+    fn add(&self, job: &Job, depth: u64) -> Result<()> {
         let mut state = self.lock();
         let Inbound { origin, session, .. } = &job.report;
-        if state.waiting.iter().filter(|other| other.report.session == *session).count() >= MOST_WAITING {
+        if state.in_stage(Stage::Waiting, session) >= MAX_WAITING {
             return Err(Error::failed(format!(
-                "{AT_ONCE} background tasks are under way and {MOST_WAITING} of this conversation wait: wait for their \
+                "{MAX_RUNNING} background tasks are under way and {MAX_WAITING} of this conversation wait: wait for their \
                  reports"
             )));
         }
-        let mut line = json!({
+        let line = json!({
             "task": job.id, "label": job.label, "session": session, "channel": origin.channel, "chat": origin.chat,
-            "depth": depth,
+            "depth": depth, "text": job.task.text,
         });
-        if state.running >= AT_ONCE {
-            line["text"] = job.task.text.as_str().into();
-        }
-        state.note(&line, Durability::Now)?;
-        let open = Open::new(job.label.clone(), session.clone(), depth, job.cancel.clone());
+        state.write(&line, Durability::Now)?;
+        let open = OpenTask::new(job.label.clone(), session.clone(), depth, job.cancel.clone());
         state.open.insert(job.id.clone(), open);
-        Ok(state.admit(job))
+        state.admit();
+        Ok(())
     }
 
-    /// The same for one that an earlier run of the program took; `None` also when it has been stopped meanwhile.
-    fn take_again(&self, job: Job) -> Result<Option<Job>> {
-        let mut state = self.lock();
-        if !state.open.contains_key(&job.id) {
-            return Ok(None);
-        }
-        if state.running < AT_ONCE {
-            state.begun(&job.id)?;
-        }
-        Ok(state.admit(job))
+    /// Waits until a task is to run. It may have been stopped then.
+    fn wait_to_run(&self, id: &str) {
+        let is_waiting = |state: &mut TaskState| {
+            state.admit();
+            state.open.get(id).is_some_and(|open| open.stage == Stage::Waiting)
+        };
+        drop(self.changed.wait_while(self.lock(), is_waiting));
+        // Others may have been admitted meanwhile.
+        self.changed.notify_all();
     }
 
-    /// The name of one, and what stops it; `None` when it is over.
-    fn known(&self, id: &str) -> Option<(String, Cancel)> {
-        self.lock().open.get(id).map(|open| (open.label.clone(), open.cancel.clone()))
+    /// Records that a task begins. False if it has been stopped.
+    fn begin(&self, id: &str) -> Result<bool> {
+        let state = self.lock();
+        Ok(state.open.contains_key(id) && state.write(&json!({"begun": id}), Durability::Now).map(|()| true)?)
     }
 
-    /// One has ended. Whether anybody wants to know; then it is on disk what is said of it.
-    fn ended(&self, id: &str, text: &str, used: (Usage, Option<f64>)) -> Result<bool> {
+    /// Records the report of a task. False if the task has been stopped.
+    fn end(&self, id: &str, text: &str, usage: Usage, cost: Option<f64>) -> Result<bool> {
         let mut state = self.lock();
         let Some(open) = state.open.get_mut(id) else { return Ok(false) };
-        (open.used, open.is_running) = (used, false);
-        state.note(&json!({"ended": id, "text": text}), Durability::Now).map(|()| true)
-    }
-
-    /// What is to be run next on the thread of one that has ended. When the program is ending, those that wait stay in the
-    /// journal.
-    fn next(&self) -> Option<Job> {
-        let mut state = self.lock();
-        while let Some(job) = state.take_turn() {
-            if job.report.ack.as_ref().is_some_and(|ack| ack.is_ending()) {
-                break;
-            }
-            // What cannot be written down is not begun: it would be run again.
-            if state.begun(&job.id).is_ok() {
-                state.mark(&job);
-                return Some(job);
-            }
-        }
-        state.running -= 1;
+        (open.report.usage, open.report.cost, open.stage) = (usage, cost, Stage::Ended);
         self.changed.notify_all();
-        None
+        state.write(&json!({"ended": id, "text": text}), Durability::Now).map(|()| true)
     }
 
-    /// One that was to be run has no thread. Those that wait are taken by the threads of others.
-    fn withdraw(&self, id: &str) -> Result<()> {
-        self.lock().running -= 1;
-        self.changed.notify_all();
-        self.over(id)
-    }
-
-    /// The answer to a report begins; `None` when the task has been stopped meanwhile.
-    pub fn ask(&self, id: &str) -> Option<Asked> {
+    /// Records that a turn answers the report of a task; `None` if the task has been stopped.
+    pub fn begin_answer(&self, id: &str) -> Option<(Report, Result<()>)> {
         let mut state = self.lock();
         let open = state.open.get_mut(id)?;
-        open.is_asked = true;
-        Some(Asked { depth: open.depth, used: open.used })
+        open.stage = Stage::Answering;
+        let report = open.report;
+        Some((report, state.write(&json!({"asked": id}), Durability::Later)))
     }
 
-    /// Writes down that the answer to a report has begun.
-    pub fn asked(&self, id: &str) -> Result<()> {
-        let mut state = self.lock();
-        if let Some(open) = state.open.get_mut(id) {
-            open.is_begun = true;
-        }
-        state.note(&json!({"asked": id}), Durability::Later)
+    /// Forgets a task: its report is answered, or it could not begin.
+    pub fn close(&self, id: &str) -> Result<()> {
+        self.lock().close(id)
     }
 
-    /// The answer to a report did not begin, or could not be kept: the next start tries again.
-    pub fn put_back(&self, id: &str) {
-        if let Some(open) = self.lock().open.get_mut(id) {
-            open.is_asked = false;
-        }
-    }
-
-    /// The report was answered.
-    pub fn over(&self, id: &str) -> Result<()> {
-        let mut state = self.lock();
-        state.open.remove(id);
-        state.note(&json!({"over": id}), Durability::Later)
-    }
-
-    /// Ends the tasks of a conversation, but for one whose report is being answered. How many there were.
+    /// Stops the tasks of a conversation except one whose report is being answered. Returns their number, and whether
+    /// that is recorded.
     pub fn stop(&self, session: &str) -> (usize, Result<()>) {
         let mut state = self.lock();
-        let these = state.open.iter().filter(|(_, open)| open.session == session && !open.is_asked);
-        let ids: Vec<String> = these.map(|(id, _)| id.clone()).collect();
-        state.waiting.retain(|job| !ids.contains(&job.id));
-        let mut noted = Ok(());
-        let mut cancels = Vec::new();
-        for id in &ids {
-            let Some(Open { label, cancel, .. }) = state.open.remove(id) else { continue };
-            cancels.push(cancel);
-            state.stopped.entry(session.to_owned()).or_default().push(label);
-            noted = noted.and(state.note(&json!({"over": id}), Durability::Later));
+        let stoppable = state.open.iter().filter(|(_, open)| open.session == session && open.stage != Stage::Answering);
+        let stoppable: Vec<(String, String, Cancel)> =
+            stoppable.map(|(id, open)| (id.clone(), open.label.clone(), open.cancel.clone())).collect();
+        let mut written = Ok(());
+        for (id, label, _) in &stoppable {
+            written = written.and(state.close(id));
+            state.stopped.entry(session.to_owned()).or_default().push(label.clone());
         }
         drop(state);
-        cancels.iter().for_each(Cancel::stop);
-        (ids.len(), noted)
+        self.changed.notify_all();
+        for (_, _, cancel) in &stoppable {
+            cancel.stop();
+        }
+        (stoppable.len(), written)
     }
 
-    /// The labels of those that were stopped since this was last asked.
+    /// The labels of the tasks stopped since the last call.
     pub fn take_stopped(&self, session: &str) -> Vec<String> {
         self.lock().stopped.remove(session).unwrap_or_default()
     }
-
-    /// The program ends as it should: that does not count against the answers under way.
-    pub fn close(&self) -> Result<()> {
-        let mut state = self.lock();
-        let asked = state.open.iter().filter(|(_, open)| open.is_begun).map(|(id, _)| id.clone());
-        asked.collect::<Vec<_>>().iter().try_for_each(|id| state.note(&json!({"left": id}), Durability::Later))
-    }
-
-    pub fn are_idle(&self) -> bool {
-        self.lock().running == 0
-    }
-
-    /// Waits until none is under way.
-    pub fn wait(&self) {
-        drop(self.changed.wait_while(self.lock(), |state| state.running > 0));
-    }
 }
 
-impl Open {
+impl OpenTask {
     fn new(label: String, session: String, depth: u64, cancel: Cancel) -> Self {
-        let used = Default::default();
-        Self { label, session, depth, cancel, is_running: false, is_asked: false, is_begun: false, used }
+        let report = Report { depth, ..Report::default() };
+        Self { label, session, cancel, report, stage: Stage::Waiting }
     }
 }
 
-impl State {
-    /// Gives the job back when it can be run at once; else it waits.
-    fn admit(&mut self, job: Job) -> Option<Job> {
-        if self.running >= AT_ONCE {
-            self.waiting.push_back(job);
-            return None;
+impl TaskState {
+    fn in_stage(&self, stage: Stage, session: &str) -> usize {
+        self.open.values().filter(|open| open.stage == stage && open.session == session).count()
+    }
+
+    /// Lets the next task run if there is room: the oldest one of a conversation with the fewest running.
+    fn admit(&mut self) {
+        if self.open.values().filter(|open| open.stage == Stage::Running).count() >= MAX_RUNNING {
+            return;
         }
-        self.running += 1;
-        self.mark(&job);
-        Some(job)
-    }
-
-    fn mark(&mut self, job: &Job) {
-        if let Some(open) = self.open.get_mut(&job.id) {
-            open.is_running = true;
+        let waiting = self.open.iter().filter(|(_, open)| open.stage == Stage::Waiting);
+        let next = waiting.min_by_key(|(_, open)| self.in_stage(Stage::Running, &open.session));
+        let next = next.map(|(id, _)| id.clone());
+        if let Some(open) = next.and_then(|id| self.open.get_mut(&id)) {
+            open.stage = Stage::Running;
         }
     }
 
-    /// Of those that wait, the first of the conversation that has the fewest under way: nobody waits for all of another's.
-    fn take_turn(&mut self) -> Option<Job> {
-        let under_way =
-            |job: &Job| self.open.values().filter(|open| open.is_running && open.session == job.report.session).count();
-        let at = (0..self.waiting.len()).min_by_key(|at| under_way(&self.waiting[*at]))?;
-        self.waiting.remove(at)
-    }
-
-    /// Writes down that one that waited is run.
-    fn begun(&mut self, id: &str) -> Result<()> {
-        self.note(&json!({"begun": id}), Durability::Now)
-    }
-
-    /// Writes a line, where they are written down.
-    fn note(&mut self, line: &Value, durability: Durability) -> Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
-        let fields = |line: Value| line.as_object().cloned().unwrap_or_default();
-        let header = || -> Fields { fields(json!({"v": 1})) };
-        let doing = "writing down background tasks";
-        let journal = match self.journal.take() {
-            Some(journal) => Some(journal),
-            // A handle that has failed is not trusted again: the file is, and is read anew.
-            None => Journal::open(path).doing(doing)?.map(|opened| opened.journal),
-        };
-        let Some(mut journal) = journal else {
-            self.journal = Some(Journal::create(path, &[header(), fields(line.clone())]).doing(doing)?);
-            return Ok(());
-        };
-        journal.append(&[fields(line.clone())], durability).doing(doing)?;
-        if self.open.is_empty() && fs_err::metadata(path)?.len() > RENEWED_AT {
-            journal.restart(vec![header()]).doing(doing)?;
+    fn close(&mut self, id: &str) -> Result<()> {
+        self.open.remove(id);
+        match &self.journal {
+            Some(path) if self.open.is_empty() => disk::remove(path).doing("removing the journal of background tasks"),
+            _ => self.write(&json!({"over": id}), Durability::Later),
         }
-        self.journal = Some(journal);
-        Ok(())
+    }
+
+    fn write(&self, line: &Value, durability: Durability) -> Result<()> {
+        self.journal
+            .as_deref()
+            .map_or(Ok(()), |path| append(path, line, durability).doing("recording a background task"))
     }
 }
 
-/// Takes the tasks of one turn.
+/// Appends a line to a journal, which is small and seldom written, so that no handle needs to stay open.
+fn append(path: &Path, line: &Value, durability: Durability) -> Result<()> {
+    let fields = |line: &Value| -> Fields { line.as_object().cloned().unwrap_or_default() };
+    match Journal::open(path)? {
+        Some(mut opened) => opened.journal.append(&[fields(line)], durability),
+        None => Journal::create(path, &[fields(&json!({"v": 1})), fields(line)]).map(drop),
+    }
+}
+
+/// The open tasks of a journal.
+fn read(lines: &[Line]) -> BTreeMap<String, Record> {
+    let mut records: BTreeMap<String, Record> = BTreeMap::new();
+    for Line { fields, .. } in lines {
+        for key in ["task", "begun", "ended", "asked", "over"] {
+            let Some(id) = fields[key].as_str() else { continue };
+            let record = records.entry(id.to_owned()).or_default();
+            match key {
+                "task" => record.fields = fields.clone(),
+                "begun" => record.begun = true,
+                "ended" => record.report = fields["text"].as_str().map(str::to_owned),
+                "asked" => record.answers += 1,
+                _ => drop(records.remove(id)),
+            }
+        }
+    }
+    // Damage may have taken the line that says what a task is.
+    records.retain(|_, record| record.fields.is_object());
+    records
+}
+
+/// Starts the background tasks of one turn.
 pub struct Spawner {
-    pub floor: Arc<Dispatcher>,
+    pub dispatcher: Arc<Dispatcher>,
     pub agent: Arc<Agent>,
     pub session: String,
     pub origin: Origin,
     pub ack: Option<Arc<dyn Ack>>,
-    /// Of the task whose report the turn answers.
+    /// Of the task whose report the turn answers, else 0.
     pub depth: u64,
 }
 
@@ -412,94 +333,106 @@ impl Background for Spawner {
     fn begin(&self, label: &str, task: Task, tokens: Arc<Tokens>) -> Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         if self.origin.channel == "cron" {
-            return Err(Error::failed("a job is over with its answer: use subagent, which waits"));
+            return Err(Error::failed("a scheduled job ends with its answer: use subagent, which waits"));
         }
-        if self.depth >= DEEPEST {
+        if self.depth >= MAX_DEPTH {
             return Err(Error::failed(format!(
-                "this came of {DEEPEST} background tasks in a row: answer your user before you begin another"
+                "this follows from {MAX_DEPTH} background tasks in a row: answer your user before you begin another"
             )));
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let id = format!("task-{now:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let (ids, ack) = (vec![id.clone()], self.ack.clone());
+        let id = format!("task-{now:x}-{:04}", COUNT.fetch_add(1, Ordering::Relaxed));
         let report = Inbound::message(self.origin.clone(), self.session.clone(), String::new());
-        let report = Inbound { kind: Kind::Report, ids, ack, ..report };
-        let (label, cancel, agent) = (label.to_owned(), self.floor.cancel(Cancel::new(None)), self.agent.clone());
-        let job = Job { id, label, task, tokens, cancel, agent, report };
-        if let Some(job) = self.floor.tasks.take(job, self.depth + 1)? {
-            start(&self.floor, job)?;
-        }
-        self.floor.show_tasks(&self.origin, &self.session);
+        let report = Inbound { kind: Kind::Report, ids: vec![id.clone()], ack: self.ack.clone(), ..report };
+        let (cancel, agent) = (self.dispatcher.bounded(Cancel::new(None)), self.agent.clone());
+        let job = Job { id, label: label.to_owned(), task, tokens, cancel, agent, report };
+        self.dispatcher.tasks.add(&job, self.depth + 1)?;
+        start(&self.dispatcher, job)?;
+        self.dispatcher.show_tasks(&self.origin, &self.session);
         Ok(())
     }
 }
 
-/// Runs a job on a thread of its own.
-fn start(floor: &Arc<Dispatcher>, job: Job) -> Result<()> {
-    let (own, id) = (floor.clone(), job.id.clone());
-    if let Err(e) = std::thread::Builder::new().name("task".to_owned()).spawn(move || work(&own, job)) {
-        floor.tasks.withdraw(&id)?;
+/// Starts the thread of a task.
+fn start(dispatcher: &Arc<Dispatcher>, job: Job) -> Result<()> {
+    let (own, id) = (dispatcher.clone(), job.id.clone());
+    dispatcher.queues.task_begins();
+    let work = move || {
+        run(&own, job);
+        own.queues.task_ends();
+    };
+    if let Err(e) = Builder::new().name("task".to_owned()).spawn(work) {
+        dispatcher.queues.task_ends();
+        dispatcher.tasks.close(&id)?;
         return Err(Error::from(e).doing("starting a thread"));
     }
     Ok(())
 }
 
-/// Takes up a task that an earlier run of the program did not begin.
-pub fn resume(floor: &Arc<Dispatcher>, message: Inbound) {
-    let (id, text, origin) = (message.ids.first().cloned().unwrap_or_default(), message.text, message.origin.clone());
-    let Some((label, cancel)) = floor.tasks.known(&id) else { return };
-    let report = Inbound { kind: Kind::Report, text: String::new(), ..message };
-    let resumed = floor.staff.agent(&report.session).and_then(|agent| {
+/// Runs a task that an earlier program did not begin.
+pub(super) fn resume(dispatcher: &Arc<Dispatcher>, message: Inbound) {
+    let (id, origin) = (message.task_id(), message.origin.clone());
+    let open = dispatcher.tasks.lock().open.get(&id).map(|open| (open.label.clone(), open.cancel.clone()));
+    let Some((label, cancel)) = open else { return };
+    let (task, report) = (Task { text: message.text }, Inbound { kind: Kind::Report, text: String::new(), ..message });
+    let resumed = dispatcher.handler.agent(&report.session).and_then(|agent| {
         let tokens = Arc::new(Tokens::new(agent.limits().budget_tokens));
-        let job = Job { id, label, task: Task { text }, tokens, cancel: floor.cancel(cancel), agent, report };
-        floor.tasks.take_again(job)?.map_or(Ok(()), |job| start(floor, job))
+        start(dispatcher, Job { id, label, task, tokens, cancel, agent, report })
     });
-    // It stays in the journal, for the next start.
-    floor.note(&origin, resumed);
+    // Failing that, it stays in the journal for the next start.
+    dispatcher.show_failure(&origin, resumed);
 }
 
-/// Runs a job, and then those that wait.
-fn work(floor: &Arc<Dispatcher>, first: Job) {
-    let mut next = Some(first);
-    while let Some(Job { id, label, task, tokens, cancel, agent, report }) = next {
-        let shown = |event: Event| {
-            floor.show(
-                &report.origin,
-                match event {
-                    Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("{label}: {summary}") },
-                    event => event,
-                },
-            );
+/// Runs a task once it is its turn, and sends the report.
+fn run(dispatcher: &Arc<Dispatcher>, job: Job) {
+    let Job { id, label, task, tokens, cancel, agent, report } = job;
+    dispatcher.tasks.wait_to_run(&id);
+    if report.ack.as_ref().is_some_and(|ack| ack.is_ending()) {
+        // The next program runs it.
+        return;
+    }
+    let show = |event: Event| {
+        let event = match event {
+            Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("{label}: {summary}") },
+            event => event,
         };
-        let TaskResult { report: told, usage, cost } = agent.perform(&task, &id, tokens, &cancel, &shown);
-        let text = said(&label, told);
-        let origin = report.origin.clone();
-        match floor.tasks.ended(&id, &text, (usage, cost)) {
-            // It was stopped: nobody is told.
-            Ok(false) => {}
-            kept => {
-                floor.note(&origin, kept.map(drop));
-                let session = report.session.clone();
-                if let Err(e) = floor.take(Inbound { text, ..report }) {
-                    floor.note(&origin, Err(e));
-                    floor.note(&origin, floor.tasks.over(&id));
-                    floor.show_tasks(&origin, &session);
-                }
-            }
-        }
-        next = floor.tasks.next();
+        dispatcher.show(&report.origin, event);
+    };
+    let TaskResult { report: result, usage, cost } = match dispatcher.tasks.begin(&id) {
+        Ok(true) => agent.perform(&task, &id, tokens, &cancel, &show),
+        Ok(false) => return,
+        Err(e) => TaskResult { report: Err(e), usage: Usage::default(), cost: None },
+    };
+    let text = report_text(&label, result);
+    let (origin, session) = (report.origin.clone(), report.session.clone());
+    match dispatcher.tasks.end(&id, &text, usage, cost) {
+        Ok(false) => return,
+        Ok(true) => {}
+        Err(e) => dispatcher.show_failure(&origin, Err(e)),
+    }
+    if let Err(e) = dispatcher.enqueue(Inbound { text, ..report }) {
+        dispatcher.show_failure(&origin, Err(e));
+        dispatcher.show_failure(&origin, dispatcher.tasks.close(&id));
+        dispatcher.show_tasks(&origin, &session);
     }
 }
 
-/// What the model is told of the end of a task. What it reports is data: it may have read anything.
-fn said(label: &str, report: Result<String>) -> String {
-    let (how, text) = match report {
+/// What the model is told about the end of a task. The report is fenced as data: the task may have read anything.
+fn report_text(label: &str, result: Result<String>) -> String {
+    let (how, text) = match result {
         Ok(text) => ("has ended. Its report:", text),
         Err(e) if e.kind == ErrorKind::Interrupted => ("was stopped:", e.message),
         Err(e) => ("failed:", e.message),
     };
-    let shown = clip(text.trim(), LONGEST_REPORT);
+    let shown = clip(text.trim(), MAX_REPORT);
     let cut = if shown.len() < text.trim().len() { "\n[the rest is cut off]" } else { "" };
     let fence = fence(shown);
     format!("[The background task “{label}” {how}]\n{fence}\n{shown}\n{fence}{cut}")
+}
+
+fn interrupted(label: &str) -> String {
+    format!(
+        "[The background task “{label}” was interrupted when the program ended. What it did is unknown, and it is not run \
+         again.]"
+    )
 }

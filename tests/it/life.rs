@@ -241,7 +241,7 @@ fn whoever_is_told_to_end_while_it_begins_anew_ends() {
     model.wait_for_holds(1);
     home.config(&merged(config, &json!({ "gateway": { "workers": 3 } })).to_string());
     api.text(666, "a poll returns");
-    gateway.wait_for_stderr("starting anew");
+    gateway.wait_for_stderr("restarting");
     gateway.signal(Signal::TERM);
     until("the signal is heard", || status(&home).1["ended"].is_string() || !gateway.is_running());
     model.release();
@@ -262,7 +262,7 @@ fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
     model.wait_for_holds(1);
     home.config(&merged(config, &json!({ "gateway": { "workers": 3 } })).to_string());
     api.text(43, "hello");
-    gateway.wait_for_stderr("starting anew");
+    gateway.wait_for_stderr("restarting");
     assert_eq!(api.wait_for_texts(43, 1), ["Hello."]);
     api.text(43, "and now?");
     assert_eq!(api.wait_for_texts(43, 2), ["Hello.", "Hello."]);
@@ -287,7 +287,7 @@ fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
         (json!({ "agents": { "defaults": { "model_name": "nosuch/thing" } } }), "nosuch"),
         (json!({ "channels": { "telegram": { "token": "" } } }), "no channels.telegram.token"),
         (json!({ "channels": { "telegram": { "enabled": false } } }), "enabled is false"),
-        (json!({ "channels": { "telegram": { "api_base": "127.0.0.1:1" } } }), "api_base is no address"),
+        (json!({ "channels": { "telegram": { "api_base": "127.0.0.1:1" } } }), "api_base has no scheme"),
         (json!({ "tools": { "read_paths": ["/"] } }), "would open"),
     ]
     .iter()
@@ -301,7 +301,7 @@ fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
     assert_eq!(api.asked("getMe").len(), 1);
     gateway.signal(Signal::TERM);
     let run = gateway.finish();
-    assert_eq!(run.exits(0).stderr.matches("so the old one holds").count(), 5, "{}", run.stderr);
+    assert_eq!(run.exits(0).stderr.matches("so the old one stays").count(), 5, "{}", run.stderr);
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! As process 1, in a container: this program runs itself below, hands on what it is told, and takes in who is left behind.
+//! Process 1 of a container: runs the gateway as a child, forwards signals to it and reaps orphans.
 //!
-//! The kernel makes process 1 the parent of every orphan in there, and one that has ended stays in the list of processes until
-//! its parent has asked how. A gateway that asked for all would take the answer away from those of its threads that wait for
-//! their own children, and the list would be full one day if it did not.
+//! The kernel makes process 1 the parent of every orphan, and a dead one keeps its entry in the process table until that
+//! parent waits for it. The gateway cannot wait for all: it would take the results away from its threads, which wait for
+//! children of their own.
 
 use std::thread::Builder;
 
@@ -13,29 +13,28 @@ use crate::error::{Context, Result};
 use crate::{child, sys};
 
 /// Whether this is process 1.
-pub fn is_called_for() -> bool {
+pub fn is_needed() -> bool {
     getpid().is_init()
 }
 
-/// Runs this program with `args`, and ends as it does.
+/// Runs this program with `args` and returns its exit code.
 pub fn run(args: &[&str]) -> Result<u8> {
     sys::block_signals();
     let child = child::same(args).spawn().doing("starting the gateway")?;
     let gateway = Pid::from_child(&child);
-    let pass_on = move || {
+    let forward = move || {
         loop {
-            let _which = sys::wait_for_signal();
+            sys::wait_for_signal();
             if kill_process(gateway, Signal::TERM).is_err() {
-                // It has ended.
                 return;
             }
         }
     };
-    Builder::new().spawn(pass_on).doing("starting a thread")?;
+    Builder::new().spawn(forward).doing("starting a thread")?;
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == gateway => {
-                // What a shell says of a signal.
+                // The code that a shell gives a signal.
                 let signal = status.terminating_signal().map(|signal| signal + 128);
                 return Ok(status.exit_status().or(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
             }

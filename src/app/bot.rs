@@ -1,0 +1,44 @@
+//! The configured Telegram bot: whether to run it, its token, its API.
+
+use crate::config::proxy::proxy;
+use crate::config::{self, Env, Loaded, keys};
+use crate::error::{Context, Error, Result};
+use crate::http;
+use crate::paths::Home;
+use crate::telegram::api::{Api, BASE};
+
+/// The bot, ready to be used.
+pub struct Bot {
+    /// As configured, but with the token itself where the file names a variable, a file or a command.
+    pub settings: config::Telegram,
+    pub api: Api,
+}
+
+impl Bot {
+    pub fn new(settings: &config::Telegram, home: &Home, env: &Env) -> Result<Self> {
+        let mut settings = settings.clone();
+        if settings.token.is_empty() {
+            return Err(Error::config("there is no channels.telegram.token")
+                .hint("@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN"));
+        }
+        settings.token = keys::resolve(&settings.token, env, &home.config()).doing("channels.telegram.token")?;
+        if !settings.api_base.is_empty() && !settings.api_base.starts_with("http") {
+            return Err(Error::config("channels.telegram.api_base has no scheme").hint("write it as http://HOST:PORT"));
+        }
+        let base = if settings.api_base.is_empty() { BASE } else { &settings.api_base };
+        let proxy = if settings.proxy.is_empty() { proxy(base, env) } else { settings.proxy.clone() };
+        let connection = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
+        let api = Api::new(connection, &settings.api_base, &settings.token);
+        Ok(Self { settings, api })
+    }
+
+    /// The bot's numeric id, the first part of its token.
+    pub fn id(&self) -> i64 {
+        self.settings.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default()
+    }
+}
+
+/// Whether the gateway runs the bot. A token without `enabled`, for example in the environment, counts as enabled.
+pub fn is_enabled(loaded: &Loaded) -> bool {
+    loaded.config.channels.telegram.enabled || !loaded.origins.contains_key("channels.telegram.enabled")
+}

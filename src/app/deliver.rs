@@ -1,0 +1,121 @@
+//! Delivers to a chat from a command other than the gateway: the running gateway sends, else the command itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::bot::Bot;
+use crate::bus::Response;
+use crate::cancel::Cancel;
+use crate::config::{Config, Env};
+use crate::error::{Error, Kind, Result};
+use crate::gateway::status::is_running;
+use crate::notify;
+use crate::outbox::{Item, Outbox, Outcome};
+use crate::paths::{Home, session_name};
+use crate::session::note;
+use crate::telegram::api::Api;
+use crate::telegram::{self, CHANNEL};
+use crate::text::one_line;
+
+/// How long to wait for a delivery. What is being sent then is finished.
+const WAIT: Duration = Duration::from_secs(30);
+/// The first and the longest pause between checks of what another process delivers.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// Delivers what turns of a command send.
+pub struct Delivery {
+    home: Home,
+    outbox: Outbox,
+    api: Arc<Api>,
+    /// Shows a line to the user.
+    notice: fn(&str),
+}
+
+impl Delivery {
+    pub fn new(home: &Home, config: &Config, env: &Env, notice: fn(&str)) -> Result<Self> {
+        let api = Arc::new(Bot::new(&config.channels.telegram, home, env)?.api);
+        Ok(Self { home: home.clone(), outbox: Outbox::new(home.clone()), api, notice })
+    }
+
+    /// What to do at the end of a turn: delivers its answer to the chat `to`, noted there under a title, and what the turn
+    /// has posted with the tool `message`.
+    pub fn after(self, to: Option<(String, String)>) -> impl FnOnce(&Response) -> Result<()> + Send {
+        move |response| {
+            to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title))?;
+            if response.tool_calls.iter().any(|call| call.ok && call.name == "message") {
+                self.send_posted();
+            }
+            Ok(())
+        }
+    }
+
+    /// Delivers the answer of a turn, unless it is partial or empty.
+    fn answer(&self, chat: &str, response: &Response, title: &str) -> Result<()> {
+        let text = response.output.trim();
+        if response.partial || text.is_empty() {
+            return Ok(());
+        }
+        let to = format!("{CHANNEL}:{chat}");
+        let id = self.outbox.post(&Item { to: to.clone(), text: text.to_owned(), ..Item::default() })?;
+        notify::signal(&self.home);
+        let session = session_name(CHANNEL, chat)?;
+        if session != response.session {
+            if let Err(e) = note(&self.home, &session, &id, title, text) {
+                (self.notice)(&one_line(&e.message, 300));
+            }
+        }
+        let last = self.send_until(&to, &|| !matches!(self.outbox.fate(&id), Ok(Outcome::Pending)))?;
+        let what = format!("delivering the answer to {to}");
+        match self.outbox.fate(&id)? {
+            Outcome::Said => Ok(()),
+            Outcome::GivenUp(why) => Err(Error::failed(why).doing(what).hint("write to the bot from that chat first")),
+            Outcome::Pending => {
+                let last = if last.is_empty() { last } else { format!(" ({last})") };
+                let runs = is_running(&self.home);
+                let next = if runs { "the gateway keeps trying" } else { "bantam gateway sends it when it runs" };
+                Err(Error::failed(format!("{what}: not taken within {} s{last}", WAIT.as_secs()))
+                    .hint(format!("it stays in the outbox; {next}")))
+            }
+        }
+    }
+
+    /// Sends what turns have posted with the tool `message`, unless a gateway does.
+    pub fn send_posted(&self) {
+        let is_done = || self.outbox.pending().is_ok_and(|pending| pending.is_empty());
+        if is_done() || is_running(&self.home) {
+            return;
+        }
+        let why = self.send_until("", &is_done).unwrap_or_else(|e| e.message);
+        if !is_done() {
+            (self.notice)(&format!("a message waits in the outbox until bantam gateway runs: {why}"));
+        }
+    }
+
+    /// Sends the outbox, beginning with items for `first`, or waits while another process does, until `is_done` or a
+    /// timeout. Returns the last problem.
+    fn send_until(&self, first: &str, is_done: &dyn Fn() -> bool) -> Result<String> {
+        let cancel = Cancel::new(Some(WAIT));
+        let (mut pause, last) = (FIRST_PAUSE, Arc::new(Mutex::new(String::new())));
+        while !is_done() {
+            match self.outbox.sender(Duration::ZERO, &cancel) {
+                Ok(_right) => {
+                    let last = last.clone();
+                    let log = move |_, line: &str| {
+                        *last.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
+                    };
+                    let (api, outbox) = (self.api.clone(), self.outbox.clone());
+                    telegram::deliver(api, outbox, first, is_done, cancel.clone(), Arc::new(log));
+                }
+                Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => {}
+                Err(e) => return Err(e),
+            }
+            if is_done() || cancel.sleep(pause).is_err() {
+                break;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(last)
+    }
+}

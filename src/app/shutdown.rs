@@ -1,0 +1,70 @@
+//! How the gateway ends: on a signal, or to start over with a changed configuration.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
+use std::time::Duration;
+
+use crate::cancel::Cancel;
+use crate::error::{Context, Result};
+use crate::{child, sys};
+
+/// How long turns may go on. The next start resumes those that are still under way.
+const GRACE: Duration = Duration::from_secs(3);
+
+pub struct Shutdown {
+    /// Ends polling.
+    pub cancel: Cancel,
+    signalled: AtomicBool,
+    restart: AtomicBool,
+    done: AtomicBool,
+}
+
+impl Shutdown {
+    /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
+    pub fn on_signal() -> Result<Arc<Self>> {
+        sys::hold_signals();
+        let flag = AtomicBool::default;
+        let cancel = Cancel::new(None);
+        let shutdown = Arc::new(Self { cancel, signalled: flag(), restart: flag(), done: flag() });
+        let own = shutdown.clone();
+        let wait = move || {
+            sys::wait_for_signal();
+            own.signalled.store(true, Ordering::SeqCst);
+            own.stop();
+        };
+        Builder::new().spawn(wait).doing("starting a thread")?;
+        Ok(shutdown)
+    }
+
+    pub fn is_signalled(&self) -> bool {
+        self.signalled.load(Ordering::SeqCst)
+    }
+
+    /// Announces a restart. False if the program is ending or restarting already.
+    pub fn plan_restart(&self) -> bool {
+        self.cancel.why().is_none() && !self.restart.swap(true, Ordering::SeqCst)
+    }
+
+    pub fn is_restart_planned(&self) -> bool {
+        self.restart.load(Ordering::SeqCst)
+    }
+
+    /// Stops polling, and ends the process after [`GRACE`] unless the main thread has done so.
+    pub fn stop(&self) {
+        self.cancel.stop();
+        std::thread::sleep(GRACE);
+        if !self.done.load(Ordering::SeqCst) {
+            std::process::exit(i32::from(self.finish().is_err()));
+        }
+    }
+
+    /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
+    pub fn finish(&self) -> Result<()> {
+        self.done.store(true, Ordering::SeqCst);
+        if self.is_restart_planned() && !self.is_signalled() {
+            return Err(child::reexec(&["gateway"])).doing("restarting");
+        }
+        Ok(())
+    }
+}

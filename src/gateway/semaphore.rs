@@ -1,0 +1,36 @@
+//! A counting semaphore.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+pub(super) struct Semaphore {
+    limit: usize,
+    in_use: Mutex<usize>,
+    released: Condvar,
+}
+
+/// Released when dropped.
+pub(super) struct Permit<'a>(&'a Semaphore);
+
+impl Semaphore {
+    pub fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), in_use: Mutex::default(), released: Condvar::new() }
+    }
+
+    pub fn in_use(&self) -> usize {
+        *self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn acquire(&self) -> Permit<'_> {
+        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |in_use: &mut usize| *in_use >= self.limit;
+        *self.released.wait_while(in_use, is_full).unwrap_or_else(PoisonError::into_inner) += 1;
+        Permit(self)
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        *self.0.in_use.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.released.notify_one();
+    }
+}
