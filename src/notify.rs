@@ -1,7 +1,7 @@
-//! Tells a running gateway that something on disk has changed: a job, a message to be sent.
+//! Signals a running gateway that something on disk has changed: a job, a message to send.
 //!
-//! A datagram to the socket `state/bell`, which nobody but the home's owner can reach. What is in it does not matter. One that
-//! nobody hears costs time: the gateway looks for jobs by itself once an hour, and for messages when it sends the next one.
+//! The signal is a datagram to the socket `state/notify`, which only the owner of the home can reach; its content does not
+//! matter. A lost one costs time: the gateway checks the jobs every hour, and messages when it sends the next one.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -12,61 +12,49 @@ use crate::disk;
 use crate::error::{Context, Result};
 use crate::paths::Home;
 
-const NAME: &str = "bell";
-/// The bytes of `sun_path` in `unix(7)`, of which one ends the path.
-const LONGEST_PATH: usize = 108;
-/// Rings that are taken at once. More than wait in a socket, and not without end.
-const MOST_RINGS: usize = 1000;
+const NAME: &str = "notify";
+/// The size of `sun_path` in `unix(7)`, with the byte that ends the path.
+const MAX_PATH: usize = 108;
 
-/// The bell of a home.
-pub struct Listener(UnixDatagram);
+pub(crate) struct Listener(UnixDatagram);
 
-/// Does something with the socket's path, by way of its directory when it is too long for an address.
-fn at<T>(home: &Home, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+/// Calls `action` with the socket's path, through its directory's descriptor if the path is too long for an address.
+fn with_path<T>(home: &Home, action: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let path = home.state().join(NAME);
-    if path.as_os_str().len() < LONGEST_PATH {
-        return what(&path);
+    if path.as_os_str().len() < MAX_PATH {
+        return action(&path);
     }
     let state = fs_err::File::open(home.state())?;
-    what(Path::new(&format!("/proc/self/fd/{}/{NAME}", state.as_raw_fd())))
+    action(Path::new(&format!("/proc/self/fd/{}/{NAME}", state.as_raw_fd())))
 }
 
-/// Hangs up the bell of a home, to be listened to. Only the gateway does, under its lock: one that was killed has left its
-/// own, and that is replaced.
-pub fn bind(home: &Home) -> Result<Listener> {
-    let path = home.state().join(NAME);
+/// Creates the socket, replacing that of a gateway that was killed. The caller holds the gateway's lock.
+pub(crate) fn bind(home: &Home) -> Result<Listener> {
     disk::make_dir(&home.state())?;
-    disk::remove(&path)?;
-    let socket = at(home, |path| UnixDatagram::bind(path)).doing("making state/bell")?;
+    close(home)?;
+    let socket = with_path(home, |path| UnixDatagram::bind(path)).doing("creating state/notify")?;
     Ok(Listener(socket))
 }
 
 impl Listener {
-    /// Waits until it has been rung since the last time, however often.
+    /// Waits for a signal.
     pub fn wait(&self) -> io::Result<()> {
-        let take = || self.0.recv(&mut [0; 1]);
-        take()?;
-        self.0.set_nonblocking(true)?;
-        let mut rings = 1;
-        while rings < MOST_RINGS && take().is_ok() {
-            rings += 1;
-        }
-        self.0.set_nonblocking(false)
+        self.0.recv(&mut [0; 1]).map(drop)
     }
 }
 
-/// Takes it down. It may be gone, and what is left is replaced by the next one.
-pub fn close(home: &Home) {
-    drop(disk::remove(&home.state().join(NAME)));
+/// Removes the socket.
+pub(crate) fn close(home: &Home) -> Result<()> {
+    disk::remove(&home.state().join(NAME))
 }
 
-/// Rings it. Nobody may be there.
-pub fn signal(home: &Home) {
+/// Signals the gateway, if one listens.
+pub(crate) fn signal(home: &Home) {
     let send = || -> io::Result<usize> {
         let socket = UnixDatagram::unbound()?;
-        // Where so many rings wait that there is no room for one more, it will be heard.
+        // If the socket is full, the gateway has signals to read.
         socket.set_nonblocking(true)?;
-        at(home, |path| socket.send_to(b"!", path))
+        with_path(home, |path| socket.send_to(b"!", path))
     };
     drop(send());
 }
@@ -77,25 +65,20 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn it_is_heard_once_for_many_rings_and_replaces_what_a_killed_gateway_left() {
-        for name in ["bell".to_owned(), "a-long-name-".repeat(12)] {
+    fn a_signal_arrives_also_after_a_killed_gateway_and_never_blocks() {
+        for name in ["notify".to_owned(), "a-long-name-".repeat(12)] {
             let root = std::env::temp_dir().join(format!("bantam-{name}-{}", std::process::id()));
             let home = Home::new(root.clone());
             signal(&home);
-            let left = bind(&home).unwrap();
-            let bell = bind(&home).unwrap();
-            bell.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let killed = bind(&home).unwrap();
+            let listener = bind(&home).unwrap();
+            listener.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
             for _ in 0..5000 {
                 signal(&home);
             }
-            bell.wait().unwrap();
-            bell.0.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-            assert_eq!(bell.wait().unwrap_err().kind(), io::ErrorKind::WouldBlock);
-            bell.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            signal(&home);
-            bell.wait().unwrap();
-            close(&home);
-            drop((left, bell));
+            listener.wait().unwrap();
+            close(&home).unwrap();
+            drop((killed, listener));
             assert!(!home.state().join(NAME).exists());
             signal(&home);
             fs_err::remove_dir_all(root).unwrap();

@@ -117,8 +117,8 @@ pub fn run(env: &Env) -> Result<()> {
     };
     let served = dispatcher.serve(WithClock { channel, clock });
     wake.wait();
-    notify::close(&home);
     served?;
+    notify::close(&home)?;
     shutdown.finish()
 }
 
