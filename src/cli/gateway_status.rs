@@ -1,4 +1,4 @@
-//! How the gateway stands, for `bantam status`: from what it left on disk. Nothing is asked and nothing changed.
+//! The gateway's part of `bantam status`, from what it left on disk.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,165 +15,128 @@ use crate::telegram::inbox;
 use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
 
-/// Jobs that are shown, those that are due next.
-const SHOWN: usize = 5;
+/// Jobs on the page.
+const MAX_JOBS: usize = 5;
 
-/// See the module's description.
 pub struct GatewayStatus {
-    is_running: bool,
-    /// What the last gateway wrote; [`Value::Null`] when none did.
-    told: Value,
-    waiting: usize,
-    undelivered: usize,
-    /// When the oldest of these was written; empty when there is none, as all times here.
-    oldest: String,
-    /// Those that will run, the next one first.
-    jobs: Vec<Row>,
-    heartbeat: String,
-    /// Users who wrote and may not.
+    /// What `bantam status --json` shows, but for the strangers; times as RFC 3339, null where there is none.
+    object: Value,
+    /// Users without permission who wrote.
     pub strangers: Vec<i64>,
     /// What could not be read.
     pub warnings: Vec<String>,
 }
 
-/// A job that will run.
-struct Row {
-    id: String,
-    name: String,
-    next: i64,
-    last: String,
-    status: String,
-}
-
-fn time(millis: i64) -> String {
-    let since = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
-    rfc3339(UNIX_EPOCH + since)
-}
-
 impl GatewayStatus {
     pub fn of(home: &Home, env: &Env, sessions: &[archive::Summary]) -> Self {
         let mut warnings = Vec::new();
-        let inbox = inbox::look(&home.state()).unwrap_or_else(|e| {
-            warnings.push(e.message);
-            inbox::Glance::default()
-        });
-        let pending = Outbox::new(home.clone()).pending().unwrap_or_else(|e| {
-            warnings.push(e.message);
-            Vec::new()
-        });
-        // An id begins with when it was posted, as milliseconds in hexadecimal.
+        let inbox = or_warn(inbox::look(&home.state()), &mut warnings);
+        let pending = or_warn(Outbox::new(home.clone()).pending(), &mut warnings);
+        // An id begins with the time of posting, in hexadecimal milliseconds.
         let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
         let oldest = pending.first().and_then(|pending| posted(&pending.id)).map(time);
-        let all = Jobs::new(home.clone(), env);
-        let now = schedule::millis(SystemTime::now());
-        let mut jobs: Vec<Row> = Vec::new();
-        let found = all.list().unwrap_or_else(|e| {
-            warnings.push(e.message);
-            Vec::new()
-        });
-        for job in found {
-            let next = match all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone)) {
-                Ok(Due::Later(Some(next)) | Due::Missed(next)) => next,
-                Ok(Due::Now) => now,
-                // It will not run, and `cron list` says why.
-                Ok(Due::Later(None)) | Err(_) => continue,
-            };
-            let place = jobs.iter().position(|other| other.next > next).unwrap_or(jobs.len());
-            let last = job.last_run().map(time).unwrap_or_default();
-            let (id, name, status) = (job.id().to_owned(), one_line(job.name(), 60), one_line(job.last_status(), 20));
-            jobs.insert(place, Row { id, name, next, last, status });
-        }
-        let heartbeat = sessions.iter().find(|session| session.key == "cron_heartbeat");
-        Self {
-            is_running: status::is_running(home),
-            told: status::read(home).unwrap_or_default(),
-            waiting: inbox.waiting,
-            undelivered: pending.len(),
-            oldest: oldest.unwrap_or_default(),
-            jobs,
-            heartbeat: heartbeat.map(|session| session.last.clone()).unwrap_or_default(),
-            strangers: inbox.strangers,
-            warnings,
-        }
+        let heartbeat = sessions.iter().find(|session| session.key == "cron_heartbeat").map(|session| &session.last);
+        let mut object = status::read(home).unwrap_or_else(|| json!({}));
+        object["running"] = status::is_running(home).into();
+        object["waiting"] = inbox.waiting.into();
+        object["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
+        object["heartbeat"] = json!(heartbeat);
+        object["jobs"] = jobs(home, env, &mut warnings).into();
+        Self { object, strangers: inbox.strangers, warnings }
     }
 
-    /// Names and texts of lines; one without a name goes on with what is above it.
+    pub fn object(&self) -> Value {
+        let mut object = self.object.clone();
+        object["strangers"] = self.strangers.clone().into();
+        object
+    }
+
+    /// Labels and texts of lines; one without a label continues the line above.
     pub fn lines(&self, zone: &Zone) -> Vec<(&'static str, String)> {
-        let at = |time: &str| local_time(time, zone);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (started, ended) = (text(&self.told["started"]), text(&self.told["ended"]));
-        let polling = &self.told["polling"];
+        let at = |value: &Value| local_time(&text(value), zone);
+        let object = &self.object;
+        let (started, polling) = (at(&object["started"]), &object["polling"]);
         let mut lines = Vec::new();
-        lines.push((
-            "gateway",
-            match (self.is_running, started.is_empty(), ended.is_empty()) {
-                (true, true, _) => "running".to_owned(),
-                (true, false, _) => {
-                    let bot = text(&self.told["bot"]);
-                    let bot = if bot.is_empty() { String::new() } else { format!(", as {bot}") };
-                    format!("running since {}{bot} (process {})", at(&started), self.told["pid"])
-                }
-                (false, true, _) => "not running; bantam gateway starts it".to_owned(),
-                (false, false, true) => format!("not running: the one of {} died", at(&started)),
-                (false, false, false) => format!("not running: it ended at {}", at(&ended)),
-            },
-        ));
-        if self.is_running && polling["ok"] == false {
-            lines.push((
-                "",
-                format!("it cannot poll since {}: {}", at(&text(&polling["since"])), text(&polling["why"])),
-            ));
+        let is_running = object["running"] == true;
+        let state = match (is_running, object["started"].is_string(), object["ended"].is_string()) {
+            (true, false, _) => "running".to_owned(),
+            (true, true, _) => {
+                let bot = text(&object["bot"]);
+                let bot = if bot.is_empty() { String::new() } else { format!(", as {bot}") };
+                format!("running since {started}{bot} (process {})", object["pid"])
+            }
+            (false, false, _) => "not running; bantam gateway starts it".to_owned(),
+            (false, true, false) => format!("not running: the one started at {started} died"),
+            (false, true, true) => format!("not running: it ended at {}", at(&object["ended"])),
+        };
+        lines.push(("gateway", state));
+        if is_running && polling["ok"] == false {
+            lines.push(("", format!("it cannot poll since {}: {}", at(&polling["since"]), text(&polling["why"]))));
         }
-        if self.waiting > 0 {
-            lines.push(("", format!("messages waiting for an answer: {}", self.waiting)));
+        if object["waiting"] != 0 {
+            lines.push(("", format!("messages waiting for an answer: {}", object["waiting"])));
         }
-        if self.undelivered > 0 {
-            let oldest =
-                if self.oldest.is_empty() { String::new() } else { format!(", the oldest of {}", at(&self.oldest)) };
-            lines.push(("", format!("answers not delivered yet: {}{oldest}", self.undelivered)));
+        let undelivered = &object["undelivered"];
+        if undelivered["count"] != 0 {
+            let oldest = &undelivered["oldest"];
+            let oldest = if oldest.is_null() { String::new() } else { format!(", the oldest from {}", at(oldest)) };
+            lines.push(("", format!("answers not delivered yet: {}{oldest}", undelivered["count"])));
         }
         if !self.strangers.is_empty() {
             let ids: Vec<String> = self.strangers.iter().map(i64::to_string).collect();
             lines.push(("strangers", format!("{} wrote and got no answer: {}", ids.len(), ids.join(", "))));
             lines.push(("", "to let one in, add the id to channels.telegram.allow_from".to_owned()));
         }
-        for (n, job) in self.jobs.iter().take(SHOWN).enumerate() {
-            let last = match (job.last.is_empty(), job.status.as_str()) {
-                (_, "") => String::new(),
-                (true, status) => format!(" (last: {status})"),
-                (false, status) => format!(" (last: {status} at {})", at(&job.last)),
+        let jobs = object["jobs"].as_array().map_or(&[][..], Vec::as_slice);
+        for (n, job) in jobs.iter().take(MAX_JOBS).enumerate() {
+            let last = match (&job["last"], text(&job["status"])) {
+                (_, status) if status.is_empty() => String::new(),
+                (Value::Null, status) => format!(" (last: {status})"),
+                (last, status) => format!(" (last: {status} at {})", at(last)),
             };
-            lines.push((
-                if n == 0 { "jobs" } else { "" },
-                format!("{} {}{last}", zone.stamp(job.next / 1000), job.name),
-            ));
+            let label = if n == 0 { "jobs" } else { "" };
+            lines.push((label, format!("{} {}{last}", at(&job["next"]), text(&job["name"]))));
         }
-        if self.jobs.len() > SHOWN {
-            lines.push(("", format!("and {} more: bantam cron list", self.jobs.len() - SHOWN)));
+        if jobs.len() > MAX_JOBS {
+            lines.push(("", format!("and {} more: bantam cron list", jobs.len() - MAX_JOBS)));
         }
-        if !self.heartbeat.is_empty() {
-            lines.push(("heartbeat", format!("the last was at {}", at(&self.heartbeat))));
+        if object["heartbeat"].is_string() {
+            lines.push(("heartbeat", format!("the last was at {}", at(&object["heartbeat"]))));
         }
         lines
     }
+}
 
-    pub fn object(&self) -> Value {
-        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let mut gateway = self.told.clone();
-        if !gateway.is_object() {
-            gateway = json!({});
-        }
-        gateway["running"] = self.is_running.into();
-        gateway["waiting"] = self.waiting.into();
-        gateway["undelivered"] = json!({"count": self.undelivered, "oldest": some(&self.oldest)});
-        gateway["strangers"] = self.strangers.clone().into();
-        gateway["heartbeat"] = json!(some(&self.heartbeat));
-        let mut jobs = Vec::new();
-        for job in &self.jobs {
-            let (last, status) = (some(&job.last), some(&job.status));
-            jobs.push(json!({"id": job.id, "name": job.name, "next": time(job.next), "last": last, "status": status}));
-        }
-        gateway["jobs"] = jobs.into();
-        gateway
+/// The jobs that will run, the next one first.
+fn jobs(home: &Home, env: &Env, warnings: &mut Vec<String>) -> Vec<Value> {
+    let all = Jobs::new(home.clone(), env);
+    let now = schedule::millis(SystemTime::now());
+    let mut jobs: Vec<(i64, Value)> = Vec::new();
+    for job in or_warn(all.list(), warnings) {
+        let next = match all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone)) {
+            Ok(Due::Later(Some(next)) | Due::Missed(next)) => next,
+            Ok(Due::Now) => now,
+            // It will not run; `cron list` says why.
+            Ok(Due::Later(None)) | Err(_) => continue,
+        };
+        let last = job.last_run().map(time);
+        let status = Some(one_line(job.last_status(), 20)).filter(|status| !status.is_empty());
+        let name = one_line(job.name(), 60);
+        let shown = json!({"id": job.id(), "name": name, "next": time(next), "last": last, "status": status});
+        jobs.push((next, shown));
     }
+    jobs.sort_by_key(|(next, _)| *next);
+    jobs.into_iter().map(|(_, job)| job).collect()
+}
+
+fn or_warn<T: Default>(result: crate::error::Result<T>, warnings: &mut Vec<String>) -> T {
+    result.unwrap_or_else(|e| {
+        warnings.push(e.message);
+        T::default()
+    })
+}
+
+fn time(millis: i64) -> String {
+    rfc3339(UNIX_EPOCH + Duration::from_millis(millis.try_into().unwrap_or(0)))
 }

@@ -203,7 +203,7 @@ fn status_tells_how_the_gateway_is() {
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let (page, object) = status(&home);
-    assert!(page.contains("died") && page.contains("answers not delivered yet: 1, the oldest of 20"), "{page}");
+    assert!(page.contains("died") && page.contains("answers not delivered yet: 1, the oldest from 20"), "{page}");
     assert!(page.contains("1 wrote and got no answer: 666\n") && page.contains("allow_from"), "{page}");
     assert_eq!(object["running"], false);
     home.write("state/gateway.json", "{\"v\":2,\"started\":\"x\"}");
