@@ -7,8 +7,8 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
-//! | 5 | [`app`] | the one place that names concrete types and wires them together; what hosts were found to refuse (`learned`) |
-//! | 4 | [`gateway`] | the dispatcher, one worker for each conversation; background `tasks`; the `clock` that sends scheduled jobs; how it is (`status`) |
+//! | 5 | [`app`] | names concrete types and wires them together: an agent (`mod`, `models`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
+//! | 4 | [`gateway`] | the dispatcher (`mod`), what waits in each conversation (`queue`), background `tasks`, the `clock` that queues scheduled jobs, the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop (`turn`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`, `quirks`), its API (`dialect`): OpenAI's (`openai`, `replies`, `stream`) and Anthropic's (`anthropic`), the `demo` |

@@ -23,7 +23,7 @@ pub struct Shutdown {
 impl Shutdown {
     /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
     pub fn on_signal() -> Result<Arc<Self>> {
-        sys::hold_signals();
+        sys::block_signals();
         let flag = AtomicBool::default;
         let cancel = Cancel::new(None);
         let shutdown = Arc::new(Self { cancel, signalled: flag(), restart: flag(), done: flag() });
