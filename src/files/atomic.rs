@@ -8,8 +8,8 @@ use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher};
 use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use fs_err::File;
 use rustix::fs::{
@@ -21,9 +21,6 @@ use rustix::io::Errno;
 use super::Target;
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
-
-/// How long to wait for another change in the same directory.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The directory of a file, held and locked, and the file's name there. The file need not exist.
 pub(super) struct LockedEntry<'a> {
@@ -58,7 +55,7 @@ impl<'a> LockedEntry<'a> {
             found => found,
         };
         let (dir, name) = found.map_err(|e| target.error(e))?;
-        lock(&dir, asked)?;
+        lock(&dir).map_err(|e| target.error(e))?;
         Ok(Self { dir, name, asked })
     }
 
@@ -96,14 +93,24 @@ impl<'a> LockedEntry<'a> {
 
     /// Replaces `old` by a file with this content, or creates one.
     pub(super) fn write(&self, old: Option<&Existing>, content: &[u8]) -> Result<()> {
-        let temporary = match (TempFile::new(self, old), old) {
-            (Ok(temporary), _) => temporary,
+        // Random, not the process id: every process may be number 1 of its namespace.
+        let name = format!(".bantam-{:016x}", RandomState::new().build_hasher().finish());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
+        let created = openat(&self.dir, &name, flags, mode)
+            .and_then(|fd| old.map_or(Ok(()), |old| copy_owner_and_mode(&fd, &old.stat)).map(|()| fd));
+        let written = match (created, old) {
+            (Ok(fd), _) => File::from_parts(fd.into(), self.asked)
+                .write_all(content)
+                .map_err(Error::from)
+                .and_then(|()| renameat(&self.dir, &name, &self.dir, &self.name).map_err(|e| self.error(e))),
             // The directory takes no new files, or a new one could not belong to the same user.
-            (Err(Errno::ACCESS | Errno::PERM | Errno::ROFS), Some(old)) => return overwrite(old, content),
-            (Err(e), _) => return Err(self.error(e)),
+            (Err(Errno::ACCESS | Errno::PERM | Errno::ROFS), Some(old)) => overwrite(old, content),
+            (Err(e), _) => Err(self.error(e)),
         };
-        (&temporary.file).write_all(content)?;
-        temporary.rename().map_err(|e| self.error(e))
+        // Once it is renamed, nothing has this name; and an error on its way out says more than one of cleaning up.
+        unlinkat(&self.dir, &name, AtFlags::empty()).ok();
+        written
     }
 
     pub(super) fn remove(&self) -> Result<(), Errno> {
@@ -111,68 +118,22 @@ impl<'a> LockedEntry<'a> {
     }
 }
 
-fn lock(dir: &Dir, asked: &Path) -> Result<()> {
-    let until = Instant::now() + LOCK_TIMEOUT;
-    loop {
-        match flock(dir, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                return Err(Error::failed(format!(
-                    "another process is changing files beside {}: try again",
-                    asked.display()
-                )));
-            }
-            // Some network file systems cannot lock directories. A rename is atomic there too; only the order of two
-            // simultaneous changes is lost.
-            Ok(()) | Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(()),
-            Err(e) => return Err(Error::from(e).doing(format_args!("locking the directory of {}", asked.display()))),
-        }
+fn lock(dir: &Dir) -> Result<(), Errno> {
+    match flock(dir, FlockOperation::LockExclusive) {
+        Err(Errno::INTR) => lock(dir),
+        // Some network file systems cannot lock directories. A rename is atomic there too; only the order of two
+        // simultaneous changes is lost.
+        Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
+        result => result,
     }
 }
 
-/// A new file beside the one it is to replace, removed when dropped before that.
-struct TempFile<'a> {
-    entry: &'a LockedEntry<'a>,
-    name: OsString,
-    file: File,
-    renamed: bool,
-}
-
-impl<'a> TempFile<'a> {
-    /// With the mode and owner of `old`, or those of a new file.
-    fn new(entry: &'a LockedEntry<'a>, old: Option<&Existing>) -> Result<Self, Errno> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = if old.is_some() { 0o600 } else { 0o666 };
-        // Random, not the process id: every process may be number 1 of its namespace.
-        let name = OsString::from(format!(".bantam-{:016x}", RandomState::new().build_hasher().finish()));
-        let fd = openat(&entry.dir, &name, flags, Mode::from_raw_mode(mode))?;
-        let temporary = Self { entry, name, file: File::from_parts(fd.into(), entry.asked), renamed: false };
-        if let Some(Existing { stat, .. }) = old {
-            let own = fstat(&temporary.file)?;
-            if (own.st_uid, own.st_gid) != (stat.st_uid, stat.st_gid) {
-                fchown(&temporary.file, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)))?;
-            }
-            fchmod(&temporary.file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
-        }
-        Ok(temporary)
+fn copy_owner_and_mode(to: &OwnedFd, from: &Stat) -> Result<(), Errno> {
+    let own = fstat(to)?;
+    if (own.st_uid, own.st_gid) != (from.st_uid, from.st_gid) {
+        fchown(to, Some(Uid::from_raw(from.st_uid)), Some(Gid::from_raw(from.st_gid)))?;
     }
-
-    fn rename(mut self) -> Result<(), Errno> {
-        renameat(&self.entry.dir, &self.name, &self.entry.dir, &self.entry.name)?;
-        self.renamed = true;
-        Ok(())
-    }
-}
-
-impl Drop for TempFile<'_> {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // The error that brought us here says more than a failure to clean up.
-            unlinkat(&self.entry.dir, &self.name, AtFlags::empty()).ok();
-        }
-    }
+    fchmod(to, Mode::from_raw_mode(from.st_mode & 0o777))
 }
 
 /// Overwrites a file in place, after reserving the space. A crash meanwhile leaves a mixture.

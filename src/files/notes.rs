@@ -50,7 +50,7 @@ pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str) -> Result
         MemoryAction::Write => {
             let content = content(ask)?;
             check_len(content.len())?;
-            Ok(with_warning(edit::write_file(target, content)?, &target))
+            edit::write_file(target, content)
         }
         MemoryAction::Append => {
             let content = content(ask)?.trim_end();
@@ -66,7 +66,7 @@ pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str) -> Result
                 None => format!("{content}\n"),
             };
             check_len(len(&target) + line.len())?;
-            Ok(with_warning(edit::append(target, &line, "\n")?, &target))
+            edit::append(target, &line, "\n")
         }
         MemoryAction::Delete if key.is_none() => Err(Error::failed("\"key\" is missing: which note to delete")),
         MemoryAction::Delete => edit::remove_file(target),
@@ -118,16 +118,6 @@ fn is_day(key: &str) -> bool {
 fn len(target: &Target) -> usize {
     let file = target.tree.open_at(target.path, OFlags::PATH, Mode::empty(), Links::Refuse);
     file.and_then(fstat).map_or(0, |stat| usize::try_from(stat.st_size).unwrap_or(usize::MAX))
-}
-
-/// Warns the model when prompts cannot include all of MEMORY.
-fn with_warning(mut reply: Reply, target: &Target) -> Reply {
-    if target.path.file_stem() == Some(OsStr::new(MEMORY)) && len(target) > SHOWN_OF_MEMORY {
-        let shown = size(SHOWN_OF_MEMORY as u64);
-        let warning = format!("\n[prompts include only its first {shown}: shorten it, or move parts to other notes]");
-        reply.body.extend_from_slice(warning.as_bytes());
-    }
-    reply
 }
 
 fn view(target: Target) -> Result<Reply> {

@@ -56,19 +56,19 @@ fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_a
 }
 
 /// Calls of each of the two ways to open a path.
-const TRIES: usize = 50_000;
+const TRIES: usize = 20_000;
 
 const INSIDE: &str = "inside\n";
 const OUTSIDE: &str = "OUTSIDE\n";
 
 /// A workspace in which a directory and a file change places all the time with links that lead out of it.
-struct Arena {
+struct RacyWorkspace {
     root: PathBuf,
     workspace: PathBuf,
     outside: PathBuf,
 }
 
-impl Arena {
+impl RacyWorkspace {
     fn new(test: &str) -> Self {
         let root = std::env::temp_dir().join(format!("bantam-race-{test}-{}", std::process::id()));
         let (workspace, outside) = (root.join("workspace"), root.join("outside"));
@@ -83,16 +83,16 @@ impl Arena {
     }
 
     /// Swaps as fast as it can while `work` runs.
-    fn swapping<T>(&self, work: impl FnOnce() -> T) -> T {
-        let over = AtomicBool::new(false);
+    fn while_swapping<T>(&self, work: impl FnOnce() -> T) -> T {
+        let stop = AtomicBool::new(false);
         let swap = |a: &str, b: &str| {
             let [a, b] = [a, b].map(|name| self.workspace.join(name));
             renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
         };
         thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    self.mend();
+                while !stop.load(Ordering::Relaxed) {
+                    self.restore_link();
                     for _ in 0..50 {
                         swap("dir", "dir-link");
                         swap("file", "file-link");
@@ -100,13 +100,13 @@ impl Arena {
                 }
             });
             // Also when the work panics, or the scope would wait for ever.
-            let _over = Over(&over);
+            let _stop = StopOnDrop(&stop);
             work()
         })
     }
 
     /// A write that loses the race puts its file where the link is by then, which is no escape, but leaves none.
-    fn mend(&self) {
+    fn restore_link(&self) {
         let [a, b, new] = ["file", "file-link", "new-link"].map(|name| self.workspace.join(name));
         if !a.is_symlink() && !b.is_symlink() {
             symlink("../outside/file", &new).unwrap();
@@ -116,32 +116,32 @@ impl Arena {
 
     /// Nothing outside has changed, appeared or gone.
     #[track_caller]
-    fn is_whole(&self) {
+    fn is_unchanged(&self) {
         assert_eq!(fs::read_to_string(self.outside.join("file")).unwrap(), OUTSIDE);
         assert_eq!(fs::read_dir(&self.outside).unwrap().count(), 1);
     }
 }
 
-impl Drop for Arena {
+impl Drop for RacyWorkspace {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.root).unwrap();
     }
 }
 
-struct Over<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// Looks where the path leads, and then opens it: how many tries it took until one of them read what is outside.
-fn naive(arena: &Arena) -> Option<usize> {
+fn naive(racy: &RacyWorkspace) -> Option<usize> {
     let until = Instant::now() + Duration::from_secs(15);
     (1..usize::MAX).take_while(|_| Instant::now() < until).find(|n| {
-        let path = arena.workspace.join(if n % 2 == 0 { "dir/file" } else { "file" });
-        let checked = path.canonicalize().is_ok_and(|real| real.starts_with(&arena.workspace));
+        let path = racy.workspace.join(if n % 2 == 0 { "dir/file" } else { "file" });
+        let checked = path.canonicalize().is_ok_and(|real| real.starts_with(&racy.workspace));
         checked && fs::read_to_string(&path).is_ok_and(|text| text == OUTSIDE)
     })
 }
@@ -166,8 +166,8 @@ fn job(n: usize) -> FileJob {
 
 /// Calls the tools' own code `TRIES` times.
 #[track_caller]
-fn nothing_escapes(arena: &Arena) {
-    let (workspace, none) = (arena.workspace.clone(), Vec::new());
+fn nothing_escapes(racy: &RacyWorkspace) {
+    let (workspace, none) = (racy.workspace.clone(), Vec::new());
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: Network::None,
@@ -195,37 +195,37 @@ fn nothing_escapes(arena: &Arena) {
         };
         assert!(!said.contains(OUTSIDE.trim_end()), "try {n}, {:?}: {said}", job(n));
         if n % 1000 == 0 {
-            arena.is_whole();
+            racy.is_unchanged();
         }
     }
-    arena.is_whole();
+    racy.is_unchanged();
     // Both happened often, so the race was one.
     assert!(done > TRIES / 10 && refused > TRIES / 20, "{done} done, {refused} refused");
 }
 
 #[test]
 fn the_file_tools_win_a_race_against_swapped_links_and_a_check_before_opening_does_not() {
-    let arena = Arena::new("kernel");
-    arena.swapping(|| {
-        assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
-        nothing_escapes(&arena);
+    let racy = RacyWorkspace::new("kernel");
+    racy.while_swapping(|| {
+        assert!(naive(&racy).is_some(), "inconclusive: here even a check before opening wins the race");
+        nothing_escapes(&racy);
     });
-    arena.is_whole();
+    racy.is_unchanged();
 }
 
 #[test]
 fn without_openat2_they_win_it_too() {
-    let arena = Arena::new("walk");
-    arena.swapping(|| {
-        assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
+    let racy = RacyWorkspace::new("walk");
+    racy.while_swapping(|| {
+        assert!(naive(&racy).is_some(), "inconclusive: here even a check before opening wins the race");
         thread::scope(|scope| {
             scope.spawn(|| {
                 forbid_openat2();
-                nothing_escapes(&arena);
+                nothing_escapes(&racy);
             });
         });
     });
-    arena.is_whole();
+    racy.is_unchanged();
 }
 
 /// From now on this thread has no `openat2`.

@@ -224,7 +224,7 @@ fn no_path_of_any_form_leads_a_tool_out() {
         let long = "a/".repeat(2500);
         let long_name = "n".repeat(256);
         let mut calls = Vec::new();
-        for path in ["../config.json", "a/../../config.json", "/etc/passwd", "/proc/self/root/etc/passwd"] {
+        for path in ["..", "/", "a/../../config.json", "/etc/passwd", "/proc/self/root/etc/passwd"] {
             calls.push((path, "leads out of the workspace"));
         }
         calls.push(("/proc/self/cwd/notes.txt", "leads out of the workspace"));

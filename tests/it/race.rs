@@ -16,13 +16,13 @@ const INSIDE: &str = "inside\n";
 const OUTSIDE: &str = "OUTSIDE\n";
 
 /// A workspace in which a directory and a file change places all the time with links that lead out of it.
-struct Arena<'h> {
+struct RacyWorkspace<'h> {
     home: &'h Home,
     workspace: PathBuf,
     outside: PathBuf,
 }
 
-impl<'h> Arena<'h> {
+impl<'h> RacyWorkspace<'h> {
     fn new(home: &'h Home) -> Self {
         let (workspace, outside) = (home.dir("workspace"), home.dir("outside"));
         home.write("workspace/dir/file", INSIDE);
@@ -34,16 +34,16 @@ impl<'h> Arena<'h> {
     }
 
     /// Swaps as fast as it can while `work` runs.
-    fn swapping<T>(&self, work: impl FnOnce() -> T) -> T {
-        let over = AtomicBool::new(false);
+    fn while_swapping<T>(&self, work: impl FnOnce() -> T) -> T {
+        let stop = AtomicBool::new(false);
         let swap = |a: &str, b: &str| {
             let [a, b] = [a, b].map(|name| self.workspace.join(name));
             renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
         };
         thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    self.mend();
+                while !stop.load(Ordering::Relaxed) {
+                    self.restore_link();
                     for _ in 0..50 {
                         swap("dir", "dir-link");
                         swap("file", "file-link");
@@ -51,13 +51,13 @@ impl<'h> Arena<'h> {
                 }
             });
             // Also when the work panics, or the scope would wait for ever.
-            let _over = Over(&over);
+            let _stop = StopOnDrop(&stop);
             work()
         })
     }
 
     /// A write that loses the race puts its file where the link is by then, which is no escape, but leaves none.
-    fn mend(&self) {
+    fn restore_link(&self) {
         let [a, b, new] = ["file", "file-link", "new-link"].map(|name| self.workspace.join(name));
         if !a.is_symlink() && !b.is_symlink() {
             std::os::unix::fs::symlink("../outside/file", &new).unwrap();
@@ -67,26 +67,26 @@ impl<'h> Arena<'h> {
 
     /// Nothing outside has changed, appeared or gone.
     #[track_caller]
-    fn is_whole(&self) {
+    fn is_unchanged(&self) {
         assert_eq!(fs::read_to_string(self.outside.join("file")).unwrap(), OUTSIDE);
         assert_eq!(fs::read_dir(&self.outside).unwrap().count(), 1, "{:?}", self.home.files());
     }
 }
 
-struct Over<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
 /// Looks where the path leads, and then opens it: how many tries it took until one of them read what is outside.
-fn naive(arena: &Arena) -> Option<usize> {
+fn naive(racy: &RacyWorkspace) -> Option<usize> {
     let until = Instant::now() + Duration::from_secs(15);
     (1..usize::MAX).take_while(|_| Instant::now() < until).find(|n| {
-        let path = arena.workspace.join(if n % 2 == 0 { "dir/file" } else { "file" });
-        let checked = path.canonicalize().is_ok_and(|real| real.starts_with(&arena.workspace));
+        let path = racy.workspace.join(if n % 2 == 0 { "dir/file" } else { "file" });
+        let checked = path.canonicalize().is_ok_and(|real| real.starts_with(&racy.workspace));
         checked && fs::read_to_string(&path).is_ok_and(|text| text == OUTSIDE)
     })
 }
@@ -111,12 +111,12 @@ fn the_real_program_wins_a_race_against_swapped_links() {
     };
     let model = Model::scripted((0..6).map(calls).chain([Reply::text("Done.")]));
     let home = Home::with(&model.config());
-    let arena = Arena::new(&home);
-    arena.swapping(|| {
-        assert!(naive(&arena).is_some(), "inconclusive: here even a check before opening wins the race");
+    let racy = RacyWorkspace::new(&home);
+    racy.while_swapping(|| {
+        assert!(naive(&racy).is_some(), "inconclusive: here even a check before opening wins the race");
         home.agent(["-m", "do it"]).exits(0);
     });
-    arena.is_whole();
+    racy.is_unchanged();
     let results = model.request(6).texts("tool");
     assert_eq!(results.len(), 300);
     assert!(results.iter().all(|text| !text.contains(OUTSIDE.trim_end())), "{results:?}");
