@@ -86,7 +86,7 @@ impl Prompt {
 
     /// The user's message, with the skill that it calls by name.
     pub(super) fn expand_skill(&self, input: &str) -> String {
-        self.skills.as_ref().and_then(|skills| skills.called(input)).unwrap_or_else(|| input.to_owned())
+        self.skills.as_ref().and_then(|skills| skills.expand(input)).unwrap_or_else(|| input.to_owned())
     }
 
     /// Builds the prompt of one turn. Leaves out missing files, and reports broken ones.

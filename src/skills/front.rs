@@ -1,28 +1,28 @@
-//! The front matter of a SKILL.md: as much of YAML as people write there.
+//! Parses the front matter of a SKILL.md: as much of YAML as people write there.
 //!
 //! Maps and lists by indentation, one-line lists and maps in brackets (JSON, or words with commas between), quoted and
-//! plain texts, texts of several lines (`|`, `>`, or just indented), comments. Anchors, tags and the rest of the language
-//! are taken as text: nothing in it can fail.
+//! plain texts, texts of several lines (`|`, `>`, or just indented, which become one line), comments. Scalars are strings. Anchors, tags and the rest of the language
+//! are read as text: no input is an error.
 
 use serde_json::{Map, Value};
 
-/// How deep maps may be within each other.
-const DEEPEST: usize = 8;
+/// The deepest nesting of maps.
+const MAX_DEPTH: usize = 8;
 
-/// The fields of the front matter, and the text below it. Without one, all is text.
-pub fn split(text: &str) -> (Map<String, Value>, &str) {
+/// The fields of the front matter, and the text below it. Without front matter all of it is text.
+pub(super) fn split(text: &str) -> (Map<String, Value>, &str) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let is_mark = |line: &str| line.trim_end() == "---";
+    let is_fence = |line: &str| line.trim_end() == "---";
     let mut at = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        if number == 0 && !is_mark(line) {
+        if number == 0 && !is_fence(line) {
             return (Map::new(), text);
         }
         at += line.len();
-        if number > 0 && is_mark(line) {
+        if number > 0 && is_fence(line) {
             let inner = &text[..at - line.len()];
             let lines: Vec<&str> = inner.lines().skip(1).collect();
-            return (map(&lines, DEEPEST), &text[at..]);
+            return (map(&lines, MAX_DEPTH), &text[at..]);
         }
     }
     (Map::new(), text)
@@ -36,15 +36,15 @@ fn is_blank(line: &str) -> bool {
     line.trim().is_empty()
 }
 
-/// How many of the lines belong to what stands above them: those that are indented more than `own`, and blank ones
-/// between. A list may stand as far left as its key.
-fn belonging(lines: &[&str], own: usize) -> usize {
+/// How many of the lines belong to the key above them: those indented depth than `own`, and blank ones between. The items
+/// of a list may have the indentation of their key.
+fn block_len(lines: &[&str], own: usize) -> usize {
     let is_item = |line: &str| indent(line) == own && line.trim_start().starts_with("- ");
     let belongs = |line: &&&str| is_blank(line) || indent(line) > own || is_item(line);
     lines.iter().take_while(belongs).count()
 }
 
-fn map(lines: &[&str], deeper: usize) -> Map<String, Value> {
+fn map(lines: &[&str], depth: usize) -> Map<String, Value> {
     let mut fields = Map::new();
     let mut at = 0;
     while at < lines.len() {
@@ -55,62 +55,47 @@ fn map(lines: &[&str], deeper: usize) -> Map<String, Value> {
         if trimmed.starts_with('#') || !(rest.is_empty() || rest.starts_with(' ')) {
             continue;
         }
-        let below = &lines[at..at + belonging(&lines[at..], indent(line))];
+        let below = &lines[at..at + block_len(&lines[at..], indent(line))];
         at += below.len();
         let key = unquoted(key.trim()).to_owned();
-        fields.insert(key, value(rest.trim(), below, deeper));
+        fields.insert(key, value(rest.trim(), below, depth));
     }
     fields
 }
 
-/// The value that begins beside its key and goes on in the lines below.
-fn value(beside: &str, below: &[&str], deeper: usize) -> Value {
-    let content = || below.iter().filter(|line| !is_blank(line));
-    match beside.chars().next() {
-        Some('|' | '>') if beside.len() <= 3 => {
-            let least = content().map(|line| indent(line)).min().unwrap_or_default();
-            let lines = below.iter().map(|line| line.get(least..).unwrap_or_default());
-            let join = if beside.starts_with('|') { "\n" } else { " " };
-            lines.collect::<Vec<_>>().join(join).trim_end().to_owned().into()
-        }
-        Some('[' | '{') => {
-            let whole = below.iter().fold(beside.to_owned(), |whole, line| whole + " " + line.trim());
-            serde_json::from_str(&whole).unwrap_or_else(|_| flow(&whole))
-        }
-        Some(c) if c != '#' => {
-            // A plain text goes on in the indented lines below.
-            let plain = content().fold(beside.to_owned(), |whole, line| whole + " " + line.trim());
-            scalar(&plain)
-        }
-        _ if deeper == 0 => Value::Null,
-        _ => match content().next() {
+/// A value that starts on the line of its key and continues on the lines below.
+fn value(inline: &str, below: &[&str], depth: usize) -> Value {
+    let lines = || below.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
+    let joined = || lines().fold(inline.to_owned(), |text, line| text + " " + line);
+    match inline.chars().next() {
+        Some('|' | '>') if inline.len() <= 3 => lines().collect::<Vec<_>>().join(" ").into(),
+        Some('[' | '{') => serde_json::from_str(&joined()).unwrap_or_else(|_| unquoted_list(&joined())),
+        Some(c) if c != '#' => scalar(&joined()),
+        _ if depth == 0 => Value::Null,
+        _ => match lines().next() {
             None => Value::Null,
-            Some(first) if first.trim_start().starts_with("- ") => {
-                content().filter_map(|line| Some(scalar(line.trim_start().strip_prefix("- ")?))).collect()
+            Some(first) if first.starts_with("- ") => {
+                lines().filter_map(|line| line.strip_prefix("- ")).map(scalar).collect()
             }
-            Some(_) => Value::Object(map(below, deeper - 1)),
+            Some(_) => Value::Object(map(below, depth - 1)),
         },
     }
 }
 
-/// A list in brackets whose words need no quotes. A map of that kind is left as text.
-fn flow(whole: &str) -> Value {
-    let Some(inner) = whole.strip_prefix('[').and_then(|rest| rest.rsplit_once(']')) else { return scalar(whole) };
-    inner.0.split(',').map(str::trim).filter(|word| !word.is_empty()).map(scalar).collect()
+/// A list in brackets whose words have no quotes. A map like that is read as text.
+fn unquoted_list(text: &str) -> Value {
+    let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return scalar(text) };
+    inner.split(',').map(str::trim).filter(|word| !word.is_empty()).map(scalar).collect()
 }
 
+/// A string, without its quotes or the comment behind it.
 fn scalar(text: &str) -> Value {
     let text = text.trim();
     let plain = unquoted(text);
     if plain.len() < text.len() {
         return plain.replace("\\\"", "\"").replace("''", "'").into();
     }
-    match text.split(" #").next().unwrap_or_default().trim_end() {
-        "true" => true.into(),
-        "false" => false.into(),
-        "null" | "~" => Value::Null,
-        text => text.into(),
-    }
+    text.split(" #").next().unwrap_or_default().trim_end().into()
 }
 
 fn unquoted(text: &str) -> &str {
@@ -134,10 +119,10 @@ mod tests {
         assert_eq!(
             Value::Object(fields),
             json!({
-                "name": "gh-issues", "description": "Lists issues, and more: a lot.", "always": true,
+                "name": "gh-issues", "description": "Lists issues, and more: a lot.", "always": "true",
                 "license": "MIT: really", "empty": null, "list": ["one", "two"], "tags": ["a", "b", "c d"],
                 "metadata": {"nanobot": {"requires": {"bins": ["gh"]}}},
-                "nested": {"deep": {"er": "yes"}, "list": ["x"]}, "text": "first\n  second", "long": "goes on here",
+                "nested": {"deep": {"er": "yes"}, "list": ["x"]}, "text": "first second", "long": "goes on here",
             })
         );
         assert_eq!(body, "# Title\nurl: http://x\n");

@@ -1,7 +1,7 @@
-//! Skills in the Agent Skills format (agentskills.io): folders with a `SKILL.md`, whose front matter says what they are for.
+//! Skills in the Agent Skills format (agentskills.io): folders with a `SKILL.md`, whose front matter describes them.
 //!
-//! They come in two stages. Names and descriptions are in every prompt; the text is read when a model asks for it. They
-//! stand in `agent/`, so no tool writes them; a home without that folder has those that are compiled in.
+//! Every prompt lists names and descriptions; a model reads the text when it needs it. Skills are part of `agent/`, so no
+//! tool writes them; a home without that folder has those that are compiled in.
 
 mod front;
 mod install;
@@ -14,190 +14,163 @@ use crate::beneath;
 use crate::child::PATH;
 use crate::template;
 use crate::text::one_line;
-pub use install::{install, remove};
+pub(crate) use install::{install, remove};
 
-/// The most skills that are looked at.
-const MOST: usize = 100;
-/// The most bytes of a description, by the format.
-const LONGEST_DESCRIPTION: usize = 1024;
+/// The format's limit on a description.
+const MAX_DESCRIPTION: usize = 1024;
 
-/// Where skills are, and what their commands would have.
+/// Where skills are, and the environment that their commands would have.
 #[derive(Clone, Debug)]
-pub struct Skills {
-    /// The folder that bantam obeys.
+pub(crate) struct Skills {
     agent_dir: PathBuf,
-    /// The names of the variables that commands get.
+    /// Names of environment variables.
     variables: Vec<String>,
 }
 
-/// A skill.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Skill {
-    /// Its folder's name.
-    pub name: String,
-    pub description: String,
-    /// Where its other files are; `None` for one that is compiled in.
-    pub dir: Option<PathBuf>,
-    /// Its text is in every prompt.
-    pub always: bool,
-    /// Only people call for it: models are not told of it.
-    pub hidden: bool,
-    /// What it requires and is not there, in words: `the program gh`.
-    pub missing: Vec<String>,
+pub(crate) struct Skill {
+    /// The name of its folder.
+    pub(crate) name: String,
+    pub(crate) description: String,
+    /// Its folder; `None` for a skill that is compiled in.
+    pub(crate) dir: Option<PathBuf>,
+    /// Every prompt includes its text.
+    pub(crate) always: bool,
+    /// Only people can invoke it.
+    pub(crate) hidden: bool,
+    /// Missing requirements, in words: `the program gh`.
+    pub(crate) missing: Vec<String>,
     /// Without the front matter.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl Skill {
     /// Whether models may use it.
-    pub fn is_offered(&self) -> bool {
+    pub(crate) fn is_offered(&self) -> bool {
         !self.hidden && self.missing.is_empty()
     }
 
-    /// The whole of it, for a model.
-    pub fn prompt_text(&self) -> String {
-        let place = self.dir.as_ref().map_or(String::new(), |dir| {
-            format!(" Its files are in {}: they can be read and run there, and not changed.", dir.display())
+    pub(crate) fn prompt_text(&self) -> String {
+        let files = self.dir.as_ref().map_or(String::new(), |dir| {
+            format!(" Its files are in {}: you can read and run them there, but not change them.", dir.display())
         });
-        format!("[The skill {}.{place}]\n\n{}", self.name, self.text.trim())
+        format!("[The skill {}.{files}]\n\n{}", self.name, self.text.trim())
     }
 }
 
-/// What was found.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// In the order of their names.
-    pub skills: Vec<Skill>,
-    /// One sentence for each that could not be read, or says something that is not right.
-    pub problems: Vec<String>,
+pub(crate) struct Found {
+    /// Sorted by name.
+    pub(crate) skills: Vec<Skill>,
+    /// One sentence for each skill that is broken or doubtful.
+    pub(crate) problems: Vec<String>,
 }
 
 impl Found {
-    /// The skill called `name`.
-    pub fn named(&self, name: &str) -> Option<&Skill> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Skill> {
         self.skills.iter().find(|skill| skill.name == name.trim())
     }
 }
 
 impl Skills {
-    /// `variables`: the names of those that commands get.
-    pub fn new(agent_dir: PathBuf, variables: Vec<String>) -> Self {
+    pub(crate) fn new(agent_dir: PathBuf, variables: Vec<String>) -> Self {
         Self { agent_dir, variables }
     }
 
-    /// The folder that holds them.
-    pub fn dir(&self) -> PathBuf {
+    pub(crate) fn dir(&self) -> PathBuf {
         self.agent_dir.join("skills")
     }
 
-    /// All there are, read anew. What is broken is left out and reported.
-    pub fn all(&self) -> Found {
+    /// Reads all skills. Broken ones are left out and reported.
+    pub(crate) fn all(&self) -> Found {
         let mut found = Found::default();
-        if self.agent_dir.exists() {
-            let entries = fs_err::read_dir(self.dir()).into_iter().flatten().flatten();
-            let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-            names.retain(|name| !name.starts_with('.'));
-            names.sort_unstable();
-            if names.len() > MOST {
-                found.problems.push(format!("there are {} skills: the first {MOST} are used", names.len()));
-                names.truncate(MOST);
-            }
-            for name in names {
-                let path = format!("skills/{name}/SKILL.md");
-                match beneath::read_untrusted(&self.agent_dir, &path) {
-                    Ok(Some(text)) => self.add(&mut found, name.clone(), Some(self.dir().join(name)), &text),
-                    // A file beside the folders, or a folder of something else.
-                    Ok(None) => {}
-                    Err(e) if e.message.contains("not a directory") => {}
-                    Err(e) => found.problems.push(format!("{}/{path}: {e}", self.agent_dir.display())),
-                }
-            }
-        } else {
+        if !self.agent_dir.exists() {
             for (path, text) in template::below("agent/skills") {
                 if let Some(name) = path.strip_suffix("/SKILL.md") {
-                    self.add(&mut found, name.to_owned(), None, text);
+                    self.add(&mut found, name, None, text);
                 }
+            }
+            return found;
+        }
+        let entries = fs_err::read_dir(self.dir()).into_iter().flatten().flatten();
+        // Links are reported below.
+        let folders = entries.filter(|entry| !entry.file_type().is_ok_and(|kind| kind.is_file()));
+        let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.retain(|name| !name.starts_with('.'));
+        names.sort_unstable();
+        for name in names {
+            let path = format!("skills/{name}/SKILL.md");
+            match beneath::read_untrusted(&self.agent_dir, &path) {
+                Ok(Some(text)) => self.add(&mut found, &name, Some(self.dir().join(&name)), &text),
+                Ok(None) => {}
+                Err(e) => found.problems.push(format!("{}/{path}: {e}", self.agent_dir.display())),
             }
         }
         found
     }
 
-    /// A message that calls for a skill by `/NAME`, with that skill's text before what the user says; `None` for any other
-    /// message.
-    pub fn called(&self, message: &str) -> Option<String> {
-        let said = message.trim().strip_prefix('/')?;
-        let (name, rest) = said.split_once(char::is_whitespace).unwrap_or((said, ""));
-        if !is_a_name(name) {
+    /// Puts a skill's text before a message that invokes it, as `/NAME ...`; `None` for any other message.
+    pub(crate) fn expand(&self, message: &str) -> Option<String> {
+        let command = message.trim().strip_prefix('/')?;
+        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        if !is_valid_name(name) {
             return None;
         }
-        let found = self.all();
-        let skill = found.named(name)?;
-        Some(
-            format!("{}\n\n[The user calls for this skill]\n\n{}", skill.prompt_text(), rest.trim())
-                .trim_end()
-                .to_owned(),
-        )
+        let text = self.all().named(name)?.prompt_text();
+        Some(format!("{text}\n\n[The user invokes this skill]\n\n{}", rest.trim()).trim_end().to_owned())
     }
 
-    fn add(&self, found: &mut Found, name: String, dir: Option<PathBuf>, text: &str) {
+    fn add(&self, found: &mut Found, name: &str, dir: Option<PathBuf>, text: &str) {
         let (fields, body) = front::split(text);
-        let mut wrong = |what: &str| found.problems.push(format!("the skill {}: {what}", one_line(&name, 64)));
-        let text_of = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().trim().to_owned();
-        if !is_a_name(&name) {
-            return wrong("its folder's name has to be lower-case letters, digits and single hyphens");
+        let mut problem = |what: &str| found.problems.push(format!("skill {}: {what}", one_line(name, 64)));
+        let field = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().trim();
+        if !is_valid_name(name) {
+            return problem("rename its folder: lower-case letters, digits and single hyphens");
         }
-        let called = text_of("name");
-        if !called.is_empty() && called != name {
-            wrong(&format!("it calls itself \"{}\"; its folder's name counts", one_line(&called, 64)));
+        if !matches!(field("name"), own if own.is_empty() || own == name) {
+            problem(&format!("its SKILL.md says name: {}; the folder's name is used", one_line(field("name"), 64)));
         }
-        let mut description = one_line(&text_of("description"), LONGEST_DESCRIPTION);
+        let mut description = one_line(field("description"), MAX_DESCRIPTION);
         if description.is_empty() {
-            wrong("SKILL.md has no description in its front matter; its first line stands for it");
+            problem("SKILL.md has no description in its front matter; its first line is used");
             let first = body.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
             description = one_line(first.unwrap_or("(no description)"), 200);
         }
-        let skill = Skill {
+        found.skills.push(Skill {
+            name: name.to_owned(),
             description,
             dir,
             always: is_true(&fields, "always"),
             hidden: is_true(&fields, "disable-model-invocation"),
             missing: self.missing(&fields),
             text: body.to_owned(),
-            name,
-        };
-        found.skills.push(skill);
+        });
     }
 
-    /// What of a skill's requirements is not there. They stand under `requires`, or under that in `metadata`, there also
-    /// in a map of the agent that it was written for: `{"bins": [..], "anyBins": [..], "env": [..]}`, and `os` beside it.
+    /// The requirements that are not met. They are in `requires`: `{"bins": [..], "anyBins": [..], "env": [..]}`, and in
+    /// `os` beside it; at the top, in `metadata`, or there under the name of another agent.
     fn missing(&self, fields: &Map<String, Value>) -> Vec<String> {
-        let mut places: Vec<&Map<String, Value>> = vec![fields];
-        if let Some(metadata) = fields.get("metadata").and_then(Value::as_object) {
-            places.push(metadata);
-            places.extend(metadata.values().filter_map(Value::as_object));
-        }
+        let metadata = fields.get("metadata").and_then(Value::as_object);
+        let agents = metadata.into_iter().flat_map(|metadata| metadata.values().filter_map(Value::as_object));
         let mut missing = Vec::new();
-        for place in places {
-            let systems = words(place.get("os"));
+        for map in [Some(fields), metadata].into_iter().flatten().chain(agents) {
+            let systems = words(map.get("os"));
             if !systems.is_empty() && !systems.iter().any(|os| os == "linux") {
                 missing.push(format!("another system ({})", systems.join(", ")));
             }
-            let Some(requires) = place.get("requires") else { continue };
+            let Some(requires) = map.get("requires") else { continue };
             let of = |key: &str| words(requires.get(key));
-            // A plain list means programs.
+            // A plain list names programs.
             let programs = if requires.is_object() { of("bins") } else { words(Some(requires)) };
-            missing.extend(programs.iter().filter(|p| !is_program(p)).map(|p| format!("the program {p}")));
+            missing.extend(programs.iter().filter(|name| !is_program(name)).map(|name| format!("the program {name}")));
             let any = of("anyBins");
-            if !any.is_empty() && !any.iter().any(|p| is_program(p)) {
+            if !any.is_empty() && !any.iter().any(|name| is_program(name)) {
                 missing.push(format!("one of the programs {}", any.join(", ")));
             }
             let unset = of("env").into_iter().filter(|name| !self.variables.contains(name));
-            missing.extend(unset.map(|name| format!("the variable {name} (tools.exec.pass_env hands it on)")));
+            missing.extend(unset.map(|name| format!("the variable {name} (add it to tools.exec.pass_env)")));
         }
-        // Somebody else wrote them.
-        for missing in &mut missing {
-            *missing = one_line(missing, 100);
-        }
+        let mut missing: Vec<String> = missing.iter().map(|what| one_line(what, 100)).collect();
         missing.sort_unstable();
         missing.dedup();
         missing
@@ -205,14 +178,10 @@ impl Skills {
 }
 
 fn is_true(fields: &Map<String, Value>, key: &str) -> bool {
-    match fields.get(key) {
-        Some(Value::Bool(value)) => *value,
-        Some(Value::String(text)) => text == "true",
-        _ => false,
-    }
+    fields.get(key).is_some_and(|value| *value == true || *value == "true")
 }
 
-/// The words of a list, or of a text that names them with commas or spaces between.
+/// The words of a list, or of a text with commas or spaces between them.
 fn words(value: Option<&Value>) -> Vec<String> {
     match value {
         Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -223,15 +192,15 @@ fn words(value: Option<&Value>) -> Vec<String> {
     }
 }
 
-/// Whether commands find it.
+/// Whether commands find the program.
 fn is_program(name: &str) -> bool {
     !name.contains('/') && PATH.split(':').any(|dir| Path::new(dir).join(name).is_file())
 }
 
-/// By the format: 1 to 64 lower-case letters, digits and hyphens, none of these at an end or twice in a row.
-fn is_a_name(name: &str) -> bool {
-    let fits = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    name.len() <= 64 && name.split('-').all(fits)
+/// The format's rule: 1 to 64 lower-case letters, digits and single hyphens, none at an end.
+fn is_valid_name(name: &str) -> bool {
+    let is_valid = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    name.len() <= 64 && name.split('-').all(is_valid)
 }
 
 #[cfg(test)]
@@ -288,12 +257,12 @@ mod tests {
 
         let skills = Skills::new(folder.0.clone(), Vec::new());
         assert_eq!(
-            skills.called(" /b-2  do it\n").unwrap(),
-            format!("{prompt_text}\n\n[The user calls for this skill]\n\ndo it")
+            skills.expand(" /b-2  do it\n").unwrap(),
+            format!("{prompt_text}\n\n[The user invokes this skill]\n\ndo it")
         );
-        assert!(skills.called("/hidden").unwrap().ends_with("this skill]"));
+        assert!(skills.expand("/hidden").unwrap().ends_with("this skill]"));
         for message in ["/b-3 do it", "/etc/hosts is gone", "b-2", "/", "/b-2/x", "do /b-2"] {
-            assert_eq!(skills.called(message), None, "{message}");
+            assert_eq!(skills.expand(message), None, "{message}");
         }
     }
 
@@ -319,7 +288,7 @@ mod tests {
         assert!(found.problems.is_empty(), "{:?}", found.problems);
         let missing = |name: &str| found.named(name).unwrap().missing.join("; ");
         assert_eq!(missing("a"), "the program no-such-program");
-        assert_eq!(missing("b"), "the variable NOT_GIVEN (tools.exec.pass_env hands it on)");
+        assert_eq!(missing("b"), "the variable NOT_GIVEN (add it to tools.exec.pass_env)");
         assert_eq!(missing("c"), "another system (darwin)");
         assert_eq!(missing("d"), "");
         assert_eq!(missing("e"), "the program no-such");
@@ -339,8 +308,8 @@ mod tests {
         for (name, fits) in
             [("a", true), ("a-1-b", true), ("", false), ("-a", false), ("a--b", false), ("A", false), ("ä", false)]
         {
-            assert_eq!(is_a_name(name), fits, "{name}");
+            assert_eq!(is_valid_name(name), fits, "{name}");
         }
-        assert!(!is_a_name(&long));
+        assert!(!is_valid_name(&long));
     }
 }
