@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::tool::{Ready, Risk};
+use crate::tool::{PreparedCall, Risk};
 
 /// How often a call may be made, and how many replies in a row may call a tool with arguments that do not fit.
 const MOST: u32 = 3;
@@ -45,8 +45,8 @@ impl Breaker {
     }
 
     /// Counts a call; returns the reason not to run it, if there is one.
-    pub(super) fn refuses(&mut self, call: &Ready) -> Option<String> {
-        let (name, fits) = (call.name(), call.fits());
+    pub(super) fn refuses(&mut self, call: &PreparedCall) -> Option<String> {
+        let (name, fits) = (call.name(), call.is_valid());
         let key = if fits { call.identity().to_string() } else { name.to_owned() };
         if fits {
             self.calls.remove(name);
@@ -122,7 +122,7 @@ mod tests {
             let arguments = if x.starts_with('!') { format!("{{oops {x}") } else { json!({"x": x}).to_string() };
             let call = ToolCall { name: name.into(), arguments, ..ToolCall::default() };
             breaker.next_reply();
-            let refused = breaker.refuses(&registry.read(&call)).is_some();
+            let refused = breaker.refuses(&registry.prepare(&call)).is_some();
             out.push(match (refused, breaker.is_stuck()) {
                 (false, _) => '.',
                 (true, false) => 'R',

@@ -134,7 +134,7 @@ impl Builder {
         }
         let mut tools = Registry::new(self.tools, self.agent.redactor.clone())?;
         if let Some(names) = &self.only {
-            tools.choose(names)?;
+            tools.select(names)?;
         }
         let agent = Agent { chain: Arc::new(self.chain), prompt: Arc::new(self.prompt), ..self.agent };
         Ok(agent.with_tools(tools))

@@ -15,7 +15,7 @@ use crate::message::{Message, ToolCall, ToolResult};
 use crate::session::{Entry, Session};
 use crate::text::millis;
 use crate::tool::pages::Pages;
-use crate::tool::{Ready, Turn};
+use crate::tool::{PreparedCall, Turn};
 
 /// Calls that run at once: each may be a process, and hold a result of a megabyte until those before it are stored.
 const AT_ONCE: usize = 8;
@@ -29,7 +29,7 @@ pub(super) struct Calls<'a> {
 }
 
 /// A call, and the reason not to run it, if there is one.
-type Admitted<'a> = (Ready<'a>, Option<String>);
+type Admitted<'a> = (PreparedCall<'a>, Option<String>);
 
 impl<'a> Calls<'a> {
     pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
@@ -52,10 +52,10 @@ impl<'a> Calls<'a> {
     ) -> Result<()> {
         self.breaker.next_reply();
         let mut left = calls.len();
-        let mut ready = calls.iter().map(|call| self.agent.tools.read(call)).peekable();
+        let mut ready = calls.iter().map(|call| self.agent.tools.prepare(call)).peekable();
         while let Some(first) = ready.next() {
             let parallel = first.is_parallel();
-            let mut batch: Vec<Ready> = vec![first];
+            let mut batch: Vec<PreparedCall> = vec![first];
             while batch.len() < AT_ONCE {
                 let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) else { break };
                 batch.push(next);

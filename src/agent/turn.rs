@@ -16,7 +16,7 @@ use crate::message::{Message, NOTE, Reply, Stop, ToolCall, Usage, User};
 use crate::provider::ProviderError;
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
-use crate::tool::fitting_name;
+use crate::tool::valid_name;
 
 /// Calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
@@ -229,7 +229,7 @@ fn make_unique(calls: &mut [ToolCall], messages: &[Message]) {
     });
     let mut used: BTreeSet<String> = replies.flatten().map(|call| call.id.clone()).collect();
     for call in calls {
-        call.name = fitting_name(&call.name);
+        call.name = valid_name(&call.name);
         if call.id.is_empty() {
             call.id = "call_1".to_owned();
         }

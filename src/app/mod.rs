@@ -36,8 +36,7 @@ use crate::tool::files::FileTool;
 use crate::tool::memory::Memory;
 use crate::tool::message::SendMessage;
 use crate::tool::skill::{ReadSkill, RunSkill};
-use crate::tool::spawn::Spawn;
-use crate::tool::subagent::Subagent;
+use crate::tool::subagent::{Spawn, Subagent};
 use crate::tool::think::Think;
 use crate::usage::UsageFiles;
 use crate::wire::Setup;
@@ -175,7 +174,7 @@ pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
 }
 
 /// The skills of a home.
-pub fn skills(home: &Home, config: &Config) -> Skills {
+pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())
 }
 

@@ -1,4 +1,4 @@
-//! The tools that work on files. Each is one job for the hands, and the arguments of a call are that job's fields.
+//! The tools that work on files. Each is one job for the hands, and the arguments of a call are the fields of that job.
 
 use std::sync::Arc;
 
@@ -6,122 +6,114 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments, text};
 use crate::error::Result;
 use crate::hands::Hands;
 use crate::message::Image;
 use crate::text::one_line;
 use crate::wire::{FileJob, Header, Job, Reply};
 
-/// A tool as the model is told of it.
-struct Offer {
+struct Definition {
     name: &'static str,
     description: &'static str,
     risk: Risk,
-    /// Name, type and meaning of each argument.
-    arguments: &'static [(&'static str, &'static str, &'static str)],
-    /// How many of them, from the first, a call must have.
+    parameters: &'static [Parameter],
+    /// How many of the parameters, from the first, are required.
     required: usize,
 }
 
-const PATH: (&str, &str, &str) = ("path", "string", "Relative to the workspace, or absolute");
+/// Name, type and description.
+type Parameter = (&'static str, &'static str, &'static str);
 
-const OFFERS: [Offer; 6] = [
-    Offer {
+const PATH: Parameter = ("path", "string", "Relative to the workspace, or absolute");
+
+const DEFINITIONS: [Definition; 6] = [
+    Definition {
         name: "list_dir",
-        description: "List a directory, 200 entries at most.",
+        description: "List a directory, up to 200 entries.",
         risk: Risk::Safe,
-        arguments: &[
-            ("path", "string", "Relative to the workspace, or absolute; . is the workspace itself"),
-            ("depth", "integer", "Levels to go down, from 1 to 10; default 1"),
+        parameters: &[
+            ("path", "string", "Relative to the workspace (. is the workspace), or absolute"),
+            ("depth", "integer", "Levels to list, 1 to 10; default 1"),
         ],
         required: 1,
     },
-    Offer {
+    Definition {
         name: "read_file",
-        description: "Read a text file, at most 2000 lines at once, or look at an image (PNG, JPEG, GIF, WebP).",
+        description: "Read a text file, up to 2000 lines at once, or view an image (PNG, JPEG, GIF, WebP).",
         risk: Risk::Safe,
-        arguments: &[
+        parameters: &[
             PATH,
-            ("offset", "integer", "The first line to read, from 1; default 1"),
-            ("limit", "integer", "How many lines to read; default 2000"),
+            ("offset", "integer", "First line to read; default 1"),
+            ("limit", "integer", "Number of lines to read; default 2000"),
         ],
         required: 1,
     },
-    Offer {
+    Definition {
         name: "grep",
-        description: "Search files for lines that match. Each is given as path:number:text. Binary files, links and \
-                      .git are left out.",
+        description: "Search files for lines that match a pattern. Matches come as path:line:text. Skips binary files, \
+                      symbolic links and .git.",
         risk: Risk::Safe,
-        arguments: &[
-            ("pattern", "string", "A regular expression without look-around; (?i) in front ignores case"),
-            ("path", "string", "A file, or a directory to search with all below it; default: the workspace"),
-            ("glob", "string", "Which files: *.rs by name, src/**/*.rs by path"),
-            ("max", "integer", "Lines to give, at most 1000; default 100"),
+        parameters: &[
+            ("pattern", "string", "Regular expression without look-around; start with (?i) to ignore case"),
+            ("path", "string", "File, or directory to search recursively; default: the workspace"),
+            ("glob", "string", "Files to search: *.rs by name, src/**/*.rs by path"),
+            ("max", "integer", "Matches to return, up to 1000; default 100"),
         ],
         required: 1,
     },
-    Offer {
+    Definition {
         name: "write_file",
-        description: "Write a text file: a new one, with the directories it needs, or all of an old one anew.",
+        description: "Create a text file, or replace its content. Creates missing directories.",
         risk: Risk::Writes,
-        arguments: &[PATH, ("content", "string", "All that is to be in it")],
+        parameters: &[PATH, ("content", "string", "The whole content")],
         required: 2,
     },
-    Offer {
+    Definition {
         name: "append_file",
-        description: "Add text to the end of a file. Makes the file if need be.",
+        description: "Append text to a file. Creates the file if needed.",
         risk: Risk::Writes,
-        arguments: &[PATH, ("content", "string", "Added as it is; end it with a line feed")],
+        parameters: &[PATH, ("content", "string", "Appended as it is; end it with a line feed")],
         required: 2,
     },
-    Offer {
+    Definition {
         name: "edit_file",
-        description: "Replace a part of a text file.",
+        description: "Replace text in a file.",
         risk: Risk::Writes,
-        arguments: &[
+        parameters: &[
             PATH,
-            ("old_text", "string", "Exactly as it is in the file, and there only once"),
-            ("new_text", "string", "What is to stand there instead"),
-            ("replace_all", "boolean", "Replace it wherever it is; default false"),
+            ("old_text", "string", "Exactly as in the file, where it must occur only once"),
+            ("new_text", "string", "The replacement"),
+            ("replace_all", "boolean", "Replace every occurrence; default false"),
         ],
         required: 3,
     },
 ];
 
-impl Offer {
+impl Definition {
     fn spec(&self) -> ToolSpec {
-        let (mut properties, mut required) = (String::new(), String::new());
-        for (n, (name, kind, about)) in self.arguments.iter().enumerate() {
-            let comma = if n == 0 { "" } else { "," };
-            // Nothing is counted below zero, and the job's field cannot hold it.
-            let least = if *kind == "integer" { ",\"minimum\":0" } else { "" };
-            properties += &format!("{comma}\"{name}\":{{\"type\":\"{kind}\",\"description\":\"{about}\"{least}}}");
-            if n < self.required {
-                required += &format!("{comma}\"{name}\"");
-            }
-        }
-        ToolSpec {
-            name: self.name.into(),
-            description: self.description.into(),
-            schema: format!("{{\"type\":\"object\",\"properties\":{{{properties}}},\"required\":[{required}]}}").into(),
-            risk: self.risk,
-            source: "built in".into(),
-        }
+        let property = |(name, kind, about): &Parameter| {
+            // The fields of a job are unsigned.
+            let minimum = if *kind == "integer" { ",\"minimum\":0" } else { "" };
+            format!("\"{name}\":{{\"type\":\"{kind}\",\"description\":\"{about}\"{minimum}}}")
+        };
+        let properties: Vec<String> = self.parameters.iter().map(property).collect();
+        let required = self.parameters[..self.required].iter().map(|(name, ..)| format!("\"{name}\""));
+        let (properties, required) = (properties.join(","), required.collect::<Vec<_>>().join(","));
+        let schema = format!("{{\"type\":\"object\",\"properties\":{{{properties}}},\"required\":[{required}]}}");
+        ToolSpec::built_in(self.name, self.risk, self.description, schema)
     }
 }
 
-/// One of them.
-pub struct FileTool {
+pub(crate) struct FileTool {
     spec: ToolSpec,
     hands: Arc<Hands>,
 }
 
 impl FileTool {
-    /// All of them.
-    pub fn all(hands: &Arc<Hands>) -> impl Iterator<Item = Self> + use<> {
+    pub(crate) fn all(hands: &Arc<Hands>) -> impl Iterator<Item = Self> + use<> {
         let hands = hands.clone();
-        OFFERS.iter().map(move |offer| Self { spec: offer.spec(), hands: hands.clone() })
+        DEFINITIONS.iter().map(move |definition| Self { spec: definition.spec(), hands: hands.clone() })
     }
 }
 
@@ -131,27 +123,26 @@ impl Tool for FileTool {
     }
 
     fn summary(&self, args: &Value) -> String {
-        let said = |name| args.get(name).and_then(Value::as_str);
-        one_line(&[said("pattern").unwrap_or_default(), said("path").unwrap_or(".")].join(" "), 80)
+        let path = args.get("path").map_or(".", |_| text(args, "path"));
+        one_line(&format!("{} {path}", text(args, "pattern")), 80)
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let mut job = Map::new();
-        job.insert(self.spec.name.to_string(), args.clone());
-        let job: FileJob = arguments(&Value::Object(job))?;
-        let Reply { header, body } = self.hands.call(&Job::File(job), turn.cancel)?;
-        match header {
-            Header::Text => {
-                Ok(ToolOutput { text: String::from_utf8_lossy(&body).into_owned(), ..ToolOutput::default() })
-            }
-            Header::Image { kind } => {
-                let (mime, kilobytes) = (kind.mime().to_owned(), body.len().div_ceil(1024));
-                let text = format!("[an image, {mime}, {kilobytes} KB: it is shown after the results]");
-                let images = vec![Image { mime, base64: STANDARD.encode(&body) }];
-                Ok(ToolOutput { text, failed: false, images })
-            }
-            other => Err(other.into_error()),
-        }
+        let job = Value::Object(Map::from_iter([(self.spec.name.to_string(), args.clone())]));
+        let reply = self.hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
+        let Header::Image { kind } = reply.header else { return text_of(reply) };
+        let (mime, kilobytes) = (kind.mime().to_owned(), reply.body.len().div_ceil(1024));
+        let text = format!("[an image, {mime}, {kilobytes} KB: it follows the results]");
+        let images = vec![Image { mime, base64: STANDARD.encode(&reply.body) }];
+        Ok(ToolOutput { images, ..ToolOutput::text(text) })
+    }
+}
+
+/// The text of a reply, or the reason for a refusal.
+pub(super) fn text_of(reply: Reply) -> Result<ToolOutput> {
+    match reply.header {
+        Header::Text => Ok(ToolOutput::text(String::from_utf8_lossy(&reply.body))),
+        other => Err(other.into_error()),
     }
 }
 
@@ -162,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_offered_is_a_job() {
-        for offer in OFFERS {
+        for definition in DEFINITIONS {
             let value = |kind: &str| match kind {
                 "string" => json!("text"),
                 "integer" => json!(2),
@@ -170,19 +161,19 @@ mod tests {
                 kind => panic!("a job has no {kind}"),
             };
             let fields = |count: usize| {
-                let fields = offer.arguments[..count].iter();
-                json!({ offer.name: fields.map(|(name, kind, _)| ((*name).to_owned(), value(kind))).collect::<Map<_, _>>() })
+                let fields = definition.parameters[..count].iter();
+                json!({ definition.name: fields.map(|(name, kind, _)| ((*name).to_owned(), value(kind))).collect::<Map<_, _>>() })
             };
-            let all = offer.arguments.len();
+            let all = definition.parameters.len();
             // What the job makes of it is all that was given: no argument is told to the model and then ignored.
             let job: FileJob = serde_json::from_value(fields(all)).unwrap();
             assert_eq!(serde_json::to_value(job).unwrap(), fields(all));
-            assert!(serde_json::from_value::<FileJob>(fields(offer.required)).is_ok(), "{}", offer.name);
-            assert!(serde_json::from_value::<FileJob>(fields(offer.required - 1)).is_err(), "{}", offer.name);
-            let schema: Value = serde_json::from_str(&offer.spec().schema).unwrap();
+            assert!(serde_json::from_value::<FileJob>(fields(definition.required)).is_ok(), "{}", definition.name);
+            assert!(serde_json::from_value::<FileJob>(fields(definition.required - 1)).is_err(), "{}", definition.name);
+            let schema: Value = serde_json::from_str(&definition.spec().schema).unwrap();
             assert_eq!(schema["properties"].as_object().unwrap().len(), all);
         }
-        let schema: Value = serde_json::from_str(&OFFERS[0].spec().schema).unwrap();
+        let schema: Value = serde_json::from_str(&DEFINITIONS[0].spec().schema).unwrap();
         assert_eq!(schema["required"], json!(["path"]));
         assert_eq!(schema["properties"]["depth"]["type"], "integer");
     }

@@ -5,45 +5,38 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use super::files::text_of;
+use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments, text};
 use crate::error::Result;
 use crate::hands::Hands;
 use crate::text::{LocalTime, one_line};
-use crate::wire::{FileJob, Header, Job, MemoryRequest, Reply};
+use crate::wire::{FileJob, Job, MemoryRequest};
 
-pub struct Memory {
+pub(crate) struct Memory {
     spec: ToolSpec,
     hands: Arc<Hands>,
     local_time: LocalTime,
 }
 
-impl Memory {
-    pub fn new(hands: Arc<Hands>, local_time: LocalTime) -> Self {
-        let spec = ToolSpec {
-            name: "memory".into(),
-            description:
-                "Keep and find notes that outlast the conversation. Each is memory/KEY.md; MEMORY is in every \
-                          prompt, and the notes of today and yesterday go with every message."
-                    .into(),
-            schema: SCHEMA.into(),
-            risk: Risk::Writes,
-            source: "built in".into(),
-        };
-        Self { spec, hands, local_time }
-    }
-}
-
-/// What a call is made of: [`MemoryRequest`], as JSON Schema.
+/// The fields of [`MemoryRequest`].
 const SCHEMA: &str = concat!(
     r#"{"type":"object","properties":{"action":{"type":"string","enum":["view","write","append","search","delete"],"#,
     r#""description":"view without key lists all notes; write replaces a note; append adds a line"},"#,
-    r#""key":{"type":"string","description":"A plain name; today is the note of the day; default MEMORY"},"#,
-    r#""content":{"type":"string","description":"What to write or append"},"#,
-    r#""query":{"type":"string","description":"Words to search all notes for"}},"required":["action"]}"#
+    r#""key":{"type":"string","description":"A plain name, or today for the day's note; default MEMORY"},"#,
+    r#""content":{"type":"string","description":"Text to write or append"},"#,
+    r#""query":{"type":"string","description":"Words to search for"}},"required":["action"]}"#
 );
 
+impl Memory {
+    pub(crate) fn new(hands: Arc<Hands>, local_time: LocalTime) -> Self {
+        let description = "Keep and find notes that outlast the conversation. Each is memory/KEY.md. Every prompt \
+                           includes MEMORY, and every message the notes of today and yesterday.";
+        Self { spec: ToolSpec::built_in("memory", Risk::Writes, description, SCHEMA), hands, local_time }
+    }
+}
+
 fn risk(args: &Value) -> Risk {
-    if matches!(args["action"].as_str(), Some("view" | "search")) { Risk::Safe } else { Risk::Writes }
+    if matches!(text(args, "action"), "view" | "search") { Risk::Safe } else { Risk::Writes }
 }
 
 impl Tool for Memory {
@@ -56,42 +49,38 @@ impl Tool for Memory {
     }
 
     fn summary(&self, args: &Value) -> String {
-        let said = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
-        let about = match said("action") {
-            "search" if said("query").is_empty() => said("content"),
-            "search" => said("query"),
-            "write" | "append" if said("key").is_empty() => "MEMORY",
-            _ => said("key"),
+        let (action, key) = (text(args, "action"), text(args, "key"));
+        let about = match action {
+            "search" if text(args, "query").is_empty() => text(args, "content"),
+            "search" => text(args, "query"),
+            "write" | "append" if key.is_empty() => "MEMORY",
+            _ => key,
         };
-        one_line(&format!("{} {about}", said("action")), 80)
+        one_line(&format!("{action} {about}"), 80)
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let now = (self.local_time)(SystemTime::now());
         let job = Job::File(FileJob::Memory { request: arguments::<MemoryRequest>(args)?, now });
-        let Reply { header, body } = self.hands.call(&job, turn.cancel)?;
-        match header {
-            Header::Text => Ok(ToolOutput::text(String::from_utf8_lossy(&body))),
-            other => Err(other.into_error()),
-        }
+        text_of(self.hands.call(&job, turn.cancel)?)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::schema;
+    use crate::tool::schema::check;
     use serde_json::json;
 
     #[test]
     fn what_is_offered_is_asked_of_the_notes_and_looking_is_safe() {
-        let offer: Value = serde_json::from_str(SCHEMA).unwrap();
-        let actions = offer["properties"]["action"]["enum"].clone();
+        let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+        let actions = schema["properties"]["action"]["enum"].clone();
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});
-            assert_eq!(schema::fit(&offer, args.clone()).unwrap().args, args);
-            let ask: MemoryRequest = arguments(&args).unwrap();
-            assert_eq!(serde_json::to_value(ask).unwrap(), args);
+            assert_eq!(check(&schema, args.clone()).unwrap(), args);
+            let request: MemoryRequest = arguments(&args).unwrap();
+            assert_eq!(serde_json::to_value(request).unwrap(), args);
             let safe = matches!(action.as_str(), Some("view" | "search"));
             assert_eq!(risk(&args) == Risk::Safe, safe, "{action}");
         }

@@ -1,29 +1,28 @@
-//! Long results in pages: the first goes into the conversation, the others wait for `read_more` until the turn ends.
+//! Long results in pages: the first goes into the conversation, `read_more` gets the others until the turn ends.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, text};
 use crate::error::{Error, Result};
 use crate::text::{clip, one_line};
 
-/// What one result may put into the conversation, in bytes, with the line that says which page it is.
-const MOST: usize = 30_000;
-/// The text of a page, in bytes.
-const PAGE: usize = MOST - 200;
-/// What is kept for one turn, in bytes: beyond it the oldest results go. The newest always stays.
-const MOST_KEPT: usize = 8 << 20;
+/// The most bytes of one result in the conversation, the page notice included.
+const MAX_RESULT: usize = 30_000;
+/// The most bytes of text on a page.
+const PAGE: usize = MAX_RESULT - 200;
+/// The most bytes kept for one turn. Beyond it the oldest results go; the newest always stays.
+const MAX_KEPT: usize = 8 << 20;
 
 /// The long results of one turn.
 #[derive(Default)]
 pub struct Pages {
-    kept: Mutex<VecDeque<Long>>,
+    results: Mutex<VecDeque<PagedResult>>,
 }
 
-struct Long {
+struct PagedResult {
     id: String,
     text: String,
     /// Where each page ends.
@@ -31,53 +30,47 @@ struct Long {
 }
 
 impl Pages {
-    /// `text` as it goes into the conversation: whole, or its first page, with the rest kept under `id`.
-    pub fn fold(&self, id: &str, text: String) -> String {
-        if text.len() <= MOST {
+    /// What goes into the conversation: all of `text`, or its first page, with the rest kept under `id`.
+    pub(crate) fn fold(&self, id: &str, text: String) -> String {
+        if text.len() <= MAX_RESULT {
             return text;
         }
-        let long = Long { id: id.to_owned(), ends: page_ends(&text), text };
-        let first = long.page(1);
-        let mut kept = self.lock();
-        kept.push_back(long);
-        while kept.len() > 1 && kept.iter().map(|long| long.text.len()).sum::<usize>() > MOST_KEPT {
-            kept.pop_front();
+        let result = PagedResult { id: id.to_owned(), ends: page_ends(&text), text };
+        let first = result.page(1);
+        let mut results = self.lock();
+        results.push_back(result);
+        while results.len() > 1 && results.iter().map(|result| result.text.len()).sum::<usize>() > MAX_KEPT {
+            results.pop_front();
         }
         first
     }
 
-    /// One page of a kept result.
-    pub fn page(&self, id: &str, page: usize) -> Result<String> {
-        let kept = self.lock();
-        let Some(long) = kept.iter().find(|long| long.id == id.trim()) else {
-            let ids: Vec<&str> = kept.iter().map(|long| long.id.as_str()).collect();
-            let those = if ids.is_empty() { "none of its results has more" } else { "those with more are: " };
-            return Err(Error::failed(format!(
-                "this turn has no pages of \"{}\" ({those}{}); pages are kept for one turn, so call the tool again",
-                one_line(id, 40),
-                ids.join(", ")
-            )));
+    fn page(&self, id: &str, page: usize) -> Result<String> {
+        let results = self.lock();
+        let Some(result) = results.iter().find(|result| result.id == id.trim()) else {
+            let id = one_line(id, 40);
+            return Err(Error::failed(format!("no pages of \"{id}\" in this turn: call the tool again")));
         };
-        if page == 0 || page > long.ends.len() {
-            return Err(Error::failed(format!("{id} has the pages 1 to {}, and no page {page}", long.ends.len())));
+        if page == 0 || page > result.ends.len() {
+            return Err(Error::failed(format!("{id} has pages 1 to {}, no page {page}", result.ends.len())));
         }
-        Ok(long.page(page))
+        Ok(result.page(page))
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Long>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, VecDeque<PagedResult>> {
+        self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Long {
-    /// `page` counts from 1 and is there.
+impl PagedResult {
+    /// `page` counts from 1 and exists.
     fn page(&self, page: usize) -> String {
         let start = if page > 1 { self.ends[page - 2] } else { 0 };
         let (text, id, pages) = (&self.text[start..self.ends[page - 1]], &self.id, self.ends.len());
         let line_end = if text.ends_with('\n') { "" } else { "\n" };
         let more = match page {
-            1 => format!("{} bytes in all; for the next: read_more", self.text.len()),
             _ if page == pages => return format!("{text}{line_end}[page {page} of {pages} of {id}, the last]"),
+            1 => format!("{} bytes in all; for the next: read_more", self.text.len()),
             _ => "for the next: read_more".to_owned(),
         };
         let next = page + 1;
@@ -98,43 +91,28 @@ fn page_ends(text: &str) -> Vec<usize> {
     ends
 }
 
-const SCHEMA: &str = concat!(
-    r#"{"type":"object","properties":{"#,
-    r#""result_id":{"type":"string","description":"As the page before tells it"},"#,
-    r#""page":{"type":"integer","minimum":1,"description":"The first page is 1"}},"#,
-    r#""required":["result_id","page"]}"#
-);
-
-/// The tool that gives the other pages. Every agent that has tools has it.
-pub struct ReadMore {
+/// Every agent that has tools has this one.
+pub(crate) struct ReadMore {
     spec: ToolSpec,
 }
 
 impl ReadMore {
-    pub const NAME: &str = "read_more";
+    pub(crate) const NAME: &str = "read_more";
 
-    pub fn new() -> Self {
-        let spec = ToolSpec {
-            name: Self::NAME.into(),
-            description: "Get another page of a result of this turn that was too long to give at once.".into(),
-            schema: SCHEMA.into(),
-            risk: Risk::Safe,
-            source: "built in".into(),
-        };
-        Self { spec }
+    pub(crate) fn new() -> Self {
+        let schema = concat!(
+            r#"{"type":"object","properties":{"#,
+            r#""result_id":{"type":"string","description":"As given on the previous page"},"#,
+            r#""page":{"type":"integer","minimum":1,"description":"The first page is 1"}},"#,
+            r#""required":["result_id","page"]}"#
+        );
+        let description = "Get another page of a long result of this turn.";
+        Self { spec: ToolSpec::built_in(Self::NAME, Risk::Safe, description, schema) }
     }
 }
 
-impl Default for ReadMore {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-#[derive(Deserialize)]
-struct Args {
-    result_id: String,
-    page: usize,
+fn page_number(args: &Value) -> u64 {
+    args.get("page").and_then(Value::as_u64).unwrap_or(0)
 }
 
 impl Tool for ReadMore {
@@ -143,13 +121,12 @@ impl Tool for ReadMore {
     }
 
     fn summary(&self, args: &Value) -> String {
-        let id = args.get("result_id").and_then(Value::as_str).unwrap_or_default();
-        format!("{} page {}", one_line(id, 40), args.get("page").unwrap_or(&Value::Null))
+        format!("{} page {}", one_line(text(args, "result_id"), 40), page_number(args))
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let Args { result_id, page } = arguments(args)?;
-        Ok(ToolOutput::text(turn.pages.page(&result_id, page)?))
+        let page = usize::try_from(page_number(args)).unwrap_or(0);
+        Ok(ToolOutput::text(turn.pages.page(text(args, "result_id"), page)?))
     }
 }
 
@@ -169,7 +146,7 @@ mod tests {
         all.iter()
             .enumerate()
             .map(|(n, page)| {
-                assert!(page.len() <= MOST, "{} bytes", page.len());
+                assert!(page.len() <= MAX_RESULT, "{} bytes", page.len());
                 let (text, note) = page.rsplit_once("[page ").unwrap();
                 assert!(note.starts_with(&format!("{} of {count} of r1, ", n + 1)), "{note}");
                 text.to_owned()
@@ -180,7 +157,7 @@ mod tests {
     #[test]
     fn what_fits_is_left_alone() {
         let pages = Pages::default();
-        let text = "x".repeat(MOST);
+        let text = "x".repeat(MAX_RESULT);
         assert_eq!(pages.fold("r1", text.clone()), text);
         let e = pages.page("r1", 1).unwrap_err();
         assert!(e.message.contains("no pages of \"r1\"") && e.message.contains("call the tool again"), "{}", e.message);
@@ -208,12 +185,12 @@ mod tests {
     fn the_oldest_results_go_when_there_is_too_much() {
         let pages = Pages::default();
         for n in 0..4 {
-            assert!(pages.fold(&format!("r{n}"), "x".repeat(MOST_KEPT / 3)).contains("of r"));
+            assert!(pages.fold(&format!("r{n}"), "x".repeat(MAX_KEPT / 3)).contains("of r"));
         }
-        assert!(pages.page("r0", 2).unwrap_err().message.contains("r1, r2, r3"));
+        assert!(pages.page("r0", 2).is_err());
         assert!(pages.page("r1", 2).is_ok() && pages.page(" r3", 2).is_ok());
         // One that is larger than all there may be is still there for the model that has just asked for it.
-        assert!(pages.fold("huge", "x".repeat(MOST_KEPT + 1)).contains("of huge"));
+        assert!(pages.fold("huge", "x".repeat(MAX_KEPT + 1)).contains("of huge"));
         assert!(pages.page("huge", 2).is_ok() && pages.page("r3", 2).is_err());
     }
 }

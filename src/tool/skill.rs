@@ -1,76 +1,25 @@
-//! The tools for skills: the text of one, and having one done by a subagent.
+//! The tools for skills: `skill` reads one, `run_skill` gives it to a subagent with a task.
 
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Risk, Task, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use super::{Risk, Task, Tool, ToolOutput, ToolSpec, Turn, text};
 use crate::error::{Error, Result};
 use crate::skills::{Skill, Skills};
 use crate::text::one_line;
 
-/// `skill`: the full text of one.
-pub struct ReadSkill {
+pub(crate) struct ReadSkill {
     spec: ToolSpec,
     skills: Skills,
 }
 
 impl ReadSkill {
-    pub const NAME: &str = "skill";
+    pub(crate) const NAME: &str = "skill";
 
-    pub fn new(skills: Skills) -> Self {
-        let spec = ToolSpec {
-            name: Self::NAME.into(),
-            description: "Read the full text of a skill. Do so before you do what it is for.".into(),
-            schema: r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#.into(),
-            risk: Risk::Safe,
-            source: "built in".into(),
-        };
-        Self { spec, skills }
+    pub(crate) fn new(skills: Skills) -> Self {
+        let schema = r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#;
+        let description = "Read the full text of a skill. Do this before you do what the skill is for.";
+        Self { spec: ToolSpec::built_in(Self::NAME, Risk::Safe, description, schema), skills }
     }
-}
-
-/// `run_skill`: a subagent that follows one.
-pub struct RunSkill {
-    spec: ToolSpec,
-    skills: Skills,
-}
-
-impl RunSkill {
-    pub fn new(skills: Skills) -> Self {
-        let spec = ToolSpec {
-            name: "run_skill".into(),
-            description: "Have another agent do a task by a skill and report. It sees nothing of this conversation."
-                .into(),
-            schema: r#"{"type":"object","properties":{"name":{"type":"string"},"task":{"type":"string"}},"required":["name","task"]}"#
-                .into(),
-            risk: Risk::Runs,
-            source: "built in".into(),
-        };
-        Self { spec, skills }
-    }
-}
-
-/// The skill of that name, if models may use it.
-fn offered(skills: &Skills, name: &str) -> Result<Skill> {
-    let found = skills.all();
-    let Some(skill) = found.named(name).filter(|skill| !skill.hidden) else {
-        let names: Vec<&str> = found.skills.iter().filter(|s| s.is_offered()).map(|s| s.name.as_str()).collect();
-        let there =
-            if names.is_empty() { "there are none".into() } else { format!("the skills are: {}", names.join(", ")) };
-        return Err(Error::failed(format!("there is no skill called \"{}\"; {there}", one_line(name, 64))));
-    };
-    if !skill.missing.is_empty() {
-        let missing = skill.missing.join(", ");
-        return Err(Error::failed(format!("the skill {} cannot be used here: it requires {missing}", skill.name)));
-    }
-    Ok(skill.clone())
-}
-
-#[derive(Deserialize)]
-struct Args {
-    name: String,
-    #[serde(default)]
-    task: String,
 }
 
 impl Tool for ReadSkill {
@@ -79,12 +28,28 @@ impl Tool for ReadSkill {
     }
 
     fn summary(&self, args: &Value) -> String {
-        one_line(args.get("name").and_then(Value::as_str).unwrap_or_default(), 64)
+        one_line(text(args, "name"), 64)
     }
 
     fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
-        let Args { name, .. } = arguments(args)?;
-        Ok(ToolOutput::text(offered(&self.skills, &name)?.prompt_text()))
+        Ok(ToolOutput::text(find(&self.skills, text(args, "name"))?.prompt_text()))
+    }
+}
+
+pub(crate) struct RunSkill {
+    spec: ToolSpec,
+    skills: Skills,
+}
+
+impl RunSkill {
+    pub(crate) fn new(skills: Skills) -> Self {
+        let schema = concat!(
+            r#"{"type":"object","properties":{"name":{"type":"string"},"task":{"type":"string"}},"#,
+            r#""required":["name","task"]}"#
+        );
+        let description = "Have a subagent do a task with a skill, and wait for its report. It does not see this \
+                           conversation.";
+        Self { spec: ToolSpec::built_in("run_skill", Risk::Runs, description, schema), skills }
     }
 }
 
@@ -98,13 +63,30 @@ impl Tool for RunSkill {
     }
 
     fn summary(&self, args: &Value) -> String {
-        let text = |key: &str| args.get(key).and_then(Value::as_str).unwrap_or_default();
-        one_line(&format!("{}: {}", text("name"), text("task")), 80)
+        one_line(&format!("{}: {}", text(args, "name"), text(args, "task")), 80)
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let Args { name, task } = arguments(args)?;
-        let skill = offered(&self.skills, &name)?;
+        let skill = find(&self.skills, text(args, "name"))?;
+        let task = text(args, "task");
         (turn.run_task)(&Task { text: format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text()) })
     }
+}
+
+/// The skill of that name, if models may use it.
+fn find(skills: &Skills, name: &str) -> Result<Skill> {
+    let found = skills.all();
+    let Some(skill) = found.named(name).filter(|skill| !skill.hidden) else {
+        let names: Vec<&str> =
+            found.skills.iter().filter(|skill| skill.is_offered()).map(|skill| skill.name.as_str()).collect();
+        let names = if names.is_empty() { "(none)".to_owned() } else { names.join(", ") };
+        return Err(Error::failed(format!(
+            "there is no skill called \"{}\"; the skills are: {names}",
+            one_line(name, 64)
+        )));
+    };
+    if !skill.missing.is_empty() {
+        return Err(Error::failed(format!("the skill {} requires {}", skill.name, skill.missing.join(", "))));
+    }
+    Ok(skill.clone())
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, text};
 use crate::error::Result;
 use crate::text::one_line;
 
@@ -11,21 +11,10 @@ pub struct Think {
 }
 
 impl Think {
-    pub fn new() -> Self {
-        let spec = ToolSpec {
-            name: "think".into(),
-            description: "Note a thought: a plan, or what results mean. It changes nothing.".into(),
-            schema: r#"{"type":"object","properties":{"thought":{"type":"string"}},"required":["thought"]}"#.into(),
-            risk: Risk::Safe,
-            source: "built in".into(),
-        };
-        Self { spec }
-    }
-}
-
-impl Default for Think {
-    fn default() -> Self {
-        Self::new()
+    pub(crate) fn new() -> Self {
+        let schema = r#"{"type":"object","properties":{"thought":{"type":"string"}},"required":["thought"]}"#;
+        let description = "Write down a thought: a plan, or what results mean. Changes nothing.";
+        Self { spec: ToolSpec::built_in("think", Risk::Safe, description, schema) }
     }
 }
 
@@ -35,7 +24,7 @@ impl Tool for Think {
     }
 
     fn summary(&self, args: &Value) -> String {
-        one_line(args.get("thought").and_then(Value::as_str).unwrap_or_default(), 80)
+        one_line(text(args, "thought"), 80)
     }
 
     fn call(&self, _: &Value, _: &Turn) -> Result<ToolOutput> {

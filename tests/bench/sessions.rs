@@ -13,7 +13,7 @@ use bantam::cancel::Cancel;
 use bantam::message::{Message, Reply, ToolCall, Usage};
 use bantam::provider::{self, Provider, ProviderError};
 use bantam::session::{Files, Store};
-use bantam::tool::think::Think;
+use bantam::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 
 /// Where turns are measured, in messages. A turn has four of them.
 const MARKS: [usize; 4] = [20, 200, 2_000, 20_000];
@@ -47,6 +47,26 @@ impl Provider for Model {
             _ => Reply { text: "This is what there is to say about it. ".repeat(20), ..Reply::default() },
         };
         Ok(Reply { usage, ..reply })
+    }
+}
+
+struct Think(ToolSpec);
+
+impl Think {
+    fn new() -> Self {
+        let schema = r#"{"type":"object","properties":{"thought":{"type":"string"}}}"#;
+        let (description, source) = ("Write down a thought.".into(), "bench".into());
+        Self(ToolSpec { name: "think".into(), description, schema: schema.into(), risk: Risk::Safe, source })
+    }
+}
+
+impl Tool for Think {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, _: &serde_json::Value, _: &Turn) -> bantam::error::Result<ToolOutput> {
+        Ok(ToolOutput::text("Noted."))
     }
 }
 

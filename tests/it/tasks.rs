@@ -61,7 +61,7 @@ fn a_one_shot_waits_for_its_tasks_and_answers_their_reports() {
     let run = home.agent(["-m", "go"]);
     run.exits(0);
     let lines: Vec<&str> = run.stdout.lines().collect();
-    assert!(lines[0].starts_with("Begun: The background task \"label of the moon\" has begun."), "{}", run.stdout);
+    assert!(lines[0].starts_with("Begun: Started the background task \"label of the moon\"."), "{}", run.stdout);
     let heard = "Heard of “label of the moon” has ended. Its report:] ``` the moon is grey ```";
     assert_eq!(lines[1..], ["", heard], "{}", run.stdout);
     let asked = model.requests().iter().filter_map(task_of).collect::<Vec<_>>();
@@ -246,7 +246,7 @@ fn too_many_are_refused() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     api.text(OWNER, "go");
-    assert!(api.wait_for_texts(OWNER, 1)[0].contains("has begun"), "{:?}", api.texts(OWNER));
+    assert!(api.wait_for_texts(OWNER, 1)[0].contains("Started the background"), "{:?}", api.texts(OWNER));
     api.text(OWNER, "go on");
     assert!(
         api.wait_for_texts(OWNER, 2)[1].contains("4 background tasks are under way and 16 of this conversation wait")
@@ -377,7 +377,7 @@ fn the_tasks_of_one_chat_leave_room_for_those_of_another() {
     }
     model.wait_for_holds(4);
     api.text(43, "go");
-    assert!(api.wait_for_texts(43, 1)[0].contains("has begun"), "{:?}", api.texts(43));
+    assert!(api.wait_for_texts(43, 1)[0].contains("Started the background"), "{:?}", api.texts(43));
     // The next place is that of whoever has none.
     model.release();
     model.wait_for_holds(5);

@@ -1,0 +1,327 @@
+//! The tools of an agent: checks a call, runs it, and turns its outcome into text.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::pages::ReadMore;
+use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
+use crate::error::{Error, Result};
+use crate::message::{ToolCall, ToolResult};
+use crate::secret::Redactor;
+use crate::text::{clip, nearest, one_line};
+
+/// The longest name that providers accept.
+const MAX_NAME: usize = 64;
+/// How much of invalid arguments is quoted back to the model, in bytes.
+const MAX_QUOTED: usize = 500;
+/// How much of one argument a summary may use, in bytes.
+const MAX_SUMMARIZED: usize = 16 << 10;
+
+#[derive(Clone, Default)]
+pub(crate) struct Registry {
+    tools: BTreeMap<String, Arc<dyn Tool>>,
+    redactor: Redactor,
+}
+
+impl Registry {
+    /// Adds [`ReadMore`], unless there are no tools. Fails on a duplicate or invalid name.
+    pub(crate) fn new(mut tools: Vec<Box<dyn Tool>>, redactor: Redactor) -> Result<Self> {
+        if !tools.is_empty() {
+            tools.push(Box::new(ReadMore::new()));
+        }
+        let mut by_name: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
+        for tool in tools {
+            let name = tool.spec().name.to_string();
+            if name != valid_name(&name) {
+                return Err(Error::failed(format!("invalid tool name \"{name}\"")));
+            }
+            if by_name.insert(name.clone(), tool.into()).is_some() {
+                return Err(Error::failed(format!("two tools are called {name}")));
+            }
+        }
+        Ok(Self { tools: by_name, redactor })
+    }
+
+    /// Keeps the tools with these names; `read_more` stays with them.
+    pub(crate) fn select(&mut self, names: &[String]) -> Result<()> {
+        if let Some(name) = names.iter().find(|name| !self.tools.contains_key(*name)) {
+            return Err(Error::usage(self.unknown(name)).hint(format!("the tools are: {}", self.names())));
+        }
+        self.tools.retain(|name, _| names.contains(name) || (!names.is_empty() && name == ReadMore::NAME));
+        Ok(())
+    }
+
+    pub(crate) fn without(&self, names: &[&str]) -> Self {
+        let mut fewer = self.clone();
+        fewer.tools.retain(|name, _| !names.contains(&name.as_str()));
+        fewer
+    }
+
+    /// Sorted by name: the same order in every request, so that prompt caches hit.
+    pub(crate) fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.tools.values().map(|tool| tool.spec())
+    }
+
+    fn names(&self) -> String {
+        self.tools.keys().cloned().collect::<Vec<_>>().join(", ")
+    }
+
+    fn unknown(&self, name: &str) -> String {
+        let near = nearest(name, self.tools.keys().map(String::as_str));
+        let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
+        format!("there is no tool called \"{}\"{near}", one_line(name, MAX_NAME))
+    }
+
+    /// Finds the tool and checks the arguments. Runs nothing.
+    pub(crate) fn prepare<'a>(&'a self, call: &'a ToolCall) -> PreparedCall<'a> {
+        PreparedCall { call, checked: self.check(call), redactor: &self.redactor }
+    }
+
+    fn check(&self, call: &ToolCall) -> Result<(&dyn Tool, Value)> {
+        let Some(tool) = self.tools.get(&call.name) else {
+            return Err(Error::failed(format!("{}; the tools are: {}", self.unknown(&call.name), self.names())));
+        };
+        let json = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.as_str() };
+        let args: Value = serde_json::from_str(json).map_err(|e| {
+            let quoted = clip(json, MAX_QUOTED);
+            Error::failed(format!("the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"))
+        })?;
+        // Some servers write null for no arguments.
+        let args = if args.is_null() { Value::Object(Map::new()) } else { args };
+        let invalid = |what: String| Error::failed(format!("invalid arguments for {}: {what}", call.name));
+        let schema: Value = serde_json::from_str(&tool.spec().schema).map_err(|e| invalid(format!("schema: {e}")))?;
+        let args = schema::check(&schema, args).map_err(invalid)?;
+        if !args.is_object() {
+            return Err(invalid(format!("they must be a JSON object, not {}", clip(json, MAX_QUOTED))));
+        }
+        Ok((tool.as_ref(), args))
+    }
+}
+
+fn is_valid_in_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+/// A name that a model made up, in a form that providers accept: an invalid one would end the conversation.
+pub(crate) fn valid_name(name: &str) -> String {
+    let valid = name.trim().chars().map(|c| if is_valid_in_name(c) { c } else { '_' });
+    let name: String = valid.take(MAX_NAME).collect();
+    if name.is_empty() { "unnamed".to_owned() } else { name }
+}
+
+/// A call after its checks. Whatever happens to it, it has one result.
+pub(crate) struct PreparedCall<'a> {
+    call: &'a ToolCall,
+    checked: Result<(&'a dyn Tool, Value)>,
+    redactor: &'a Redactor,
+}
+
+impl PreparedCall<'_> {
+    pub(crate) fn name(&self) -> &str {
+        &self.call.name
+    }
+
+    /// One line for a person, without secrets and control characters.
+    pub(crate) fn summary(&self) -> String {
+        let summary = match &self.checked {
+            Ok((tool, args)) => tool.summary(&redacted(self.redactor, args)),
+            Err(e) => self.redactor.redact(format!("cannot run: {e}")),
+        };
+        one_line(&format!("{} {summary}", self.call.name), 160)
+    }
+
+    /// An invalid call does nothing.
+    pub(crate) fn risk(&self) -> Risk {
+        self.checked.as_ref().map_or(Risk::Safe, |(tool, args)| tool.risk(args))
+    }
+
+    /// Whether it may run in parallel with others for which this holds.
+    pub(crate) fn is_parallel(&self) -> bool {
+        self.checked.as_ref().map_or(true, |(tool, args)| tool.is_parallel(args))
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.checked.is_ok()
+    }
+
+    /// Equal for calls of the same tool with the same arguments, however they are written.
+    pub(crate) fn identity(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.call.name.hash(&mut hasher);
+        match &self.checked {
+            // Keys are sorted and spaces gone.
+            Ok((_, args)) => args.to_string().hash(&mut hasher),
+            Err(_) => self.call.arguments.hash(&mut hasher),
+        }
+        hasher.finish()
+    }
+
+    /// Runs the call. An error becomes a result that says what went wrong.
+    pub(crate) fn run(&self, turn: &Turn) -> ToolResult {
+        let output = match &self.checked {
+            Ok((tool, args)) => tool.call(args, turn),
+            Err(e) => Err(e.clone()),
+        };
+        self.result(output.unwrap_or_else(|e| failure(format!("error: {e}"))))
+    }
+
+    /// The result of a call that does not run.
+    pub(crate) fn not_run(&self, why: &str) -> ToolResult {
+        self.result(failure(format!("not run: {why}")))
+    }
+
+    fn result(&self, output: ToolOutput) -> ToolResult {
+        let mut content = self.redactor.redact(output.text);
+        // Some servers refuse it.
+        content.retain(|c| c != '\0');
+        ToolResult { call_id: self.call.id.clone(), content, is_error: output.failed, images: output.images }
+    }
+}
+
+fn failure(text: String) -> ToolOutput {
+    ToolOutput { failed: true, ..ToolOutput::text(text) }
+}
+
+/// `args` without secrets. A summary that was cut first could show half of one.
+fn redacted(redactor: &Redactor, args: &Value) -> Value {
+    match args {
+        Value::String(text) => redactor.redact(clip(text, MAX_SUMMARIZED).to_owned()).into(),
+        Value::Array(list) => list.iter().map(|value| redacted(redactor, value)).collect(),
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), redacted(redactor, value))).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Task;
+    use super::super::pages::Pages;
+    use super::*;
+    use crate::bus::Origin;
+    use crate::cancel::Cancel;
+    use crate::error::Kind;
+    use serde_json::json;
+
+    struct Echo(ToolSpec);
+
+    impl Echo {
+        fn named(name: &str) -> Box<dyn Tool> {
+            let schema = r#"{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}"#;
+            let (name, risk) = (name.to_owned().into(), Risk::Writes);
+            Box::new(Self(ToolSpec { name, description: "".into(), schema: schema.into(), risk, source: "".into() }))
+        }
+    }
+
+    impl Tool for Echo {
+        fn spec(&self) -> &ToolSpec {
+            &self.0
+        }
+        fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
+            Ok(ToolOutput::text(args["text"].as_str().unwrap()))
+        }
+    }
+
+    fn registry(names: &[&str]) -> Result<Registry> {
+        let redactor = Redactor::new([crate::secret::Secret::new("hunter2-hunter2")]);
+        Registry::new(names.iter().map(|n| Echo::named(n)).collect(), redactor)
+    }
+
+    fn call(name: &str, arguments: &str) -> ToolCall {
+        ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into(), ..ToolCall::default() }
+    }
+
+    fn dispatch(name: &str, arguments: &str) -> ToolResult {
+        let (registry, call) = (registry(&["echo"]).unwrap(), call(name, arguments));
+        let origin = Origin { channel: "test".into(), chat: "x".into() };
+        let (cancel, pages) = (Cancel::new(None), Pages::default());
+        let run_task = &|_: &Task| Ok(ToolOutput::default());
+        let start_task = &|_: &str, _| Ok(());
+        let (origin, cancel, pages) = (&origin, &cancel, &pages);
+        registry.prepare(&call).run(&Turn { origin, cancel, pages, events: &|_| (), run_task, start_task })
+    }
+
+    #[test]
+    fn names_are_unique_and_such_as_providers_take() {
+        assert!(registry(&["a", "b"]).is_ok());
+        for bad in [&["a", "a"][..], &[""], &["with space"], &["read_more"]] {
+            assert!(registry(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(valid_name("functions/exec now"), "functions_exec_now");
+        assert_eq!(valid_name(" "), "unnamed");
+        assert_eq!(valid_name(&"é".repeat(100)).len(), MAX_NAME);
+    }
+
+    #[test]
+    fn what_the_model_did_wrong_is_told_to_it() {
+        for (name, arguments, says) in [
+            ("ecko", "{}", "did you mean echo?"),
+            ("echo", "{\"text\":", "not valid JSON"),
+            ("echo", "[1]", "the arguments must be an object, not a list ([1])"),
+            ("echo", "\"words\"", "the arguments must be an object, not \"words\""),
+            ("echo", "null", "\"text\" is missing: a string"),
+            ("echo", "", "\"text\" is missing: a string"),
+            ("echo", "{\"text\":\"x\",\"tims\":2}", "unknown parameter \"tims\"; did you mean \"times\"?"),
+            ("echo", "{\"text\":\"x\",\"times\":\"often\"}", "\"times\" must be an integer, not \"often\""),
+        ] {
+            let result = dispatch(name, arguments);
+            assert!(result.is_error && result.content.contains(says), "{}", result.content);
+        }
+        let endless = dispatch("echo", &format!("{{\"text\": \"{}", "é".repeat(5000)));
+        assert!(endless.content.len() < 700, "{}", endless.content);
+    }
+
+    #[test]
+    fn what_it_plainly_meant_is_done() {
+        for (arguments, says) in [
+            ("{\"text\": 5}", "5"),
+            ("\"{\\\"text\\\": \\\"x\\\"}\"", "x"),
+            ("{\"text\": \"x\", \"reason\": \"y\"}", "x"),
+            ("{\"text\": \"a\\u0000b hunter2-hunter2\"}", "ab [secret removed]"),
+        ] {
+            let result = dispatch("echo", arguments);
+            assert_eq!((result.content.as_str(), result.is_error), (says, false));
+        }
+    }
+
+    #[test]
+    fn the_same_call_is_the_same_however_it_is_written() {
+        let registry = registry(&["echo", "other"]).unwrap();
+        let identity = |name: &str, arguments: &str| registry.prepare(&call(name, arguments)).identity();
+        let one = identity("echo", "{\"text\":\"a\",\"times\":2}");
+        assert_eq!(one, identity("echo", " { \"times\": \"2\", \"text\" : \"\\u0061\" }"));
+        assert_ne!(one, identity("echo", "{\"text\":\"a\"}"));
+        assert_ne!(one, identity("other", "{\"text\":\"a\",\"times\":2}"));
+        assert_ne!(identity("echo", "{oops"), identity("echo", "{oop"));
+    }
+
+    #[test]
+    fn a_summary_shows_no_secret_and_no_control_character() {
+        let registry = registry(&["echo"]).unwrap();
+        let summary = |name: &str, arguments: &Value| registry.prepare(&call(name, &arguments.to_string())).summary();
+        // It would be cut in the middle of the secret.
+        let shown = summary("echo", &json!({"text": format!("{}hunter2-hunter2", " x".repeat(30))}));
+        assert!(shown.starts_with("echo {") && !shown.contains("hunter"), "{shown}");
+        let shown = summary("echo", &json!({"text": "a\u{1b}[31m\r\nb\u{202e}c"}));
+        assert!(!shown.contains(|c: char| c.is_control() || c == '\u{202e}'), "{shown:?}");
+        assert!(summary("a\u{7}\nb", &json!({})).starts_with("a b cannot run: there is no tool called"));
+        let shown = summary("echo", &json!({"times": "hunter2-hunter2"}));
+        assert!(shown.contains("\"times\" must be") && !shown.contains("hunter"), "{shown}");
+    }
+
+    #[test]
+    fn tools_are_chosen_by_name_and_long_results_stay_readable() {
+        let chosen = |names: &[&str]| {
+            let mut registry = registry(&["echo", "exec", "grep"]).unwrap();
+            registry.select(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())?;
+            Ok::<_, Error>(registry.specs().map(|spec| spec.name.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(chosen(&["grep", "echo"]).unwrap(), ["echo", "grep", "read_more"]);
+        assert_eq!(chosen(&[]).unwrap(), [""; 0]);
+        let e = chosen(&["echo", "exce"]).unwrap_err();
+        assert_eq!((e.kind, e.message.as_str()), (Kind::Usage, "there is no tool called \"exce\"; did you mean exec?"));
+        assert_eq!(e.hint.as_deref(), Some("the tools are: echo, exec, grep, read_more"));
+    }
+}
