@@ -13,7 +13,7 @@
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`, `quirks`), its API (`dialect`): OpenAI's (`openai`, `replies`, `stream`) and Anthropic's (`anthropic`), the `demo` |
 //! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), files that come with messages (`incoming`), the journal of messages (`inbox`), sending (`send`) |
-//! | 2 | [`tool`] | the registry and the dispatch of a call (`mod`), what its arguments may be (`schema`), long results (`pages`); one file for each family of tools |
+//! | 2 | [`tool`] | the trait (`mod`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings (`settings`), its four layers (`load`), API keys, vendors and the choice of a model |
 //! | 1 | [`http`] | makes every HTTP request (`client`), and says what failed (`errors`) |
 //! | 1 | [`hands`] | runs one file or exec call in a process without secrets: the caller (`mod`), the process (`inside`), commands (`run`) |
@@ -23,7 +23,7 @@
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
 //! | 1 | [`outbox`] | messages to chats, kept until they are delivered |
 //! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `split`) and the `terminal` |
-//! | 1 | [`skills`] | skills in the Agent Skills format: reading (`front`), installing and removing (`install`) |
+//! | 1 | [`skills`] | skills in the Agent Skills format: reads them (`mod`, `front`), installs and removes them (`install`) |
 //! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |
 //! | 1 | [`cron`] | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
 //! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
@@ -71,12 +71,12 @@ pub mod provider;
 pub(crate) mod proxy;
 pub mod secret;
 pub mod session;
-pub mod skills;
+pub(crate) mod skills;
 pub(crate) mod sse;
 pub(crate) mod sys;
 pub mod telegram;
-pub mod template;
-pub mod text;
+pub(crate) mod template;
+pub(crate) mod text;
 pub mod tool;
 pub mod usage;
 pub(crate) mod wire;

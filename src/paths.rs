@@ -1,11 +1,11 @@
-//! Where things are below `$BANTAM_HOME`.
+//! The layout of `$BANTAM_HOME`, and the names of sessions and chats.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::text::one_line;
 
-/// The directory that holds everything bantam keeps.
+/// `$BANTAM_HOME`.
 #[derive(Clone, Debug)]
 pub struct Home {
     root: PathBuf,
@@ -24,12 +24,12 @@ impl Home {
         self.root.join("config.json")
     }
 
-    /// What bantam obeys; no tool can write it.
+    /// Identity, guidelines, skills and prompts; no tool can write them.
     pub fn agent(&self) -> PathBuf {
         self.root.join("agent")
     }
 
-    /// Where the agent works, unless the configuration names another place.
+    /// The default workspace.
     pub fn workspace(&self) -> PathBuf {
         self.root.join("workspace")
     }
@@ -38,57 +38,53 @@ impl Home {
         self.root.join("sessions")
     }
 
-    /// What was spent, a file a month.
     pub fn usage(&self) -> PathBuf {
         self.root.join("usage")
     }
 
-    /// The live file of the conversation `name`.
+    /// The live file of a session.
     pub fn session(&self, name: &str) -> PathBuf {
         self.sessions().join(format!("{name}.jsonl"))
     }
 
-    /// What is still to be noted in the conversation `name`.
+    /// Notes that the next turn of a session picks up.
     pub fn session_notes(&self, name: &str) -> PathBuf {
         self.sessions().join(format!("{name}.jsonl.notes"))
     }
 
-    /// What bantam keeps for itself between runs.
     pub fn state(&self) -> PathBuf {
         self.root.join("state")
     }
 
-    /// The lock that a turn of the conversation `name` holds.
+    /// Held by a turn of the session.
     pub fn session_lock(&self, name: &str) -> PathBuf {
         self.state().join("locks").join(format!("{name}.lock"))
     }
 
-    /// The scheduled jobs.
     pub fn cron_jobs(&self) -> PathBuf {
         self.root.join("cron").join("jobs.json")
     }
 
-    /// What became of them.
     pub fn cron_runs(&self) -> PathBuf {
         self.root.join("cron").join("runs.jsonl")
     }
 
-    /// The lock for both. No conversation has a name like this.
+    /// Guards both files of `cron/`. No session has this name.
     pub fn cron_lock(&self) -> PathBuf {
         self.session_lock("cron")
     }
 
-    /// The lock that a run of a job holds, by the name of the job's conversation.
+    /// Held by a run of the job whose session is `name`.
     pub fn run_lock(&self, name: &str) -> PathBuf {
         self.session_lock(&format!("{name}.run"))
     }
 }
 
-/// The longest file name that still leaves room for a segment number and a suffix below the usual 255 bytes.
-const LONGEST_NAME: usize = 200;
+/// Leaves room for a segment number and a suffix within the usual 255 bytes of a file name.
+const MAX_NAME: usize = 200;
 
-/// The name of a conversation on disk: `CHANNEL_CHAT`. Whatever could mean something in a path, and the dot that
-/// separates a segment's number, is written as `%XX`.
+/// The name of a session on disk: `CHANNEL_CHAT`. Characters with a meaning in paths, and the dot before a segment number,
+/// become `%XX`.
 pub fn session_name(channel: &str, chat: &str) -> Result<String> {
     let mut name = format!("{channel}_");
     for c in chat.chars() {
@@ -104,28 +100,26 @@ pub fn session_name(channel: &str, chat: &str) -> Result<String> {
     if chat.is_empty() {
         return Err(Error::usage("the session key is empty").hint("give it a name: --session notes"));
     }
-    if name.len() > LONGEST_NAME {
-        return Err(Error::usage(format!("the session key is too long: {} bytes of {LONGEST_NAME}", name.len()))
+    if name.len() > MAX_NAME {
+        return Err(Error::usage(format!("the session key is too long: {} bytes of {MAX_NAME}", name.len()))
             .hint("use a shorter --session key"));
     }
     Ok(name)
 }
 
-/// The name of the channel that has chats to deliver to.
+/// The name of the Telegram channel.
 pub const TELEGRAM: &str = "telegram";
 
-/// The chat of a place to deliver to, as people write it: `telegram:CHAT`, where CHAT is the number of a user or a group,
-/// with the number of a topic behind it where a group has such: `CHAT_TOPIC`. Each number as it is printed.
+/// The chat of a destination `telegram:CHAT`: the number of a user or a group, or `GROUP_TOPIC`.
 pub fn telegram_chat(to: &str) -> Result<&str> {
     let is_chat = |chat: &&str| {
         let (number, topic) = chat.split_once('_').map_or((*chat, None), |(number, topic)| (number, Some(topic)));
-        // A chat has one name, so that it has one conversation and one order: neither `+42` nor `042` is another for 42.
+        // One spelling for each chat, so that it has one session and one order: not `+42` or `042`.
         number.parse::<i64>().is_ok_and(|n| n != 0 && n.to_string() == number)
             && topic.is_none_or(|topic| topic.parse::<u64>().is_ok_and(|n| n != 0 && n.to_string() == topic))
     };
     to.strip_prefix(TELEGRAM).and_then(|chat| chat.strip_prefix(':')).filter(is_chat).ok_or_else(|| {
-        Error::usage(format!("\"{}\" is no place to deliver to", one_line(to, 40)))
-            .hint("telegram:CHAT, with the number of a user or a group")
+        Error::usage(format!("invalid destination \"{}\"", one_line(to, 40))).hint("for example telegram:123456789")
     })
 }
 

@@ -1,4 +1,4 @@
-//! The files that a new home starts with, compiled in from `workspace-template/`.
+//! The files of a new home, compiled in from `workspace-template/`.
 
 use std::path::Path;
 
@@ -7,29 +7,28 @@ use crate::error::Result;
 
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
 
-/// The text of one of them, by its path in `workspace-template/`.
+/// The text of the file at `path` in `workspace-template/`.
 pub fn text(path: &str) -> Option<String> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
 }
 
-/// Those below `dir`, a path in `workspace-template/`: paths from there, and texts.
+/// The files below `dir` in `workspace-template/`: paths relative to it, and texts.
 pub fn below(dir: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     FILES.iter().filter_map(move |(path, text)| Some((path.strip_prefix(dir)?.strip_prefix('/')?, *text)))
 }
 
-/// The names of those in `dir`, a path in `workspace-template/`.
+/// The names of the files directly in `dir`.
 pub fn names(dir: &str) -> Vec<&'static str> {
     below(dir).map(|(name, _)| name).filter(|name| !name.contains('/')).collect()
 }
 
-/// Writes those below `part` (`agent` or `workspace`) into `dir`; what is there already stays. Returns for each its path
-/// below `dir`, and whether it was made.
+/// Writes the files below `part` (`agent` or `workspace`) into `dir`, and keeps those that exist.
 pub fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOutcome)>> {
     disk::make_dir(dir)?;
     let mut written = Vec::new();
     for (path, text) in below(part) {
         if path == "AGENT.md" && dir.join("AGENTS.md").exists() {
-            // It would come before the one that stands there.
+            // It would take precedence over the existing file.
             written.push(("AGENTS.md", CopyOutcome::Exists));
             continue;
         }

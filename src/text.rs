@@ -1,4 +1,4 @@
-//! Small things done to text: clipping, cleaning for terminals, guessing what was meant, writing times down.
+//! Clips text, cleans it for terminals, finds the nearest word, formats sizes and times.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,12 +14,12 @@ pub fn clip(text: &str, max: usize) -> &str {
     &text[..end]
 }
 
-/// One line of at most `max` characters for a person: line breaks and runs of space become one space, control
-/// characters go with those that turn the direction of text around, and what is cut is marked.
+/// One line of at most `max` characters for display: white space, control characters and bidirectional overrides become
+/// single spaces; `…` marks a cut.
 pub fn one_line(text: &str, max: usize) -> String {
     let (mut out, mut length) = (String::new(), 0);
-    let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control() || turns(c)).filter(|w| !w.is_empty()) {
+    let overrides = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control() || overrides(c)).filter(|w| !w.is_empty()) {
         if !out.is_empty() {
             out.push(' ');
             length += 1;
@@ -41,7 +41,7 @@ pub fn fence(text: &str) -> String {
     "`".repeat(longest.max(2) + 1)
 }
 
-/// Bytes as people write them.
+/// A number of bytes for people: `12 KB`.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} bytes"),
@@ -50,12 +50,12 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// `text` without what could steer a terminal: escape sequences lose their control characters, tabs and line feeds stay.
+/// Removes control characters other than tabs and line feeds, so that text cannot control a terminal.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
 }
 
-/// The candidate most like `word`, when one is like enough to be what was meant.
+/// The candidate nearest to `word`, if it may be a misspelling of it.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).clamp(1, 3);
     candidates
@@ -66,7 +66,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Edit distance (optimal string alignment: two letters that changed places count once), without regard to ASCII case.
+/// Edit distance (optimal string alignment: swapped neighbours count once), ignoring ASCII case.
 fn distance(a: &str, b: &str) -> usize {
     let [a, b] = [a, b].map(|word| word.chars().map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>());
     // rows[i][j]: from the first i letters of a to the first j of b.
@@ -102,17 +102,17 @@ pub fn rfc3339(time: SystemTime) -> String {
     )
 }
 
-/// Tells local time: `2026-11-21 22:44:35`. The first ten characters are the day, the first seven the month.
+/// Formats local time as `2026-11-21 22:44:35`: ten characters are the day, seven the month.
 pub type LocalTime = Arc<dyn Fn(SystemTime) -> String + Send + Sync>;
 
-/// The time of Greenwich, as [`LocalTime`] tells it.
+/// UTC in the format of [`LocalTime`].
 pub fn utc(time: SystemTime) -> String {
     rfc3339(time)[..19].replace('T', " ")
 }
 
-/// The lines at the start of `text` that fit into `most` bytes; of a first line that is longer, what fits.
-pub fn first_lines(text: &str, most: usize) -> &str {
-    let start = clip(text, most);
+/// The first lines of `text` that fit into `max` bytes; of a longer first line, what fits.
+pub fn first_lines(text: &str, max: usize) -> &str {
+    let start = clip(text, max);
     if start.len() == text.len() {
         return text;
     }

@@ -104,7 +104,7 @@ fn what_can_be_no_job_is_refused_in_a_sentence() {
         (&["-m", "x", "-c", "@daily", "--tz", "/etc/passwd"], "no time zone"),
         (&["-m", "x", "--at", "2001-01-01T00:00"], "2001-01-01 00:00:00 has passed"),
         (&["-m", "x", "--at", "soon"], "cannot read \"soon\" as a time"),
-        (&["-m", "x", "-e", "60", "--to", "pigeon:1"], "no place to deliver to"),
+        (&["-m", "x", "-e", "60", "--to", "pigeon:1"], "invalid destination"),
     ] {
         home.bantam().args(["cron", "add"]).args(args).run().exits(2).prints("").fails_with_a_hint().says(says);
     }

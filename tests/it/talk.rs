@@ -131,14 +131,14 @@ fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
     home.write(&format!("sessions/telegram_{group}.jsonl"), "");
     // From the command line, with no gateway: the command delivers it.
     let run = home.agent(["-m", "tell them"]);
-    assert!(run.exits(0).stdout.contains("on its way to telegram:42"), "{}", run.stdout);
+    assert!(run.exits(0).stdout.contains("sending to telegram:42"), "{}", run.stdout);
     assert_eq!(api.texts(OTHER), ["To you."]);
     assert_eq!(api.texts(OWNER), ["To whom it may concern."]);
     assert_eq!(api.texts(group), ["To all.", "To the topic."]);
     assert_eq!(api.sent(group)[1].thread, Some(7));
     assert!(api.texts(STRANGER).is_empty() && api.texts(REVOKED).is_empty());
     let told = model.requests().last().unwrap().texts("tool");
-    assert!(told[..5].iter().all(|told| told.contains("no chat that this bot knows")), "{told:?}");
+    assert!(told[..5].iter().all(|told| told.contains("unknown chat")), "{told:?}");
     assert!(told[5].contains("telegram") && told[6].contains("empty"), "{told:?}");
     let noted = &notes(&home, "telegram_43")[0];
     assert!(noted.contains("another conversation, cli:default") && noted.contains("To you."), "{noted}");
@@ -160,8 +160,8 @@ fn a_model_that_goes_on_sending_is_told_when_nothing_is_taken() {
     api.text(OWNER, "flood me");
     model.wait_for_requests(2);
     let told = model.request(1).texts("tool");
-    assert!(told[..20].iter().all(|told| told.contains("on its way")), "{told:?}");
-    assert!(told[20..].iter().all(|told| told.contains("20 messages wait to be sent")), "{told:?}");
+    assert!(told[..20].iter().all(|told| told.contains("sending to")), "{told:?}");
+    assert!(told[20..].iter().all(|told| told.contains("20 messages to telegram")), "{told:?}");
     ends(gateway);
 }
 
@@ -174,7 +174,7 @@ fn a_job_writes_to_where_its_answer_goes() {
     home.bantam().args(["cron", "add", "-m", "report", "--at", "+1s", "--to", "telegram:43"]).run().exits(0);
     let texts = api.wait_for_texts(OTHER, 2);
     assert_eq!(texts[0], "I am at it.");
-    assert!(texts[1].contains("on its way to telegram:43"), "{texts:?}");
+    assert!(texts[1].contains("sending to telegram:43"), "{texts:?}");
     until("both are noted", || notes(&home, "telegram_43").len() == 2);
     ends(gateway);
     assert!(api.texts(OWNER).is_empty());
@@ -387,7 +387,7 @@ fn what_cannot_be_delivered_is_told_before_anything_is_asked() {
     let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     for to in ["42", "telegram:me", "pigeon:1", "telegram:"] {
-        home.agent(["--to", to, "-m", "hi"]).exits(2).prints("").fails_with_a_hint().says("no place to deliver to");
+        home.agent(["--to", to, "-m", "hi"]).exits(2).prints("").fails_with_a_hint().says("invalid destination");
     }
     home.bantam().args(["agent", "--to", "telegram:42"]).on_a_terminal().run().exits(2);
     home.config(&model.config().to_string());
