@@ -5,9 +5,8 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::screen::Screen;
-use super::terminal::{self, Show, Signals, Verbosity, View};
-use super::{notice, print, report, tell, zone};
+use super::printer::{AfterTurn, Output};
+use super::{notice, print, report, tell, terminal, zone};
 use crate::app::deliver::Delivery;
 use crate::app::{self, Keep};
 use crate::bus::{Inbound, Origin, Response};
@@ -218,11 +217,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
             Error::config("the job has no message").hint("its payload.message in cron/jobs.json says what to do")
         );
     }
-    let verbosity = match (given.has("quiet"), given.has("verbose")) {
-        (true, _) => Verbosity::Quiet,
-        (_, true) => Verbosity::Verbose,
-        _ => Verbosity::Normal,
-    };
+    let output = Output::of(given);
     let (configured, loaded) = load(home, env)?;
     let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
     // An answer that cannot be delivered is not asked for.
@@ -243,11 +238,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
         budget_tokens: None,
     })?;
     app::make_workspace(home, &loaded.config, env)?;
-    if verbosity != Verbosity::Quiet {
-        for line in loaded.warnings.iter().chain(&ready.notices) {
-            tell(&format!("bantam: {line}"));
-        }
-    }
+    output.warn(loaded.warnings.iter().chain(&ready.notices));
     let session = match job.session() {
         Some(key) => archive::find(home, key).or_else(|_| session_name("cli", key))?,
         None => {
@@ -258,20 +249,14 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
             key
         }
     };
-    let screen = Screen::new(env);
-    let signals = Signals::watch(screen.clone(), None)?;
-    if verbosity != Verbosity::Quiet {
-        screen.spin();
-    }
     let origin = Origin { channel: "cron".to_owned(), chat: job.id().to_owned() };
     let text = job.message().to_owned();
     let inbound = Inbound::message(origin, session, text);
-    let mut view = View::new(Show::Text, verbosity, screen);
-    if let Some(delivery) = delivery {
+    let after = delivery.map(|delivery| -> AfterTurn {
         let title = format!("The job “{}” sent this to the chat", one_line(job.name(), 80));
-        view = view.then(delivery.after(chat.map(|chat| (chat, title))));
-    }
-    terminal::ask(ready.agent, inbound, view, signals)
+        Box::new(delivery.after(chat.map(|chat| (chat, title))))
+    });
+    terminal::ask(ready.agent, inbound, output, after, env)
 }
 
 fn history(given: &Args, env: &Env) -> Result<u8> {

@@ -1,6 +1,7 @@
 //! The command line: finds the command, runs it, and turns its result into an exit code.
 
 mod agent;
+mod agent_factory;
 mod args;
 mod attach;
 mod convert;
@@ -11,12 +12,15 @@ mod gateway;
 mod gateway_status;
 mod help;
 mod import;
+mod input;
 mod onboard;
+mod printer;
 mod question;
 mod repl;
 mod screen;
 mod service;
 mod sessions;
+mod signals;
 mod skills;
 mod status;
 mod terminal;

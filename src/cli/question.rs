@@ -1,4 +1,4 @@
-//! The question of `bantam agent`: from words, a template, standard input and files to one message.
+//! The question of `bantam agent`: words, standard input, a template and files become one message.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
@@ -7,8 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::Args;
 use super::attach::{self, Attachment};
+use super::printer::Verbosity;
 use super::tell;
-use super::terminal::Verbosity;
 use crate::beneath;
 use crate::error::{Context, Error, Result};
 use crate::message::Image;
@@ -16,90 +16,72 @@ use crate::paths::Home;
 use crate::template;
 use crate::text::{nearest, one_line};
 
-/// What is asked, ready to be sent.
-pub struct Message {
+/// Silence on standard input after which the user is told that it is read.
+const SILENCE: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
+/// More than any model reads at once.
+const MAX_INPUT: u64 = 8 << 20;
+
+pub struct Question {
     pub text: String,
     pub images: Vec<Image>,
 }
 
-/// What the command line and standard input say, before templates and files.
-pub struct Question {
-    text: String,
+/// Reads the question. `None` when there is none, and a terminal to hold a conversation at.
+pub fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Option<Question>> {
+    let words = args.words.join(" ");
+    let asked = match args.value("message") {
+        Some(_) if !words.is_empty() => {
+            return Err(Error::usage("the question is given twice").hint("use -m or words, not both"));
+        }
+        Some(text) => text.to_owned(),
+        None => words,
+    };
+    let piped = if args.has("no-stdin") { String::new() } else { piped(verbosity)? };
+    let input = match (asked.trim().is_empty(), piped.trim().is_empty()) {
+        (true, true) => {
+            let one_shot = ["message", "no-stdin", "json", "events", "dry-run", "attach", "template"];
+            if io::stdin().is_terminal() && !one_shot.iter().any(|flag| args.has(flag)) {
+                return Ok(None);
+            }
+            String::new()
+        }
+        (false, true) => asked,
+        (true, false) => piped,
+        (false, false) => format!("{asked}\n\n{piped}"),
+    };
+    let mut text = match args.value("template") {
+        Some(name) => fill(name, &find_template(name, home)?, &params(args)?, &input)?,
+        None if args.has("param") => {
+            return Err(Error::usage("--param without --template").hint("name the template with -t"));
+        }
+        None => input,
+    };
+    if text.trim().is_empty() {
+        return Err(Error::usage("no question").hint("bantam agent -m \"a question\", or pipe one in"));
+    }
+    let mut images = Vec::new();
+    for path in args.values("attach") {
+        match attach::read(path)? {
+            Attachment::Text(part) => text.push_str(&format!("\n\n{part}")),
+            Attachment::Image(image) => images.push(image),
+        }
+    }
+    Ok(Some(Question { text, images }))
 }
 
-/// How long standard input may say nothing before its reader says so.
-const QUIET_INPUT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
-/// More than any model reads at once.
-const MOST_INPUT: u64 = 8 << 20;
-
-impl Question {
-    /// Reads it: from the flag, the words, or standard input; what a pipe brings besides goes below it. `None` when
-    /// nobody asks anything and there is a terminal to ask at.
-    pub fn read(given: &Args, verbosity: Verbosity) -> Result<Option<Self>> {
-        let words = given.words.join(" ");
-        let asked = match (given.value("message"), words.is_empty()) {
-            (Some(_), false) => {
-                return Err(Error::usage("the question is given twice").hint("use -m or words, not both"));
-            }
-            (Some(text), true) => text.to_owned(),
-            (None, _) => words,
-        };
-        let piped = if given.has("no-stdin") { String::new() } else { piped(verbosity)? };
-        let text = match (asked.trim().is_empty(), piped.trim().is_empty()) {
-            (true, true) => {
-                let silent = ["message", "no-stdin", "json", "events", "dry-run", "attach", "template"];
-                let converses = io::stdin().is_terminal() && !silent.iter().any(|flag| given.has(flag));
-                if converses {
-                    return Ok(None);
-                }
-                String::new()
-            }
-            (false, true) => asked,
-            (true, false) => piped,
-            (false, false) => format!("{asked}\n\n{piped}"),
-        };
-        Ok(Some(Self { text }))
-    }
-
-    /// The whole message.
-    pub fn message(self, given: &Args, home: &Home) -> Result<Message> {
-        let mut text = match given.value("template") {
-            Some(name) => {
-                let params = params(given)?;
-                fill(name, &find(name, home)?, &params, &self.text)?
-            }
-            None if given.has("param") => {
-                return Err(Error::usage("--param without --template").hint("name the template with -t"));
-            }
-            None => self.text,
-        };
-        if text.trim().is_empty() {
-            return Err(Error::usage("there is no question").hint("bantam agent -m \"a question\", or pipe one in"));
-        }
-        let mut images = Vec::new();
-        for path in given.values("attach") {
-            match attach::read(path)? {
-                Attachment::Text(part) => text.push_str(&format!("\n\n{part}")),
-                Attachment::Image(image) => images.push(image),
-            }
-        }
-        Ok(Message { text, images })
-    }
-}
-
-fn params(given: &Args) -> Result<BTreeMap<&str, &str>> {
+fn params(args: &Args) -> Result<BTreeMap<&str, &str>> {
     let mut params = BTreeMap::new();
-    for pair in given.values("param") {
-        let (key, value) = pair.split_once('=').ok_or_else(|| {
-            Error::usage(format!("--param {}: there is no = in it", one_line(pair, 40))).hint("-p key=value")
-        })?;
+    for pair in args.values("param") {
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Error::usage(format!("--param {}: no = in it", one_line(pair, 40))).hint("-p key=value"))?;
         params.insert(key, value);
     }
     Ok(params)
 }
 
-/// The template's text: the user's own, else the one that is compiled in.
-fn find(name: &str, home: &Home) -> Result<String> {
+/// The user's template, else the built-in one.
+fn find_template(name: &str, home: &Home) -> Result<String> {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let file = format!("prompts/{name}.md");
     if plain {
@@ -117,21 +99,21 @@ fn find(name: &str, home: &Home) -> Result<String> {
     names.dedup();
     let hint = match (nearest(name, names.iter().copied()), names.is_empty()) {
         (Some(near), _) => format!("did you mean -t {near}?"),
-        (None, false) => format!("there are: {}", names.join(", ")),
+        (None, false) => format!("templates: {}", names.join(", ")),
         (None, true) => format!("write one: {}/prompts/NAME.md", home.agent().display()),
     };
-    Err(Error::usage(format!("there is no template \"{}\"", one_line(name, 40))).hint(hint))
+    Err(Error::usage(format!("no template named \"{}\"", one_line(name, 40))).hint(hint))
 }
 
-/// Puts the values in, once: what stands in a value is never taken for a place to fill in.
+/// Fills in the values once: a value that holds `{{key}}` stays as it is.
 fn fill(name: &str, template: &str, params: &BTreeMap<&str, &str>, input: &str) -> Result<String> {
     let mut out = String::new();
     let mut rest = template;
     let (mut used, mut takes_input) = (Vec::new(), false);
     while let Some((before, after)) = rest.split_once("{{") {
         out.push_str(before);
-        let place = after.split_once("}}").map(|(key, after)| (key.trim(), after));
-        let Some((key, after)) = place.filter(|(key, _)| is_key(key)) else {
+        let placeholder = after.split_once("}}").map(|(key, after)| (key.trim(), after));
+        let Some((key, after)) = placeholder.filter(|(key, _)| is_key(key)) else {
             out.push_str("{{");
             rest = after;
             continue;
@@ -147,22 +129,22 @@ fn fill(name: &str, template: &str, params: &BTreeMap<&str, &str>, input: &str) 
                 takes_input = true;
             }
             None if key == "input" => {
-                return Err(Error::usage(format!("the template {name} wants a text"))
+                return Err(Error::usage(format!("the template {name} needs a text"))
                     .hint(format!("bantam agent -t {name} -m \"the text\", or pipe it in")));
             }
             None => {
-                return Err(Error::usage(format!("the template {name} wants a value for {key}"))
+                return Err(Error::usage(format!("the template {name} needs a value for {key}"))
                     .hint(format!("add -p {key}=...")));
             }
         }
     }
     out.push_str(rest);
     if let Some(unused) = params.keys().find(|key| !used.contains(key)) {
-        let wrong = format!("the template {name} has no place {{{{{}}}}}", one_line(unused, 40));
-        let near = nearest(unused, places(template)).map(|near| format!("did you mean -p {near}=...?"));
-        return Err(Error::usage(wrong).hint(near.unwrap_or_else(|| "leave that --param out".to_owned())));
+        let wrong = format!("the template {name} has no {{{{{}}}}}", one_line(unused, 40));
+        let near = nearest(unused, placeholders(template)).map(|near| format!("did you mean -p {near}=...?"));
+        return Err(Error::usage(wrong).hint(near.unwrap_or_else(|| "leave out that --param".to_owned())));
     }
-    // A template without a place for it does not swallow what was asked.
+    // A template without {{input}} does not swallow the text.
     if !takes_input && !input.trim().is_empty() {
         out = format!("{}\n\n{}", out.trim_end(), input.trim_end());
     }
@@ -173,32 +155,31 @@ fn is_key(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
 }
 
-fn places(template: &str) -> impl Iterator<Item = &str> {
+fn placeholders(template: &str) -> impl Iterator<Item = &str> {
     let after = template.split("{{").skip(1);
     after.filter_map(|after| after.split_once("}}")).map(|(key, _)| key.trim()).filter(|key| is_key(key))
 }
 
-/// What a pipe brings; nothing from a terminal.
+/// What was piped in; nothing from a terminal.
 fn piped(verbosity: Verbosity) -> Result<String> {
     let mut input = io::stdin().lock();
     if input.is_terminal() {
         return Ok(String::new());
     }
-    // A starter that holds the pipe open and says nothing is told apart from one that is slow. What cannot be waited for
-    // says why when it is read.
+    // Some callers hold the pipe open and write nothing. An input that cannot be polled fails when it is read.
     let mut ready = [PollFd::new(&input, PollFlags::IN)];
-    if poll(&mut ready, Some(&QUIET_INPUT)) == Ok(0) && verbosity != Verbosity::Quiet {
+    if poll(&mut ready, Some(&SILENCE)) == Ok(0) && verbosity != Verbosity::Quiet {
         tell("bantam: waiting for stdin (-n to skip)");
     }
     let mut bytes = Vec::new();
-    match input.by_ref().take(MOST_INPUT + 1).read_to_end(&mut bytes) {
+    match input.by_ref().take(MAX_INPUT + 1).read_to_end(&mut bytes) {
         Ok(_) => {}
-        // Closed from the start, as some schedulers do it: nothing was piped.
+        // Some schedulers start programs with it closed.
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => return Ok(String::new()),
         Err(e) => return Err(Error::from(e).doing("reading standard input")),
     }
-    if bytes.len() as u64 > MOST_INPUT {
-        return Err(Error::usage(format!("standard input is larger than {} MB", MOST_INPUT >> 20))
+    if bytes.len() as u64 > MAX_INPUT {
+        return Err(Error::usage(format!("standard input is larger than {} MB", MAX_INPUT >> 20))
             .hint("pass the part that matters, or put the file into the workspace and name it"));
     }
     match String::from_utf8(bytes) {
@@ -231,7 +212,7 @@ mod tests {
             fill("t", template, &params.iter().copied().collect(), "").unwrap_err()
         };
         assert!(error("{{language}}", &[]).hint.unwrap().contains("-p language="));
-        assert!(error("{{input}}", &[]).message.contains("wants a text"));
+        assert!(error("{{input}}", &[]).message.contains("needs a text"));
         assert!(error("{{language}}", &[("language", "de"), ("langauge", "de")]).hint.unwrap().contains("language"));
     }
 }

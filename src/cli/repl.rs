@@ -1,35 +1,32 @@
-//! The conversation at a terminal: a channel that asks for a line, sends it, and shows the turn until it is over.
-//!
-//! Lines are edited by the terminal itself, so whatever it can type arrives. It hands over a line at a time; lines that are
-//! there together, as from a paste, are one message.
+//! The conversation at a terminal: reads a message or a command, runs the turn, and asks again.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::Builder;
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-
+use super::agent_factory::{AgentFactory, fresh_key};
+use super::input::LineReader;
+use super::printer::{Output, Printer, Verbosity};
 use super::screen::Screen;
-use super::terminal::{self, Show, Signals, Verbosity, View};
-use crate::bus::{Channel, Inbound, Origin, Outbound};
-use crate::error::{Context, Error, Kind as ErrorKind, Result};
+use super::signals::Signals;
+use super::terminal::{Connection, serve};
+use crate::agent::Agent;
+use crate::bus::{Inbound, Origin};
+use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::gateway::tasks::Tasks;
+use crate::gateway::{Dispatcher, Handler};
 use crate::message::Usage;
 use crate::paths::session_name;
-use crate::text::{nearest, one_line, printable};
+use crate::text::{nearest, one_line};
 
 const HELP: &str = "\
-/new            begin a new conversation (/clear, /reset)
-/model [NAME]   which model answers, or let another one
-/usage          tokens and cost so far
+/new            start a new conversation (/clear, /reset)
+/model [NAME]   show or change the model
+/usage          show tokens and cost so far
 /quit           end (/exit, exit, Ctrl-D)
-Ctrl-C stops an answer. A line that ends in \\ goes on in the next one, and
-lines that are pasted together are one message. To send a line that looks like
-a command, put a space before it.";
+Ctrl-C stops an answer. A line that ends in \\ continues on the next, and
+lines pasted together are one message. To send a line that looks like a
+command, put a space before it.";
 
-/// The commands, and what else they are called.
+/// The commands and their aliases.
 const COMMANDS: [(&str, &[&str]); 5] = [
     ("/help", &["/?"]),
     ("/new", &["/clear", "/reset"]),
@@ -38,292 +35,260 @@ const COMMANDS: [(&str, &[&str]); 5] = [
     ("/quit", &["/exit", "exit", "quit"]),
 ];
 
-/// How long to wait for more of a paste, which terminals may write in pieces.
-const PASTE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const PROMPT: &str = "> ";
+const CONTINUATION: &str = ". ";
 
-/// Why a conversation ended, or is interrupted for a while.
-pub enum End {
-    /// The user has left, with this exit code.
-    Left(u8),
-    /// The user wants to begin anew.
-    New,
-    /// The user wants this model to answer from now on.
-    Model(String),
-}
-
-/// What goes on from one agent to the next when the model is changed.
-pub struct Talk {
-    pub screen: Screen,
-    pub verbosity: Verbosity,
-    pub signals: Signals,
-    pub chat: String,
-    /// The names in `model_list`.
-    pub models: Vec<String>,
-    lines: Lines,
-    /// A turn was the last thing shown.
-    answered: bool,
-    spent: Usage,
-    cost: Option<f64>,
-    turns: u32,
-}
-
-impl Talk {
-    pub fn new(screen: Screen, verbosity: Verbosity, signals: Signals, chat: String, models: Vec<String>) -> Self {
-        let (lines, spent) = (Lines::default(), Usage::default());
-        Self { screen, verbosity, signals, chat, models, lines, answered: false, spent, cost: None, turns: 0 }
-    }
-}
-
-/// The conversation with one agent.
-pub struct Repl {
-    pub talk: Talk,
-    /// As it is shown.
-    pub model: String,
-    pub result: Sender<(Talk, End)>,
-}
-
-impl Channel for Repl {
-    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let (outbound, events) = channel();
-        let Self { mut talk, model, result } = self;
-        let talking = move || {
-            let end = talk.go_on(&model, &inbound, &events);
-            // Nothing more comes in: that ends the dispatcher.
-            drop(inbound);
-            drop(result.send((talk, end)));
-        };
-        Builder::new().spawn(talking).doing("starting a thread")?;
-        Ok(outbound)
-    }
-}
-
-/// What was typed.
 #[derive(Debug, PartialEq, Eq)]
-enum Typed {
+enum Input {
     Message(String),
-    /// A command by its first name, and what stands behind it.
+    /// A command's name, and the text behind it.
     Command(&'static str, String),
-    /// Looks like a command and is none.
+    /// Looks like a command.
     Unknown(String),
-    Nothing,
+    Empty,
     End,
 }
 
-/// What to do at the first Ctrl-C where nothing can be stopped.
-pub fn warn(screen: &Screen) {
-    screen.note("(Ctrl-C once more, or Ctrl-D, ends it)");
+pub struct Repl {
+    pub factory: AgentFactory,
+    /// The part of the session's name after `cli_`.
+    pub chat: String,
+    pub output: Output,
+    /// The names in `model_list`.
+    pub models: Vec<String>,
+    pub agent: Agent,
+}
+
+/// Talks until the user leaves. Returns the exit code.
+pub fn run(repl: Repl) -> Result<u8> {
+    let Repl { factory, chat, output, models, agent } = repl;
+    let screen = Screen::new(factory.env());
+    let signals = Signals::watch(screen.clone(), Some(warn))?;
+    if output.verbosity != Verbosity::Quiet {
+        let (version, model) = (env!("CARGO_PKG_VERSION"), agent.model());
+        screen.note(&format!("bantam {version}, {model}. /help lists the commands, Ctrl-D ends."));
+    }
+    let agent = Arc::new(CurrentAgent(Mutex::new(Arc::new(agent))));
+    let mut conversation = Conversation {
+        factory,
+        chat,
+        output,
+        models,
+        agent: agent.clone(),
+        screen,
+        signals,
+        lines: LineReader::default(),
+        turns: 0,
+        usage: Usage::default(),
+        cost: None,
+        follows_answer: false,
+    };
+    serve(&Dispatcher::new(agent, 1, Tasks::default()), move |dispatcher| conversation.run(dispatcher))
+}
+
+/// The first Ctrl-C at the prompt.
+fn warn(screen: &Screen) {
+    screen.note("(Ctrl-C once more, or Ctrl-D, ends)");
     screen.prompt(PROMPT);
 }
 
-const PROMPT: &str = "> ";
-const MORE: &str = ". ";
+/// The agent of the conversation, which `/model` replaces.
+struct CurrentAgent(Mutex<Arc<Agent>>);
 
-impl Talk {
-    fn go_on(&mut self, model: &str, inbound: &Sender<Inbound>, events: &Receiver<Outbound>) -> End {
+impl CurrentAgent {
+    fn get(&self) -> Arc<Agent> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, agent: Agent) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(agent);
+    }
+}
+
+impl Handler for CurrentAgent {
+    fn agent(&self, _: &str) -> Result<Arc<Agent>> {
+        Ok(self.get())
+    }
+}
+
+struct Conversation {
+    factory: AgentFactory,
+    chat: String,
+    output: Output,
+    models: Vec<String>,
+    agent: Arc<CurrentAgent>,
+    screen: Screen,
+    signals: Signals,
+    lines: LineReader,
+    turns: u32,
+    usage: Usage,
+    cost: Option<f64>,
+    /// An answer stands above the prompt.
+    follows_answer: bool,
+}
+
+impl Conversation {
+    fn run(&mut self, dispatcher: &Connection) -> u8 {
         loop {
-            let typed = self.ask();
-            match typed {
-                Typed::Nothing => {}
-                Typed::End => {
+            let input = self.read();
+            let done = match input {
+                Input::Empty => Ok(()),
+                Input::End => {
                     self.screen.end_line();
-                    return End::Left(0);
+                    return 0;
                 }
-                Typed::Unknown(name) => {
-                    let known = COMMANDS.iter().map(|(name, _)| *name);
-                    let near =
-                        nearest(&name, known).map_or("/help lists them".to_owned(), |n| format!("did you mean {n}?"));
-                    self.screen.note(&format!("bantam: there is no command {}: {near}", one_line(&name, 40)));
+                Input::Command("/quit", _) => return 0,
+                Input::Command("/new", _) => self.start_over(),
+                Input::Command("/model", name) if name.is_empty() => {
+                    self.show_model();
+                    Ok(())
                 }
-                Typed::Command("/quit", _) => return End::Left(0),
-                Typed::Command("/model", name) if !name.is_empty() => return End::Model(name),
-                Typed::Command("/model", _) => {
-                    self.screen.note(&format!("bantam: {model} answers"));
-                    let or = if self.models.is_empty() { "" } else { ", or " };
-                    let names = self.models.join(", ");
-                    self.screen.note(&format!("bantam: /model NAME takes another: {names}{or}vendor/model"));
+                Input::Command("/model", name) => self.switch_model(&name),
+                Input::Command("/usage", _) => {
+                    self.screen.note(&self.usage());
+                    Ok(())
                 }
-                Typed::Command("/new", _) => return End::New,
-                Typed::Command("/usage", _) => self.screen.note(&self.usage()),
-                Typed::Command(..) => self.screen.note(HELP),
-                Typed::Message(text) => match self.turn(text, inbound, events) {
-                    Ok(()) if self.signals.leaving() => return End::Left(ErrorKind::Interrupted.exit_code()),
-                    Ok(()) => {}
-                    Err(e) => self.fault(&e),
-                },
+                Input::Command(..) => {
+                    self.screen.note(HELP);
+                    Ok(())
+                }
+                Input::Unknown(name) => {
+                    let near = nearest(&name, COMMANDS.iter().map(|(name, _)| *name));
+                    let hint = near.map_or("/help lists them".to_owned(), |near| format!("did you mean {near}?"));
+                    self.screen.note(&format!("bantam: unknown command {}: {hint}", one_line(&name, 40)));
+                    Ok(())
+                }
+                Input::Message(text) => self.turn(dispatcher, text),
+            };
+            if let Err(e) = done {
+                self.screen.end_line();
+                super::report(&Error { hint: e.hint.as_deref().map(at_the_prompt), ..e });
+            }
+            if self.signals.is_terminating() {
+                return ErrorKind::Interrupted.exit_code();
             }
         }
     }
 
-    fn turn(&mut self, text: String, inbound: &Sender<Inbound>, events: &Receiver<Outbound>) -> Result<()> {
+    fn turn(&mut self, dispatcher: &Connection, text: String) -> Result<()> {
         let origin = Origin { channel: "cli".to_owned(), chat: self.chat.clone() };
-        let session = session_name(&origin.channel, &origin.chat)?;
-        let question = Inbound::message(origin, session, text);
-        let mut view = View::new(Show::Text, self.verbosity, self.screen.clone());
-        self.signals.turn_begins(inbound, &question);
-        view.begin();
-        let gone = || Error::failed("the conversation's thread has gone");
-        inbound.send(question).map_err(|_| gone())?;
-        let response = terminal::whole(events, &mut view, &self.signals).ok_or_else(gone)?;
-        let response = view.done(response);
-        self.spent.add(response.usage);
+        let question = Inbound::message(origin, self.session()?, text);
+        let mut printer = Printer::new(self.output, self.screen.clone(), None);
+        let response = dispatcher.turn(question, &mut printer, &self.signals)?;
+        self.usage.add(response.usage);
         if let Some(cost) = response.cost {
             self.cost = Some(self.cost.unwrap_or(0.0) + cost);
         }
-        (self.turns, self.answered) = (self.turns + 1, true);
+        self.turns += 1;
+        self.follows_answer = true;
         match response.error {
             Some(e) if e.kind == ErrorKind::Interrupted => self.screen.note("bantam: stopped"),
-            Some(e) => self.fault(&e),
+            Some(e) => return Err(e),
             None => {}
         }
         Ok(())
     }
 
-    pub fn fault(&self, e: &Error) {
-        self.screen.end_line();
-        super::report(&Error { hint: e.hint.as_deref().map(at_the_prompt), ..e.clone() });
+    fn session(&self) -> Result<String> {
+        session_name("cli", &self.chat)
+    }
+
+    fn start_over(&mut self) -> Result<()> {
+        let mut kept = "";
+        if self.factory.is_in_memory() {
+            self.chat = fresh_key();
+        } else if self.factory.reset(&self.session()?)? {
+            kept = "; the old one is kept";
+        }
+        self.screen.note(&format!("bantam: started a new conversation{kept}"));
+        Ok(())
+    }
+
+    fn show_model(&self) {
+        self.screen.note(&format!("bantam: the model is {}", self.agent.get().model()));
+        let or = if self.models.is_empty() { "" } else { ", or " };
+        self.screen.note(&format!("bantam: /model NAME changes it: {}{or}vendor/model", self.models.join(", ")));
+    }
+
+    fn switch_model(&self, name: &str) -> Result<()> {
+        let (_, ready) = self.factory.build(Some(name))?;
+        self.screen.note(&format!("bantam: the model is now {}", ready.agent.model()));
+        self.agent.set(ready.agent);
+        self.factory.save_model(&self.session()?, name)
     }
 
     fn usage(&self) -> String {
-        let Usage { prompt_tokens, completion_tokens, cached_tokens } = self.spent;
-        let turns = match self.turns {
-            1 => "1 turn".to_owned(),
-            n => format!("{n} turns"),
-        };
+        let Usage { prompt_tokens, completion_tokens, cached_tokens } = self.usage;
+        let turns = if self.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", self.turns) };
         let cost = self.cost.map_or(String::new(), |_| format!("; cost {}", super::usage::cost(self.cost)));
         format!(
             "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}"
         )
     }
 
-    /// Asks for a message. What was typed before a Ctrl-C is thrown away.
-    fn ask(&mut self) -> Typed {
-        self.signals.interrupted_at_prompt();
-        // An answer stands by itself.
-        self.screen.prompt(if std::mem::take(&mut self.answered) { "\n> " } else { PROMPT });
+    /// The next message or command. Ctrl-C discards what was typed before it.
+    fn read(&mut self) -> Input {
+        self.signals.take_interrupt();
+        self.screen.prompt(if std::mem::take(&mut self.follows_answer) { "\n> " } else { PROMPT });
         let mut message: Option<String> = None;
         loop {
             let line = self.lines.next();
             self.screen.entered();
-            if self.signals.interrupted_at_prompt() {
+            if self.signals.take_interrupt() {
                 message = None;
             }
             let mut text = match (message.take(), line) {
-                (None, None) => return Typed::End,
-                (Some(text), None) => return Typed::Message(text),
+                (None, None) => return Input::End,
+                (Some(text), None) => return Input::Message(text),
                 (Some(text), Some(line)) => text + "\n" + &line,
-                (None, Some(line)) => match understood(&line) {
-                    Typed::Message(text) => text,
-                    typed => return typed,
+                (None, Some(line)) => match parse(&line) {
+                    Input::Message(text) => text,
+                    other => return other,
                 },
             };
-            if !self.lines.more_of_a_paste() {
+            // A pasted command ends the message before it.
+            if self.lines.pasted().is_none_or(|line| line.starts_with('/') && command(&line).is_some()) {
                 if !text.ends_with('\\') {
-                    return Typed::Message(text.trim_end().to_owned());
+                    return Input::Message(text.trim_end().to_owned());
                 }
                 text.pop();
-                self.screen.prompt(MORE);
+                self.screen.prompt(CONTINUATION);
             }
             message = Some(text);
         }
     }
 }
 
-/// A hint to somebody who types commands and not flags: some flags are commands here, and others are for the next start.
+/// Rewords a hint that names flags for somebody who types commands.
 fn at_the_prompt(hint: &str) -> String {
     let hint = hint.replace("another --model", "another model with /model NAME").replace("--new", "/new");
     let hint = hint.replace("with --", "by starting bantam with --");
-    // What a shell is told now does not reach a program that runs already.
+    // A shell's variables do not reach a program that runs already.
     if hint.starts_with("export ") { format!("/quit, then {hint}") } else { hint }
 }
 
-fn understood(line: &str) -> Typed {
+fn parse(line: &str) -> Input {
     let trimmed = line.trim();
     if trimmed.is_empty() {
-        return Typed::Nothing;
+        return Input::Empty;
     }
     if let Some(name) = command(line) {
         let rest = trimmed.split_once(char::is_whitespace).map_or("", |(_, rest)| rest.trim());
-        return Typed::Command(name, rest.to_owned());
+        return Input::Command(name, rest.to_owned());
     }
     let first = line.split_whitespace().next().unwrap_or_default();
-    // A path is no command.
-    let looks_like_one = line.starts_with('/') && first.len() > 1 && first[1..].chars().all(char::is_alphabetic);
-    if looks_like_one { Typed::Unknown(first.to_owned()) } else { Typed::Message(line.to_owned()) }
+    // Paths such as /etc/hosts are text.
+    let is_slash_word = line.starts_with('/') && first.len() > 1 && first[1..].chars().all(char::is_alphabetic);
+    if is_slash_word { Input::Unknown(first.to_owned()) } else { Input::Message(line.to_owned()) }
 }
 
-/// The command that a line is. Only `/model` takes a word.
+/// The command in a line. Only `/model` takes an argument.
 fn command(line: &str) -> Option<&'static str> {
     let mut words = line.split_whitespace();
     let first = words.next()?;
-    let (name, _) = COMMANDS.iter().find(|(name, others)| *name == first || others.contains(&first))?;
+    let (name, _) = COMMANDS.iter().find(|(name, aliases)| *name == first || aliases.contains(&first))?;
     let fits = line.starts_with(first) && (*name == "/model" || words.next().is_none());
     fits.then_some(*name)
-}
-
-/// A key that no other conversation has: the time, and the process.
-pub fn fresh_chat() -> String {
-    let now = crate::text::rfc3339(SystemTime::now());
-    let digits: String = now.chars().filter(char::is_ascii_digit).collect();
-    let (date, time) = digits.split_at(8);
-    format!("{date}-{time}-{}", std::process::id())
-}
-
-/// Standard input, line by line, with what is there already told apart from what is yet to come.
-#[derive(Default)]
-struct Lines {
-    read: Vec<u8>,
-    ended: bool,
-}
-
-impl Lines {
-    /// The next line; `None` at the end.
-    fn next(&mut self) -> Option<String> {
-        loop {
-            if let Some(end) = self.read.iter().position(|b| *b == b'\n') {
-                let line: Vec<u8> = self.read.drain(..=end).collect();
-                return Some(text_of(&line[..end]));
-            }
-            if self.ended {
-                let rest = std::mem::take(&mut self.read);
-                return (!rest.is_empty()).then(|| text_of(&rest));
-            }
-            let mut piece = [0; 4096];
-            match rustix::io::read(io::stdin(), &mut piece) {
-                // Ctrl-D behind a part of a line hands that part over; alone it is the end.
-                Ok(0) => self.ended = true,
-                Ok(n) => self.read.extend_from_slice(&piece[..n]),
-                Err(Errno::INTR) => {}
-                // The terminal has gone.
-                Err(_) => self.ended = true,
-            }
-        }
-    }
-
-    /// Whether a further line has come together with the last one. A command in it ends the message before it.
-    fn more_of_a_paste(&mut self) -> bool {
-        let started = Instant::now();
-        while !self.read.contains(&b'\n') && !self.ended {
-            let stdin = io::stdin();
-            let mut fds = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
-            if poll(&mut fds, Some(&PASTE)) != Ok(1) || started.elapsed().as_secs() > 0 {
-                return false;
-            }
-            let mut piece = [0; 4096];
-            match rustix::io::read(&stdin, &mut piece) {
-                Ok(n) if n > 0 => self.read.extend_from_slice(&piece[..n]),
-                _ => self.ended = true,
-            }
-        }
-        let Some(end) = self.read.iter().position(|b| *b == b'\n') else { return false };
-        let line = text_of(&self.read[..end]);
-        !(line.starts_with('/') && command(&line).is_some())
-    }
-}
-
-/// A line as text. Bytes that are not UTF-8, from a terminal of another kind, show as such; keys that the terminal could
-/// not make text of lose what could steer it.
-fn text_of(line: &[u8]) -> String {
-    printable(&String::from_utf8_lossy(line))
 }
 
 #[cfg(test)]
@@ -345,22 +310,16 @@ mod tests {
 
     #[test]
     fn a_line_is_a_command_a_message_or_a_mistake() {
-        let is = |line, name, rest: &str| assert_eq!(understood(line), Typed::Command(name, rest.to_owned()), "{line}");
+        let is = |line, name, rest: &str| assert_eq!(parse(line), Input::Command(name, rest.to_owned()), "{line}");
         is("/help", "/help", "");
         is("/clear ", "/new", "");
         is("/model  openai/gpt-5-mini ", "/model", "openai/gpt-5-mini");
         is("/exit", "/quit", "");
         is("exit", "/quit", "");
         for line in ["exit the loop", "/etc/hosts: what is it?", " /help me", "// a comment", "/ 2", "quit smoking"] {
-            assert_eq!(understood(line), Typed::Message(line.to_owned()));
+            assert_eq!(parse(line), Input::Message(line.to_owned()));
         }
-        assert_eq!(understood("/modle x"), Typed::Unknown("/modle".to_owned()));
-        assert_eq!(understood(" \t"), Typed::Nothing);
-    }
-
-    #[test]
-    fn two_fresh_conversations_have_harmless_names() {
-        let name = session_name("cli", &fresh_chat()).unwrap();
-        assert!(!name.contains('%'), "{name}");
+        assert_eq!(parse("/modle x"), Input::Unknown("/modle".to_owned()));
+        assert_eq!(parse(" \t"), Input::Empty);
     }
 }

@@ -63,7 +63,7 @@ fn ctrl_c_at_the_prompt_throws_the_line_away_and_twice_ends_it() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("never mind\x03");
-    talk.wait_for_stdout("(Ctrl-C once more, or Ctrl-D, ends it)\r\n> ");
+    talk.wait_for_stdout("(Ctrl-C once more, or Ctrl-D, ends)\r\n> ");
     talk.types("hi\n");
     talk.wait_for_stdout("Here.\r\n\r\n> ");
     assert!(model.request(0).last("user").ends_with("\nhi"), "{}", model.request(0).body);
@@ -93,7 +93,7 @@ fn a_new_conversation_knows_nothing_of_the_old_one_which_is_kept() {
     talk.types("first\n");
     talk.wait_for_stdout("One.\r\n\r\n> ");
     talk.types("/new\n");
-    talk.wait_for_stdout("a new conversation begins; the old one is kept\r\n> ");
+    talk.wait_for_stdout("started a new conversation; the old one is kept\r\n> ");
     talk.types("second\n");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\n");
@@ -118,11 +118,11 @@ fn another_model_goes_on_with_the_conversation() {
         talk.types("first\n");
         talk.wait_for_stdout("One.\r\n\r\n> ");
         talk.types("/model\n");
-        talk.wait_for_stdout("/model NAME takes another: test, other, or vendor/model");
+        talk.wait_for_stdout("/model NAME changes it: test, other, or vendor/model");
         talk.types("/model nobody\n");
         talk.wait_for_stdout("hint: ");
         talk.types("/model other\n");
-        talk.wait_for_stdout("from now on openai/other-model answers\r\n> ");
+        talk.wait_for_stdout("the model is now openai/other-model\r\n> ");
         talk.types("second\n");
         talk.wait_for_stdout("Two.");
         talk.types("/quit\n");
@@ -192,7 +192,7 @@ fn a_tool_is_shown_while_it_runs_and_can_be_stopped() {
     let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
     let mut talk = conversation(&home, []);
     talk.types("sleep\n");
-    talk.wait_for_stdout(" exec sleep 60 1 s");
+    talk.wait_for_stdout(" exec sleep 60");
     talk.types("\x03");
     talk.wait_for_stdout("bantam: stopped\r\n\r\n> ");
     talk.types("awake?\n");
@@ -231,7 +231,7 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
     talk.types("/model openai/other\n");
     talk.wait_for_stdout("hint: /quit, then export OPENAI_API_KEY=...");
     talk.types("/model\n");
-    talk.wait_for_stdout("/model NAME takes another: test, or vendor/model");
+    talk.wait_for_stdout("/model NAME changes it: test, or vendor/model");
     talk.types("/quit\n");
     talk.finish().exits(0);
 }

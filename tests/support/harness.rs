@@ -24,13 +24,17 @@ use super::program::program;
 use super::stored::Session;
 use super::without_syscall::{Withheld, withhold};
 
-/// What a person sees of what a terminal was sent: without escape sequences and carriage returns.
+/// What a person sees of what a terminal was sent: without escape sequences, carriage returns and erased lines.
 pub fn seen(text: &str) -> String {
     let mut out = String::new();
     let mut characters = text.chars();
     while let Some(c) = characters.next() {
         match c {
-            '\u{1b}' => drop(characters.find(char::is_ascii_alphabetic)),
+            '\u{1b}' => {
+                if characters.find(char::is_ascii_alphabetic) == Some('K') {
+                    out.truncate(out.rfind('\n').map_or(0, |end| end + 1));
+                }
+            }
             '\r' => {}
             c => out.push(c),
         }

@@ -1,0 +1,223 @@
+//! Prints turns.
+//!
+//! Standard output holds the answer and nothing else: streamed on a terminal, otherwise printed whole once it is stored.
+
+use serde_json::{Value, json};
+
+use super::args::Args;
+
+use super::screen::Screen;
+use crate::bus::{Event, Response, TurnStop};
+use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::markdown::{Look, Markdown};
+use crate::message::Usage;
+use crate::text::printable;
+
+/// What goes to standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    /// One object for the whole turn.
+    Json,
+    /// A line for each event, and then that object.
+    Events,
+}
+
+/// What goes to standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbosity {
+    Quiet,
+    Normal,
+    Verbose,
+}
+
+#[derive(Clone, Copy)]
+pub struct Output {
+    pub format: Format,
+    pub verbosity: Verbosity,
+}
+
+impl Output {
+    pub fn of(args: &Args) -> Self {
+        let format = match (args.has("json"), args.has("events")) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Events,
+            _ => Format::Text,
+        };
+        let verbosity = match (args.has("quiet"), args.has("verbose")) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        };
+        Self { format, verbosity }
+    }
+
+    /// Prints warnings and notices, unless quiet.
+    pub fn warn<'a>(self, lines: impl IntoIterator<Item = &'a String>) {
+        if self.verbosity != Verbosity::Quiet {
+            lines.into_iter().for_each(|line| super::tell(&format!("bantam: {line}")));
+        }
+    }
+}
+
+/// Runs at the end of a turn, to deliver the answer. Its error becomes the turn's, unless that has one already.
+pub type AfterTurn = Box<dyn FnOnce(&Response) -> Result<()> + Send>;
+
+pub struct Printer {
+    output: Output,
+    screen: Screen,
+    /// Text is shown as it arrives.
+    streams: bool,
+    markdown: Option<Markdown>,
+    after: Option<AfterTurn>,
+    /// Complete answers so far, where they are not streamed.
+    answers: String,
+}
+
+impl Printer {
+    pub fn new(output: Output, screen: Screen, after: Option<AfterTurn>) -> Self {
+        let streams = output.format == Format::Text && screen.stdout_is_terminal;
+        let markdown = (streams && screen.style.ansi).then(|| Markdown::new(Look { utf8: screen.style.utf8 }));
+        Self { output, screen, streams, markdown, after, answers: String::new() }
+    }
+
+    pub fn begin(&self) {
+        self.progress("thinking...");
+    }
+
+    fn progress(&self, text: &'static str) {
+        if self.output.format == Format::Text && self.output.verbosity != Verbosity::Quiet {
+            self.screen.progress(text);
+        }
+    }
+
+    pub fn event(&mut self, event: Event) {
+        if self.output.format == Format::Events {
+            // A failure to write is reported at the end.
+            drop(self.screen.answer(&format!("{}\n", event_json(&event))));
+        }
+        let verbose = self.output.verbosity == Verbosity::Verbose;
+        let watched = verbose || self.output.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;
+        match event {
+            Event::Delta(text) if self.streams => self.delta(&printable(&text)),
+            Event::DeltasDiscarded => self.end_text(),
+            Event::ToolStarted { summary } => {
+                if watched {
+                    self.screen.detail(&summary);
+                }
+                self.progress("running...");
+            }
+            Event::ToolFinished { name, ok, ms } => {
+                if verbose {
+                    self.screen.detail(&format!("{name} {} in {ms} ms", if ok { "done" } else { "failed" }));
+                }
+                self.progress("thinking...");
+            }
+            Event::Notice(text) if watched => self.screen.note(&format!("bantam: {text}")),
+            Event::Trace(text) if verbose => self.screen.detail(&text),
+            _ => {}
+        }
+    }
+
+    fn delta(&mut self, text: &str) {
+        let shown = self.markdown.as_mut().map(|markdown| markdown.push(text));
+        // The text is stored all the same, and a failure to write reported at the end.
+        drop(self.screen.answer(shown.as_deref().unwrap_or(text)));
+    }
+
+    fn end_text(&mut self) {
+        if let Some(markdown) = &mut self.markdown {
+            drop(self.screen.answer(&markdown.finish()));
+        }
+        self.screen.end_line();
+    }
+
+    /// A turn is over; the reports of so many background tasks are still to come.
+    pub fn turn_ends(&mut self, response: &Response, tasks: usize) {
+        self.end_text();
+        // A pipe gets no half answers.
+        if !response.partial && !response.output.is_empty() {
+            if !self.answers.is_empty() {
+                self.answers.push('\n');
+            }
+            self.answers.push_str(&response.output);
+            if !self.answers.ends_with('\n') {
+                self.answers.push('\n');
+            }
+        }
+        if tasks > 0 {
+            self.progress("waiting for background tasks...");
+        }
+    }
+
+    /// Prints the end. A failure to write the answer, or to deliver it, becomes the response's error.
+    pub fn finish(&mut self, mut response: Response) -> Response {
+        // The object tells whether delivery succeeded; text does not wait for it.
+        if self.output.format != Format::Text {
+            self.deliver(&mut response);
+        }
+        let written = match self.output.format {
+            Format::Json | Format::Events => self.screen.answer(&format!("{}\n", response_json(&response))),
+            Format::Text if !self.streams && !self.answers.is_empty() => self.screen.answer(&self.answers),
+            Format::Text => Ok(()),
+        };
+        if let (Err(e), None) = (written, &response.error) {
+            response.error = Some(e);
+        }
+        self.deliver(&mut response);
+        response
+    }
+
+    fn deliver(&mut self, response: &mut Response) {
+        match (self.after.take().map(|after| after(response)), &response.error) {
+            (Some(Err(e)), None) => response.error = Some(e),
+            (Some(Err(e)), Some(_)) => drop(super::report(&e)),
+            _ => {}
+        }
+    }
+}
+
+/// A line of `--events`.
+fn event_json(event: &Event) -> Value {
+    match event {
+        Event::Delta(text) => json!({"event": "delta", "text": text}),
+        Event::DeltasDiscarded => json!({"event": "deltas_discarded"}),
+        Event::ToolStarted { summary } => json!({"event": "tool_started", "summary": summary}),
+        Event::ToolFinished { name, ok, ms } => json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms}),
+        Event::Notice(text) => json!({"event": "notice", "text": text}),
+        Event::Trace(text) => json!({"event": "trace", "text": text}),
+        Event::Background(tasks) => json!({"event": "background", "tasks": tasks}),
+        Event::Done(response) => response_json(response),
+    }
+}
+
+/// The object of `--json`.
+fn response_json(response: &Response) -> Value {
+    json!({
+        "ok": response.error.is_none(),
+        "output": response.output,
+        "session": response.session,
+        "model": response.model,
+        "stop": response.stop.name(),
+        "steps": response.steps,
+        "tool_calls": response.tool_calls.iter()
+            .map(|c| json!({"name": c.name, "ok": c.ok, "ms": c.ms})).collect::<Value>(),
+        "usage": response.usage.to_json(),
+        "cost": response.cost,
+        "ms": response.ms,
+        "error": response.error.as_ref().map(error_json),
+    })
+}
+
+fn error_json(e: &Error) -> Value {
+    json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint})
+}
+
+/// The object of `--json` for a failure before the turn.
+pub fn failure_json(e: &Error) -> Value {
+    let stop = if e.kind == ErrorKind::Interrupted { TurnStop::Cancelled } else { TurnStop::Error };
+    json!({
+        "ok": false, "output": "", "session": null, "model": null, "stop": stop.name(), "steps": 0, "tool_calls": [],
+        "usage": Usage::default().to_json(), "cost": null, "ms": 0, "error": error_json(e),
+    })
+}
