@@ -2,9 +2,9 @@
 //!
 //! Never the exit code, and only where the effect is the kernel handing out an object, the word of the attack itself.
 
-use crate::scene::Scene;
+use crate::fixture::Fixture;
 
-/// The attack's text. It finds its target in variables (see [`Scene::prepare`]).
+/// The attack's text. It finds its target in variables (see [`Fixture::prepare`]).
 #[derive(Clone, Copy)]
 pub enum Payload {
     Sh(&'static str),
@@ -18,7 +18,7 @@ pub enum Effect {
     Loot,
     /// The kernel gave it what it asked for: its loot says so.
     Got,
-    /// The file or directory at this path (below the scene, or with the scene's name appended if absolute) is not as
+    /// The file or directory at this path (below the fixture, or with the fixture's name appended if absolute) is not as
     /// it was: it is new, gone, or differs in content, mode, owner or times.
     Changed(&'static str),
     /// A listener outside has heard it.
@@ -32,7 +32,7 @@ pub enum Effect {
     /// The process that answers for it was killed.
     AgentGone,
     /// Anything else, seen from outside. The text is what the attack printed, as it was told.
-    Seen(fn(&Scene, &Attack, &str) -> bool),
+    Seen(fn(&Fixture, &Attack, &str) -> bool),
 }
 
 /// Who can do it bare.

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::arena;
 use crate::attack::{Attack, Effect, sh};
-use crate::fight::{ended, start};
+use crate::fixture::{Disk, Fixture, new_name};
 use crate::harness::{merged, until};
 use crate::kernel::Rule;
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter};
 use crate::model::{Model, Reply};
-use crate::scene::{Disk, Scene, new_name};
+use crate::netns;
+use crate::runner::{ended, start};
 
 /// Every way to be left behind. Each leaves one process with the marker, and the command goes on until it is let go.
 const CROWD: Attack = sh(
@@ -45,35 +45,35 @@ enum End {
 
 fn all_end(starter: Starter, rules: &'static [&'static [Rule]], end: End) {
     let ground = starter.ground(rules);
-    arena::enter(ground.owner, "nothing", |arena| {
-        let slot: Arc<Mutex<Option<Arc<Scene>>>> = Arc::default();
+    netns::enter(ground.owner, "nothing", |netns| {
+        let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
         // Who was alive when the model was told the result.
         let left: Arc<Mutex<Option<Vec<u32>>>> = Arc::default();
         let model = {
             let (slot, left) = (Arc::clone(&slot), Arc::clone(&left));
             Model::answering(move |_, number| {
-                let scene = slot.lock().unwrap().clone().unwrap();
+                let fixture = slot.lock().unwrap().clone().unwrap();
                 if number > 0 {
-                    *left.lock().unwrap() = Some(scene.alive(&CROWD));
+                    *left.lock().unwrap() = Some(fixture.alive(&CROWD));
                     return Reply::text("Done.");
                 }
-                let command = CROWD.command(scene.marker(&CROWD));
+                let command = CROWD.command(fixture.marker(&CROWD));
                 Reply::call("exec", &json!({ "command": command, "timeout": if end == End::Timeout { 3 } else { 60 } }))
             })
         };
         let config = merged(model.config(), &json!({}));
-        let scene = Arc::new(Scene::new(arena, new_name(), ground.owner, &[CROWD], &config, Disk::Shared));
-        fs::write(scene.workspace().join(CROWD.file()), CROWD.text()).unwrap();
-        scene.prepare(&[CROWD]);
-        scene.count_processes_of(&CROWD);
+        let fixture = Arc::new(Fixture::new(netns, new_name(), ground.owner, &[CROWD], &config, Disk::Shared));
+        fs::write(fixture.workspace().join(CROWD.file()), CROWD.text()).unwrap();
+        fixture.prepare(&[CROWD]);
+        fixture.count_processes_of(&CROWD);
         let mut slot = slot.lock().unwrap();
-        let mut child = start(arena, &scene, ground);
-        *slot = Some(Arc::clone(&scene));
+        let mut child = start(netns, &fixture, ground);
+        *slot = Some(Arc::clone(&fixture));
         drop(slot);
-        until("the crowd is there", || scene.most_processes_of(&CROWD) >= MANY);
+        until("the crowd is there", || fixture.most_processes_of(&CROWD) >= MANY);
         let signal = |signal| kill_process(Pid::from_child(&child), signal).unwrap();
         match end {
-            End::OfItself => fs::write(scene.workspace().join("let-go"), "").unwrap(),
+            End::OfItself => fs::write(fixture.workspace().join("let-go"), "").unwrap(),
             End::Timeout => {}
             End::Stopped => signal(Signal::INT),
             End::Killed => signal(Signal::KILL),
@@ -85,12 +85,12 @@ fn all_end(starter: Starter, rules: &'static [&'static [Rule]], end: End) {
                 let told = told.unwrap_or_else(|| panic!("the model was never told: {status:?} {stderr}"));
                 assert!(told.is_empty(), "alive when the result was told: {told:?}");
             }
-            End::Stopped => assert_eq!(scene.alive(&CROWD), [0; 0], "alive after the stop"),
+            End::Stopped => assert_eq!(fixture.alive(&CROWD), [0; 0], "alive after the stop"),
             End::Killed => {}
         }
         // Nobody is left to wait for when the program itself is killed: its hands notice, and it takes them a moment.
-        until("all have ended", || scene.alive(&CROWD).is_empty());
-        scene.agent.store(0, Ordering::Relaxed);
+        until("all have ended", || fixture.alive(&CROWD).is_empty());
+        fixture.agent.store(0, Ordering::Relaxed);
     });
 }
 

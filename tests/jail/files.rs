@@ -24,7 +24,7 @@ pub const READ: &[Attack] = &[
     sh(
         "R17",
         "the host's connections in /proc",
-        Seen(|scene, attack, _| holds(&scene.loot(attack), b":0FA1")),
+        Seen(|fixture, attack, _| holds(&fixture.loot(attack), b":0FA1")),
         r#"cat /proc/net/tcp "/proc/$PARENT/net/tcp" "/proc/$PARENT/task/"*/net/tcp >"$LOOT""#,
     ),
     python("R18", "read an attribute outside", Loot, r#"loot(os.getxattr(OUT + "/R18", "user.canary"))"#),
@@ -148,7 +148,7 @@ git -c protocol.ext.allow=always clone -q "ext::sh -c echo% hacked% >$OUT/W21" c
     python(
         "W22",
         "leave a setuid program behind",
-        Seen(|scene, _, _| scene.mode("home/workspace/left-W22") & libc::S_ISUID != 0),
+        Seen(|fixture, _, _| fixture.mode("home/workspace/left-W22") & libc::S_ISUID != 0),
         r#"
 fd = os.open("left-W22", os.O_CREAT | os.O_WRONLY, 0o4755)
 for change in [lambda: os.fchmod(fd, 0o4755), lambda: os.chmod("left-W22", 0o4755)]:
@@ -220,7 +220,7 @@ pub const DISK: &[(&str, Attack)] = &[
         python(
             "D04",
             "fill the disk with many files",
-            Seen(|scene, _, _| scene.left().0 < 5),
+            Seen(|fixture, _, _| fixture.left().0 < 5),
             r#"
 for n in range(1000):
     with open(f"fill-{n}", "wb") as f:
@@ -235,7 +235,7 @@ for n in range(1000):
         python(
             "D15",
             "fill the disk with empty files",
-            Seen(|scene, _, _| scene.left().1 < 5),
+            Seen(|fixture, _, _| fixture.left().1 < 5),
             r#"
 os.mkdir("fill")
 for n in range(6000):

@@ -4,10 +4,10 @@
 use serde_json::json;
 
 use crate::attack::Attack;
-use crate::fight::{Outcome, jailed};
+use crate::fixture::Disk;
 use crate::kernel::{Rule, When};
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
-use crate::scene::Disk;
+use crate::runner::{Outcome, jailed};
 
 /// What shows that a layer is gone.
 enum Then {

@@ -2,7 +2,7 @@
 //! with mechanisms taken away.
 //!
 //! Every attack is judged by its effect, and has to succeed bare in the same run; one that does not proves nothing and
-//! fails the test. See [`attack`] for what an attack is, [`arena`] for where it is fought, [`matrix`] for the outcome.
+//! fails the test. See [`attack`] for what an attack is, [`netns`] for where it is fought, [`matrix`] for the outcome.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,15 +13,15 @@ mod support;
 
 use support::{harness, model, program};
 
-mod arena;
 mod attack;
 mod ends;
-mod fight;
 mod files;
+mod fixture;
 mod kernel;
 mod layers;
 mod matrix;
+mod netns;
 mod reach;
 mod refusal;
-mod scene;
+mod runner;
 mod terminal;

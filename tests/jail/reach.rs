@@ -2,8 +2,8 @@
 
 use crate::attack::Effect::{AgentGone, Alive, Changed, Got, Heard, Loot, Many, Seen, VictimGone};
 use crate::attack::{Attack, python, sh};
+use crate::fixture::BOMB;
 use crate::kernel::{ALIAS, io_priority};
-use crate::scene::BOMB;
 
 pub const NETWORK: &[Attack] = &[
     python(
@@ -78,7 +78,7 @@ while time.time() < until:
     python(
         "N09",
         "netlink: the host's addresses",
-        Seen(|scene, attack, _| scene.loot(attack).windows(4).any(|window| window == ALIAS)),
+        Seen(|fixture, attack, _| fixture.loot(attack).windows(4).any(|window| window == ALIAS)),
         r#"
 s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
 s.settimeout(1)
@@ -147,12 +147,12 @@ loot(here.raw)
     sh("P05", "a daemon that forked twice", Alive, r#"( setsid sh -c 'sleep "$0" </dev/null >/dev/null 2>&1 & exit 0' "$1" & )"#),
     sh("P06", "a child that holds the pipe", Alive, r#"sleep "$1" & exit 0"#),
     sh("P07", "ignores every polite signal", Alive, r#"trap '' HUP INT TERM; sleep "$1"; sleep "$1""#).for_seconds(1),
-    python("P08", "renice another process", Seen(|scene, attack, _| scene.niceness(attack) == 15), r#"os.setpriority(os.PRIO_PROCESS, int(E["VICTIM"]), 15)"#)
+    python("P08", "renice another process", Seen(|fixture, attack, _| fixture.niceness(attack) == 15), r#"os.setpriority(os.PRIO_PROCESS, int(E["VICTIM"]), 15)"#)
         .with_victim(),
     python(
         "P09",
         "set the agent's limits",
-        Seen(|scene, _, _| scene.agent_limits().lines().any(|line| line.starts_with("Max open files") && line.contains(" 777 "))),
+        Seen(|fixture, _, _| fixture.agent_limits().lines().any(|line| line.starts_with("Max open files") && line.contains(" 777 "))),
         r#"
 pid = int(E["AGENT"])
 resource.prlimit(pid, resource.RLIMIT_NOFILE, (777, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
@@ -161,7 +161,7 @@ resource.prlimit(pid, resource.RLIMIT_NOFILE, (777, resource.prlimit(pid, resour
     python(
         "P10",
         "another's I/O priority",
-        Seen(|scene, attack, _| io_priority(scene.victim(attack)) == (3 << 13)),
+        Seen(|fixture, attack, _| io_priority(fixture.victim(attack)) == (3 << 13)),
         r#"call("ioprio_set", 1, int(E["VICTIM"]), 3 << 13)"#,
     )
     .with_victim(),
@@ -173,7 +173,7 @@ if os.fork() == 0:
     os.kill(int(E["PARENT"]), signal.SIGSTOP)
     time.sleep(600)
 "#).for_seconds(2),
-    sh("P15", "stop another process", Seen(|scene, attack, _| scene.is_stopped(attack)), "kill -STOP $VICTIM").with_victim(),
+    sh("P15", "stop another process", Seen(|fixture, attack, _| fixture.is_stopped(attack)), "kill -STOP $VICTIM").with_victim(),
     sh(
         "P16",
         "kill what would end the daemon",
@@ -250,7 +250,7 @@ got()
     python(
         "D03",
         "one huge file",
-        Seen(|scene, _, _| scene.length("home/workspace/big-D03") > 300 << 20),
+        Seen(|fixture, _, _| fixture.length("home/workspace/big-D03") > 300 << 20),
         r#"
 with open("big-D03", "wb") as f:
     f.seek(300 << 20)
@@ -279,7 +279,7 @@ if os.WCOREDUMP(os.wait()[1]):
     sh(
         "D11",
         "a sparse file of 10 GB",
-        Seen(|scene, _, _| scene.length("home/workspace/big-D11") > 9 << 30),
+        Seen(|fixture, _, _| fixture.length("home/workspace/big-D11") > 9 << 30),
         "truncate -s 10G big-D11",
     ),
     sh("D13", "read the agent's input by name", Loot, r#"dd bs=4096 count=1 if=/dev/stdin of="$LOOT""#).for_seconds(2),
@@ -295,7 +295,7 @@ pub const PRIVILEGE: &[Attack] = &[
     sh(
         "S01",
         "a setuid program",
-        Seen(|scene, _, _| scene.owner("home/workspace/file-S01") == Some(12345)),
+        Seen(|fixture, _, _| fixture.owner("home/workspace/file-S01") == Some(12345)),
         r"echo x >file-S01; ./chown-S01 12345 file-S01",
     ),
     sh(
@@ -309,7 +309,7 @@ unshare -Urm sh -c 'mount -t tmpfs none mnt-S02 && [ "$(stat -f -c %T mnt-S02)" 
     python(
         "S03",
         "set the host's name",
-        Seen(|_, _, _| crate::scene::host_name() == "hacked-S03"),
+        Seen(|_, _, _| crate::fixture::host_name() == "hacked-S03"),
         r#"socket.sethostname("hacked-S03")"#,
     )
     .root_only(),
@@ -372,7 +372,7 @@ loot(room.raw)
     sh(
         "S12",
         "sysctl of the host's network",
-        Seen(|_, _, _| crate::scene::network_switch() == "77"),
+        Seen(|_, _, _| crate::fixture::network_switch() == "77"),
         "echo 77 >/proc/sys/net/ipv4/ip_default_ttl",
     )
     .root_only(),

@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::arena;
-use crate::fight::{ended, start};
 use crate::harness::merged;
 use crate::kernel::{Rule, When};
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
 use crate::model::{Call, Model, Reply, Request, call};
+use crate::netns;
+use crate::runner::{ended, start};
 
 /// Calls in one reply: of more than 64 the rest is not run.
 const AT_ONCE: usize = 50;
-use crate::scene::{Disk, Scene, new_name};
+use crate::fixture::{Disk, Fixture, new_name};
 
 /// As on a kernel before 5.6.
 const NO_OPENAT2: &[Rule] = &[Rule(libc::SYS_openat2, When::Always, libc::ENOSYS)];
@@ -27,18 +27,18 @@ fn told(
     starter: Starter,
     rules: &'static [&'static [Rule]],
     config: &Value,
-    set: impl FnOnce(&Scene) + Send,
-    ask: impl Fn(&Scene, &[String]) -> Vec<Call> + Send + Sync + 'static,
-    judge: impl FnOnce(&Scene, Vec<(String, String)>) + Send,
+    set: impl FnOnce(&Fixture) + Send,
+    ask: impl Fn(&Fixture, &[String]) -> Vec<Call> + Send + Sync + 'static,
+    judge: impl FnOnce(&Fixture, Vec<(String, String)>) + Send,
 ) {
     let (ground, ask) = (starter.ground(rules), Arc::new(ask));
-    arena::enter(ground.owner, "nothing", move |arena| {
-        let slot: Arc<Mutex<Option<Arc<Scene>>>> = Arc::default();
+    netns::enter(ground.owner, "nothing", move |netns| {
+        let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
         let model = {
             let (slot, ask) = (Arc::clone(&slot), Arc::clone(&ask));
             Model::answering(move |request, number| {
-                let scene = slot.lock().unwrap().clone().unwrap();
-                let calls = ask(&scene, &taking_a_path(request));
+                let fixture = slot.lock().unwrap().clone().unwrap();
+                let calls = ask(&fixture, &taking_a_path(request));
                 match calls.chunks(AT_ONCE).nth(number) {
                     Some(some) => Reply::calls(some.to_vec()),
                     None => Reply::text("Done."),
@@ -46,15 +46,15 @@ fn told(
             })
         };
         let config = merged(model.config(), config);
-        let scene = Arc::new(Scene::new(arena, new_name(), ground.owner, &attacks(), &config, Disk::Shared));
-        set(&scene);
+        let fixture = Arc::new(Fixture::new(netns, new_name(), ground.owner, &attacks(), &config, Disk::Shared));
+        set(&fixture);
         let mut slot = slot.lock().unwrap();
-        let mut child = start(arena, &scene, ground);
-        *slot = Some(Arc::clone(&scene));
+        let mut child = start(netns, &fixture, ground);
+        *slot = Some(Arc::clone(&fixture));
         drop(slot);
         let (status, stderr) = ended(&mut child);
         let requests = model.requests();
-        let asked = requests.first().map_or(0, |first| ask(&scene, &taking_a_path(first)).len());
+        let asked = requests.first().map_or(0, |first| ask(&fixture, &taking_a_path(first)).len());
         assert!(requests.len() == 1 + asked.div_ceil(AT_ONCE) && asked > 0, "{status:?} {stderr}");
         let results: Vec<(String, String)> = requests[requests.len() - 1]
             .messages()
@@ -66,7 +66,7 @@ fn told(
             })
             .collect();
         assert_eq!(results.len(), asked, "each call has been told of");
-        judge(&scene, results);
+        judge(&fixture, results);
     });
 }
 
@@ -80,12 +80,12 @@ fn taking_a_path(request: &Request) -> Vec<String> {
 }
 
 /// Ways out of the workspace as a path, with what they lead to. The last part is the file.
-fn ways_out(scene: &Scene, file: &str) -> Vec<String> {
-    let outside = scene.path("outside");
+fn ways_out(fixture: &Fixture, file: &str) -> Vec<String> {
+    let outside = fixture.path("outside");
     vec![
         format!("../../outside/{file}"),
         format!("{}/{file}", outside.display()),
-        format!("{}/../../outside/{file}", scene.workspace().display()),
+        format!("{}/../../outside/{file}", fixture.workspace().display()),
         format!("inner/../../../outside/{file}"),
         format!("up/../outside/{file}"),
         format!("out/{file}"),
@@ -99,11 +99,11 @@ fn ways_out(scene: &Scene, file: &str) -> Vec<String> {
 }
 
 /// Plants the links that [`ways_out`] goes through.
-fn plant_links(scene: &Scene) {
-    let (workspace, outside) = (scene.workspace(), scene.path("outside"));
+fn plant_links(fixture: &Fixture) {
+    let (workspace, outside) = (fixture.workspace(), fixture.path("outside"));
     let link = |to: &Path, name: &str| symlink(to, workspace.join(name)).unwrap();
     fs::create_dir(workspace.join("inner")).unwrap();
-    link(&scene.home(), "up");
+    link(&fixture.home(), "up");
     link(&outside, "out");
     link(Path::new("/proc/self/root"), "root");
     link(Path::new("/proc/self/cwd"), "cwd");
@@ -114,31 +114,32 @@ fn plant_links(scene: &Scene) {
         link(Path::new(&format!("link-{file}")), &format!("chain-{file}"));
         if tool.name == "list_dir" {
             fs::create_dir(outside.join(&file)).unwrap();
-            fs::write(outside.join(&file).join(scene.canary(&file)), "").unwrap();
+            fs::write(outside.join(&file).join(fixture.canary(&file)), "").unwrap();
         } else {
-            fs::write(outside.join(&file), scene.canary(&file)).unwrap();
+            fs::write(outside.join(&file), fixture.canary(&file)).unwrap();
         }
         // Bare, each of these ways leads there. (/proc/self is another process's here.)
-        for path in ways_out(scene, &file).iter().filter(|path| !path.contains("proc/") && !path.starts_with("root")) {
+        for path in ways_out(fixture, &file).iter().filter(|path| !path.contains("proc/") && !path.starts_with("root"))
+        {
             assert!(path.starts_with("cwd") || workspace.join(path).exists(), "{path} leads nowhere");
         }
     }
     // The notes have keys in place of paths, but their files can be links.
     fs::create_dir(workspace.join("memory")).unwrap();
     fs::write(workspace.join("memory/mine.md"), "mine\n").unwrap();
-    fs::write(outside.join("for-memory.md"), scene.canary("for-memory")).unwrap();
+    fs::write(outside.join("for-memory.md"), fixture.canary("for-memory")).unwrap();
     link(&outside.join("for-memory.md"), "memory/link.md");
     link(Path::new("link.md"), "memory/chain.md");
     for path in crate::harness::walk(&outside).into_iter().chain(crate::harness::walk(&workspace)) {
-        std::os::unix::fs::lchown(path, Some(scene.uid), Some(scene.uid)).unwrap();
+        std::os::unix::fs::lchown(path, Some(fixture.uid), Some(fixture.uid)).unwrap();
     }
 }
 
 /// A tool that takes a path: what it is asked to do there, and whether it did it to `mine.txt`.
 struct FileTool {
     name: &'static str,
-    arguments: fn(&Scene, &str) -> Value,
-    works: fn(&Scene, &str) -> bool,
+    arguments: fn(&Fixture, &str) -> Value,
+    works: fn(&Fixture, &str) -> bool,
 }
 
 const TOOLS: &[FileTool] = &[
@@ -156,20 +157,20 @@ const TOOLS: &[FileTool] = &[
     FileTool {
         name: "append_file",
         arguments: |_, path| json!({ "path": path, "content": "hacked" }),
-        works: |scene, _| mine(scene, "append_file") == "mine\nhacked",
+        works: |fixture, _| mine(fixture, "append_file") == "mine\nhacked",
     },
     FileTool {
         name: "edit_file",
-        arguments: |scene, path| {
-            let (mine, theirs) = ("mine".to_owned(), scene.canary(&file_of("edit_file")));
+        arguments: |fixture, path| {
+            let (mine, theirs) = ("mine".to_owned(), fixture.canary(&file_of("edit_file")));
             json!({ "path": path, "old_text": if path == mine_of("edit_file") { mine } else { theirs }, "new_text": "edited" })
         },
-        works: |scene, _| mine(scene, "edit_file") == "edited\n",
+        works: |fixture, _| mine(fixture, "edit_file") == "edited\n",
     },
     FileTool {
         name: "write_file",
         arguments: |_, path| json!({ "path": path, "content": "written" }),
-        works: |scene, _| mine(scene, "write_file") == "written",
+        works: |fixture, _| mine(fixture, "write_file") == "written",
     },
 ];
 
@@ -178,8 +179,8 @@ fn mine_of(tool: &str) -> String {
     format!("mine-{tool}")
 }
 
-fn mine(scene: &Scene, tool: &str) -> String {
-    fs::read_to_string(scene.workspace().join(mine_of(tool))).unwrap()
+fn mine(fixture: &Fixture, tool: &str) -> String {
+    fs::read_to_string(fixture.workspace().join(mine_of(tool))).unwrap()
 }
 
 /// A file outside, by a tool's name.
@@ -198,32 +199,32 @@ const AT_HOME: &[(&str, &str)] = &[
 
 /// No file tool leaves the workspace, whatever holds it.
 fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
-    let ask = |scene: &Scene, takes_a_path: &[String]| {
+    let ask = |fixture: &Fixture, takes_a_path: &[String]| {
         let mut known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
         known.sort_unstable();
         assert_eq!(takes_a_path, known, "a tool takes a path and is not attacked here");
         let mut calls = Vec::new();
         for tool in TOOLS {
-            for (n, path) in ways_out(scene, &file_of(tool.name)).iter().enumerate() {
-                calls.push(call(&format!("{}-{n}", tool.name), tool.name, &(tool.arguments)(scene, path)));
+            for (n, path) in ways_out(fixture, &file_of(tool.name)).iter().enumerate() {
+                calls.push(call(&format!("{}-{n}", tool.name), tool.name, &(tool.arguments)(fixture, path)));
             }
             // That the call works at all, on a file of the workspace. A tool for directories lists it.
             let mine = if tool.name == "list_dir" { "inner".to_owned() } else { mine_of(tool.name) };
-            calls.push(call(&format!("{}-mine", tool.name), tool.name, &(tool.arguments)(scene, &mine)));
+            calls.push(call(&format!("{}-mine", tool.name), tool.name, &(tool.arguments)(fixture, &mine)));
         }
         for (n, (_, place)) in AT_HOME.iter().enumerate() {
-            let absolute = scene.home().join(place).display().to_string();
+            let absolute = fixture.home().join(place).display().to_string();
             for (how, path) in [("relative", format!("../{place}")), ("absolute", absolute)] {
                 for tool in TOOLS.iter().filter(|tool| tool.name != "list_dir" && tool.name != "edit_file") {
                     calls.push(call(
                         &format!("home-{}-{n}-{how}", tool.name),
                         tool.name,
-                        &(tool.arguments)(scene, &path),
+                        &(tool.arguments)(fixture, &path),
                     ));
                 }
             }
         }
-        let paths = ways_out(scene, "for-memory").into_iter().filter(|path| path.contains('/'));
+        let paths = ways_out(fixture, "for-memory").into_iter().filter(|path| path.contains('/'));
         let keys = paths.chain(["link".to_owned(), "chain.md".to_owned()]);
         for (n, key) in keys.enumerate() {
             for action in ["view", "append", "write", "delete"] {
@@ -237,17 +238,17 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
         }
         calls
     };
-    told(starter, rules, &json!({}), plant_links, ask, |scene, results| {
+    told(starter, rules, &json!({}), plant_links, ask, |fixture, results| {
         assert!(results.len() > 20, "{results:?}");
         for (id, text) in &results {
             let tool = TOOLS.iter().find(|tool| id.starts_with(tool.name));
             match tool {
                 Some(tool) if id.ends_with("-mine") => {
-                    assert!((tool.works)(scene, text) && !text.starts_with("error"), "{id}: {text}");
+                    assert!((tool.works)(fixture, text) && !text.starts_with("error"), "{id}: {text}");
                 }
                 Some(tool) => {
                     assert!(text.starts_with("error"), "{id} was not refused: {text}");
-                    let canary = scene.canary(&file_of(tool.name));
+                    let canary = fixture.canary(&file_of(tool.name));
                     assert!(!text.contains(&canary), "{id} told what is outside: {text}");
                 }
                 None if id == "memory-mine" => assert_eq!(text, "mine\n"),
@@ -257,22 +258,22 @@ fn file_tools_hold(starter: Starter, rules: &'static [&'static [Rule]]) {
             }
         }
         for (id, place) in AT_HOME {
-            let now = fs::read_to_string(scene.home().join(place)).unwrap();
-            assert!(now.contains(&scene.canary(id)), "{place} was changed");
+            let now = fs::read_to_string(fixture.home().join(place)).unwrap();
+            assert!(now.contains(&fixture.canary(id)), "{place} was changed");
             assert!(!now.contains("hacked") && !now.contains("written"), "{place} was changed");
             // What bantam obeys is no secret from the model.
             let secret = !place.starts_with("agent/");
-            let leaks = results.iter().find(|(_, text)| secret && text.contains(&scene.canary(id)));
+            let leaks = results.iter().find(|(_, text)| secret && text.contains(&fixture.canary(id)));
             assert!(leaks.is_none(), "{place} was told: {leaks:?}");
         }
-        assert!(results.iter().all(|(_, text)| !text.contains(&scene.canary("for-memory"))), "{results:?}");
+        assert!(results.iter().all(|(_, text)| !text.contains(&fixture.canary("for-memory"))), "{results:?}");
         for tool in TOOLS.iter().filter(|tool| tool.name != "list_dir") {
             let file = file_of(tool.name);
-            let now = fs::read_to_string(scene.path("outside").join(&file)).unwrap();
-            assert_eq!(now, scene.canary(&file), "{} changed a file outside", tool.name);
+            let now = fs::read_to_string(fixture.path("outside").join(&file)).unwrap();
+            assert_eq!(now, fixture.canary(&file), "{} changed a file outside", tool.name);
         }
-        let now = fs::read_to_string(scene.path("outside/for-memory.md")).unwrap();
-        assert_eq!(now, scene.canary("for-memory"), "memory changed a file outside");
+        let now = fs::read_to_string(fixture.path("outside/for-memory.md")).unwrap();
+        assert_eq!(now, fixture.canary("for-memory"), "memory changed a file outside");
     });
 }
 
@@ -295,7 +296,7 @@ fn file_tools_hold_on_every_ground() {
 #[test]
 fn without_both_mechanisms_commands_are_refused_and_the_line_that_allows_them_is_named() {
     for starter in [Starter::Root, Starter::RootForUser, Starter::User] {
-        let ask = |_: &Scene, _: &[String]| {
+        let ask = |_: &Fixture, _: &[String]| {
             vec![
                 call("command", "exec", &json!({ "command": "touch ran" })),
                 call("file", "read_file", &json!({ "path": "prelude.py" })),
@@ -307,10 +308,10 @@ fn without_both_mechanisms_commands_are_refused_and_the_line_that_allows_them_is
             &json!({}),
             |_| {},
             ask,
-            |scene, results| {
+            |fixture, results| {
                 let [command, file] = &results[..] else { panic!("{results:?}") };
                 assert!(command.1.contains("refused") && command.1.contains(r#""sandbox": "off""#), "{}", command.1);
-                assert!(!scene.workspace().join("ran").exists(), "it ran all the same");
+                assert!(!fixture.workspace().join("ran").exists(), "it ran all the same");
                 assert!(file.1.contains("import"), "{}", file.1);
             },
         );
@@ -321,7 +322,7 @@ fn without_both_mechanisms_commands_are_refused_and_the_line_that_allows_them_is
 fn where_a_jail_is_required_file_tools_are_refused_without_one() {
     let config = json!({ "tools": { "exec": { "sandbox": "require" } } });
     for starter in [Starter::Root, Starter::User] {
-        let ask = |_: &Scene, _: &[String]| {
+        let ask = |_: &Fixture, _: &[String]| {
             vec![
                 call("command", "exec", &json!({ "command": "touch ran" })),
                 call("file", "read_file", &json!({ "path": "prelude.py" })),
@@ -334,10 +335,10 @@ fn where_a_jail_is_required_file_tools_are_refused_without_one() {
             &config,
             |_| {},
             ask,
-            |scene, results| {
+            |fixture, results| {
                 assert_eq!(results.len(), 3);
                 assert!(results.iter().all(|(_, text)| text.contains("refused")), "{results:?}");
-                assert!(!scene.workspace().join("ran").exists(), "it ran all the same");
+                assert!(!fixture.workspace().join("ran").exists(), "it ran all the same");
             },
         );
     }
@@ -345,7 +346,7 @@ fn where_a_jail_is_required_file_tools_are_refused_without_one() {
 
 #[test]
 fn odd_commands_are_told_as_errors_and_harm_nothing() {
-    let ask = |_: &Scene, _: &[String]| {
+    let ask = |_: &Fixture, _: &[String]| {
         let commands = ["a\0b".to_owned(), "  \n".to_owned(), format!("echo {}", "x".repeat(200_000))];
         let odd = commands.iter().enumerate();
         let mut calls: Vec<Call> =

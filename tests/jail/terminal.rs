@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 
-use crate::arena::{self, Arena};
 use crate::attack::{Attack, Effect, python};
+use crate::fixture::{Disk, Fixture, new_name};
 use crate::harness::merged;
 use crate::kernel::{Birth, born};
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter};
 use crate::model::{Model, Reply};
-use crate::scene::{Disk, Scene, new_name};
+use crate::netns::{self, Netns};
 
 const TYPE: Attack = python(
     "TYPE",
@@ -37,13 +37,13 @@ for fd in fds:
 );
 
 /// What a terminal shows on which this line runs. What is typed into it is echoed.
-fn shown(arena: &Arena, scene: &Scene, line: &str, birth: Birth) -> String {
+fn shown(netns: &Netns, fixture: &Fixture, line: &str, birth: Birth) -> String {
     let mut script = Command::new("script");
-    script.args(["-qec", line, "/dev/null"]).current_dir(scene.workspace());
-    script.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("BANTAM_HOME", scene.home());
+    script.args(["-qec", line, "/dev/null"]).current_dir(fixture.workspace());
+    script.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("BANTAM_HOME", fixture.home());
     script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     born(&mut script, birth);
-    let mut child = arena.spawn(script);
+    let mut child = netns.spawn(script);
     let mut text = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut text).unwrap();
     child.wait().unwrap();
@@ -55,13 +55,13 @@ fn a_command_cannot_type_into_the_agents_terminal() {
     for starter in [Starter::Root, Starter::User] {
         for rules in [&[NO_LANDLOCK][..], &[NO_NAMESPACES], &[]] {
             let ground = starter.ground(rules);
-            arena::enter(ground.owner, "nothing", |arena| {
-                let slot: Arc<Mutex<Option<Arc<Scene>>>> = Arc::default();
+            netns::enter(ground.owner, "nothing", |netns| {
+                let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
                 let model = {
                     let slot = Arc::clone(&slot);
                     Model::answering(move |_, number| {
-                        let scene = slot.lock().unwrap().clone().unwrap();
-                        let command = TYPE.command(scene.marker(&TYPE));
+                        let fixture = slot.lock().unwrap().clone().unwrap();
+                        let command = TYPE.command(fixture.marker(&TYPE));
                         if number == 0 {
                             Reply::call("exec", &json!({ "command": command }))
                         } else {
@@ -70,18 +70,18 @@ fn a_command_cannot_type_into_the_agents_terminal() {
                     })
                 };
                 let config = merged(model.config(), &json!({}));
-                let scene = Arc::new(Scene::new(arena, new_name(), ground.owner, &[TYPE], &config, Disk::Shared));
-                std::fs::write(scene.workspace().join(TYPE.file()), TYPE.text()).unwrap();
-                scene.agent.store(1, Ordering::Relaxed);
-                scene.prepare(&[TYPE]);
-                *slot.lock().unwrap() = Some(Arc::clone(&scene));
-                let bare = shown(arena, &scene, &TYPE.command(scene.marker(&TYPE)), Birth::of(ground.owner));
+                let fixture = Arc::new(Fixture::new(netns, new_name(), ground.owner, &[TYPE], &config, Disk::Shared));
+                std::fs::write(fixture.workspace().join(TYPE.file()), TYPE.text()).unwrap();
+                fixture.agent.store(1, Ordering::Relaxed);
+                fixture.prepare(&[TYPE]);
+                *slot.lock().unwrap() = Some(Arc::clone(&fixture));
+                let bare = shown(netns, &fixture, &TYPE.command(fixture.marker(&TYPE)), Birth::of(ground.owner));
                 assert!(bare.contains("injected"), "inconclusive: bare, nothing was typed either: {bare}");
-                std::fs::remove_file(scene.workspace().join("ran-TYPE")).unwrap();
+                std::fs::remove_file(fixture.workspace().join("ran-TYPE")).unwrap();
                 let line = format!("{} agent -n -m x", crate::program::program());
                 let birth = Birth { rules: ground.rules, ..Birth::of(ground.uid) };
-                let jailed = shown(arena, &scene, &line, birth);
-                assert!(scene.has_begun(&TYPE), "inconclusive: it never ran: {jailed}");
+                let jailed = shown(netns, &fixture, &line, birth);
+                assert!(fixture.has_begun(&TYPE), "inconclusive: it never ran: {jailed}");
                 assert!(!jailed.contains("injected"), "typed into the agent's terminal: {jailed}");
             });
         }

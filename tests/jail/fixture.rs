@@ -19,21 +19,21 @@ use std::time::Duration;
 use rustix::fs::XattrFlags;
 use serde_json::{Value, json};
 
-use crate::arena::Arena;
 use crate::attack::{Attack, Effect, prelude};
 use crate::harness::{Home, holds, merged, unique, until, walk};
 use crate::kernel::{self, Birth, born};
+use crate::netns::Netns;
 
 /// What the configuration gives a command, in MiB.
 pub const MEMORY_MB: u64 = 200;
 /// Processes that no command should be able to have at once.
 pub const BOMB: usize = 600;
 
-/// The name of the shared memory, in an arena that has no other.
+/// The name of the shared memory, in an netns that has no other.
 const KEY: i32 = 0x00ba_47a3;
 
-/// All of it, for one fighter in one arena.
-pub struct Scene {
+/// All of it, for one fighter in one netns.
+pub struct Fixture {
     pub name: String,
     pub uid: u32,
     home: Home,
@@ -43,7 +43,7 @@ pub struct Scene {
     markers: BTreeMap<&'static str, String>,
     before: Mutex<BTreeMap<&'static str, Trace>>,
     watch: Arc<Watch>,
-    /// The process that answers for the commands, by the arena's numbers.
+    /// The process that answers for the commands, by the netns's numbers.
     pub agent: AtomicU32,
     pub agent_was_killed: AtomicBool,
 }
@@ -73,7 +73,7 @@ struct Watch {
     over: AtomicBool,
 }
 
-/// A name for a scene that is still to be made.
+/// A name for a fixture that is still to be made.
 pub fn new_name() -> String {
     format!("{}-{}", std::process::id(), unique())
 }
@@ -83,14 +83,14 @@ fn new_marker() -> String {
     format!("86400.{:07}{:04}", std::process::id(), unique())
 }
 
-/// What a scene called `name` plants for the attack `id`.
+/// What a fixture called `name` plants for the attack `id`.
 pub fn canary(name: &str, id: &str) -> String {
     format!("canary-{name}-{id}")
 }
 
-impl Scene {
+impl Fixture {
     /// Everything in place, and nobody attacking yet.
-    pub fn new(arena: &Arena, name: String, uid: u32, attacks: &[Attack], config: &Value, disk: Disk) -> Self {
+    pub fn new(netns: &Netns, name: String, uid: u32, attacks: &[Attack], config: &Value, disk: Disk) -> Self {
         let exec = json!({ "tools": { "exec": { "memory_mb": MEMORY_MB } } });
         let token = json!({ "channels": { "telegram": { "token": canary(&name, "R11") } } });
         let home = Home::with(&merged(merged(config.clone(), &exec), &token));
@@ -99,7 +99,7 @@ impl Scene {
         if let Disk::OfItsOwn(options) = disk {
             kernel::mount("tmpfs", &workspace, options).unwrap();
         }
-        let mut scene = Self {
+        let mut fixture = Self {
             uid,
             home,
             root,
@@ -112,18 +112,18 @@ impl Scene {
             agent_was_killed: AtomicBool::new(false),
             name,
         };
-        scene.plant();
-        scene.listen();
-        scene.start_victims(arena, attacks);
-        scene.plant_objects(arena);
+        fixture.plant();
+        fixture.listen();
+        fixture.start_victims(netns, attacks);
+        fixture.plant_objects(netns);
         let mut before = BTreeMap::new();
         for attack in attacks {
             if let Effect::Changed(place) = attack.effect {
-                before.insert(attack.id, Trace::of(&scene.path(place)));
+                before.insert(attack.id, Trace::of(&fixture.path(place)));
             }
         }
-        scene.before = Mutex::new(before);
-        scene
+        fixture.before = Mutex::new(before);
+        fixture
     }
 
     pub fn canary(&self, id: &str) -> String {
@@ -138,7 +138,7 @@ impl Scene {
         self.home.path("workspace")
     }
 
-    /// A place below the scene; an absolute one gets the scene's name appended.
+    /// A place below the fixture; an absolute one gets the fixture's name appended.
     pub fn path(&self, place: &str) -> PathBuf {
         if place.starts_with('/') { PathBuf::from(format!("{place}{}", self.name)) } else { self.root.join(place) }
     }
@@ -148,7 +148,7 @@ impl Scene {
         &self.markers[attack.id]
     }
 
-    /// The processes of the attack, by the arena's numbers.
+    /// The processes of the attack, by the netns's numbers.
     pub fn alive(&self, attack: &Attack) -> Vec<u32> {
         let entries = fs::read_dir("/proc").unwrap().flatten();
         let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -266,7 +266,7 @@ impl Scene {
         });
     }
 
-    fn start_victims(&mut self, arena: &Arena, attacks: &[Attack]) {
+    fn start_victims(&mut self, netns: &Netns, attacks: &[Attack]) {
         const PROGRAM: &str =
             r#"$SIG{URG} = sub { open(F, ">", $ARGV[2]) }; open(G, ">", "$ARGV[2].up"); sleep 3600 while 1"#;
         for attack in attacks.iter().filter(|attack| attack.victim) {
@@ -275,9 +275,9 @@ impl Scene {
             command.args(["-e", PROGRAM, self.marker(attack), &self.canary(attack.id)]).arg(&hit);
             command.env_clear().env("SECRET", self.canary(attack.id)).current_dir("/");
             born(&mut command, Birth::of(self.uid));
-            let child = arena.spawn(command);
+            let child = netns.spawn(command);
             until("the victim is up", || hit.with_extension("up").exists());
-            let number = arena.number(child.id());
+            let number = netns.number(child.id());
             let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
             // The 50th and the 51st field; the name, the second, may hold spaces.
             let numbers: Vec<u64> =
@@ -288,7 +288,7 @@ impl Scene {
     }
 
     /// Puts secrets where all processes of the user can reach them without a path: a keyring, shared memory, a queue.
-    fn plant_objects(&self, arena: &Arena) {
+    fn plant_objects(&self, netns: &Netns) {
         let script = format!(
             r#"import ctypes, os
 c = ctypes.CDLL(None, use_errno=True)
@@ -313,7 +313,7 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
         );
         let mut command = Command::new("/usr/bin/python3");
         command.args(["-c", &script]).current_dir("/");
-        arena.output(self.uid, command);
+        netns.output(self.uid, command);
     }
 
     /// Writes down for each attack where its target is. Called when the agent runs, for that is a target too.
@@ -338,13 +338,13 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
     }
 
     /// Ends what is left of an attack.
-    pub fn end(&self, arena: &Arena, attack: &Attack) {
+    pub fn end(&self, netns: &Netns, attack: &Attack) {
         let left: Vec<String> = self.alive(attack).iter().map(u32::to_string).collect();
         if !left.is_empty() {
             let mut command = Command::new("/bin/sh");
             // Some may end before it is their turn.
             command.args(["-c", "kill -9 \"$@\" 2>/dev/null || :", "sh"]).args(left).current_dir("/");
-            arena.output(0, command);
+            netns.output(0, command);
         }
     }
 
@@ -420,7 +420,7 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.watch.over.store(true, Ordering::Relaxed);
         for victim in self.victims.values_mut() {

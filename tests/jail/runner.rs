@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::{Value, json};
 
-use crate::arena::{self, Arena};
 use crate::attack::{Attack, Effect, Who};
+use crate::fixture::{Disk, Fixture, canary, new_name};
 use crate::harness::merged;
 use crate::kernel::{Birth, Questions, Rule, born};
 use crate::model::{Call, Model, Reply, Request, call};
-use crate::scene::{Disk, Scene, canary, new_name};
+use crate::netns::{self, Netns};
 
 /// Where programs are looked for, bare and in the jail.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,8 +43,8 @@ pub struct Result {
 
 pub type Results = BTreeMap<&'static str, Result>;
 
-fn judged(scene: &Scene, attack: &Attack, told: &str) -> Result {
-    let outcome = match (scene.shows(attack, told), scene.has_begun(attack)) {
+fn judged(fixture: &Fixture, attack: &Attack, told: &str) -> Result {
+    let outcome = match (fixture.shows(attack, told), fixture.has_begun(attack)) {
         (true, _) => Outcome::Escaped,
         (false, true) => Outcome::Stopped,
         (false, false) => Outcome::NotBegun,
@@ -56,10 +56,10 @@ fn judged(scene: &Scene, attack: &Attack, told: &str) -> Result {
 /// handed on, a shell for every command, a polite signal when the time is up.
 pub fn bare(uid: u32, attacks: &[Attack], disk: Disk) -> Results {
     let name = new_name();
-    arena::enter(uid, &canary(&name, "E03"), |arena| {
-        let scene = Scene::new(arena, name.clone(), uid, attacks, &json!({}), disk);
+    netns::enter(uid, &canary(&name, "E03"), |netns| {
+        let fixture = Fixture::new(netns, name.clone(), uid, attacks, &json!({}), disk);
         let possible = attacks.iter().filter(|attack| uid == 0 || attack.who == Who::Anybody);
-        possible.map(|attack| (attack.id, bare_one(arena, &scene, attack))).collect()
+        possible.map(|attack| (attack.id, bare_one(netns, &fixture, attack))).collect()
     })
 }
 
@@ -79,47 +79,47 @@ close(D);
 sleep 3600 while 1;
 "#;
 
-fn bare_one(arena: &Arena, scene: &Scene, attack: &Attack) -> Result {
-    let done = scene.path(&format!("outside/done-{}", attack.id));
-    let gate = scene.path(&format!("outside/gate-{}", attack.id));
-    let left_open = left_open(scene);
+fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
+    let done = fixture.path(&format!("outside/done-{}", attack.id));
+    let gate = fixture.path(&format!("outside/gate-{}", attack.id));
+    let left_open = left_open(fixture);
     let (output, printed) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let mut command = Command::new("perl");
     command
-        .args(["-e", STAND_IN, &attack.command(scene.marker(attack)), &attack.seconds.to_string()])
+        .args(["-e", STAND_IN, &attack.command(fixture.marker(attack)), &attack.seconds.to_string()])
         .args([&done, &gate]);
-    command.env_clear().env("PATH", PATH).envs(agents_environment(scene)).current_dir(scene.workspace());
-    fchown(&printed, Some(scene.uid), Some(scene.uid)).unwrap();
+    command.env_clear().env("PATH", PATH).envs(agents_environment(fixture)).current_dir(fixture.workspace());
+    fchown(&printed, Some(fixture.uid), Some(fixture.uid)).unwrap();
     command.stdin(Stdio::piped()).stdout(printed.try_clone().unwrap()).stderr(printed).process_group(0);
-    born(&mut command, Birth { ninth: Some(left_open.as_raw_fd()), ..Birth::of(scene.uid) });
-    let mut child = arena.spawn(command);
-    scene.agent.store(arena.number(child.id()), Ordering::Relaxed);
-    scene.prepare(std::slice::from_ref(attack));
+    born(&mut command, Birth { ninth: Some(left_open.as_raw_fd()), ..Birth::of(fixture.uid) });
+    let mut child = netns.spawn(command);
+    fixture.agent.store(netns.number(child.id()), Ordering::Relaxed);
+    fixture.prepare(std::slice::from_ref(attack));
     fs::write(gate, "").unwrap();
     let mut typing = child.stdin.take().unwrap();
-    fchown(&typing, Some(scene.uid), Some(scene.uid)).unwrap();
-    writeln!(typing, "{}", scene.canary(attack.id)).unwrap();
+    fchown(&typing, Some(fixture.uid), Some(fixture.uid)).unwrap();
+    writeln!(typing, "{}", fixture.canary(attack.id)).unwrap();
     let printed = Arc::new(Mutex::new(Vec::new()));
     collect(output, Arc::clone(&printed));
     if matches!(attack.effect, Effect::Many(_)) {
-        scene.count_processes_of(attack);
+        fixture.count_processes_of(attack);
     }
     let told = || String::from_utf8_lossy(&printed.lock().unwrap()).into_owned();
     let deadline = Instant::now() + Duration::from_secs(attack.seconds) + Duration::from_millis(500);
     while Instant::now() < deadline && !done.exists() && child.try_wait().unwrap().is_none() {
         thread::park_timeout(Duration::from_millis(2));
     }
-    scene.agent_was_killed.store(was_killed(&mut child), Ordering::Relaxed);
+    fixture.agent_was_killed.store(was_killed(&mut child), Ordering::Relaxed);
     // What a listener hears, it hears a moment later.
     let patience = Instant::now() + Duration::from_millis(500);
-    while Instant::now() < patience && !scene.shows(attack, &told()) {
+    while Instant::now() < patience && !fixture.shows(attack, &told()) {
         thread::park_timeout(Duration::from_millis(5));
     }
-    let result = judged(scene, attack, &told());
-    scene.end(arena, attack);
-    let moved = scene.path("home/moved");
+    let result = judged(fixture, attack, &told());
+    fixture.end(netns, attack);
+    let moved = fixture.path("home/moved");
     if moved.exists() {
-        fs::rename(moved, scene.workspace()).unwrap();
+        fs::rename(moved, fixture.workspace()).unwrap();
     }
     child.kill().ok();
     child.wait().unwrap();
@@ -131,17 +131,17 @@ fn was_killed(child: &mut Child) -> bool {
 }
 
 /// What is in the environment of an agent that has its keys there.
-fn agents_environment(scene: &Scene) -> [(&'static str, String); 3] {
+fn agents_environment(fixture: &Fixture) -> [(&'static str, String); 3] {
     [
-        ("OPENAI_API_KEY", scene.canary("E01")),
-        ("TELEGRAM_BOT_TOKEN", scene.canary("E02")),
-        ("HOME", scene.path("user").display().to_string()),
+        ("OPENAI_API_KEY", fixture.canary("E01")),
+        ("TELEGRAM_BOT_TOKEN", fixture.canary("E02")),
+        ("HOME", fixture.path("user").display().to_string()),
     ]
 }
 
 /// A file that the agent has open and that is no business of a command.
-fn left_open(scene: &Scene) -> File {
-    File::open(scene.path("outside/E05")).unwrap()
+fn left_open(fixture: &Fixture) -> File {
+    File::open(fixture.path("outside/E05")).unwrap()
 }
 
 /// Reads until everybody has closed the other end, on a thread of its own.
@@ -171,7 +171,7 @@ pub struct Ground {
 }
 
 /// What is left of a run of the program.
-pub struct Fought {
+pub struct JailRun {
     pub results: Results,
     pub status: Option<ExitStatus>,
     pub stderr: String,
@@ -181,71 +181,71 @@ pub struct Fought {
 const AT_ONCE: usize = 20;
 
 /// Runs all of them through the real program's `exec`, in one turn.
-pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) -> Fought {
+pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) -> JailRun {
     let name = new_name();
-    arena::enter(ground.owner, &canary(&name, "E03"), |arena| {
+    netns::enter(ground.owner, &canary(&name, "E03"), |netns| {
         let (last, first): (Vec<Attack>, Vec<Attack>) = attacks.iter().copied().partition(|attack| attack.last);
         let mut batches: Vec<Vec<Attack>> = first.chunks(AT_ONCE).map(<[Attack]>::to_vec).collect();
         let judged_at = batches.len();
         batches.push(last.clone());
         batches.retain(|batch| !batch.is_empty());
-        let slot: Arc<Mutex<Option<Arc<Scene>>>> = Arc::default();
+        let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
         let results: Arc<Mutex<Results>> = Arc::default();
         let model = {
             let (slot, results, first) = (Arc::clone(&slot), Arc::clone(&results), first.clone());
             let all = attacks.to_vec();
             Model::answering(move |request, number| {
-                let scene = slot.lock().unwrap().clone().unwrap();
+                let fixture = slot.lock().unwrap().clone().unwrap();
                 if number == 0 {
-                    scene.prepare(&all);
+                    fixture.prepare(&all);
                     all.iter()
                         .filter(|a| matches!(a.effect, Effect::Many(_)))
-                        .for_each(|a| scene.count_processes_of(a));
+                        .for_each(|a| fixture.count_processes_of(a));
                 }
                 if number == judged_at {
-                    judge(&scene, &first, request, &results);
+                    judge(&fixture, &first, request, &results);
                 }
-                batches.get(number).map_or_else(|| Reply::text("Done."), |batch| asked(&scene, batch))
+                batches.get(number).map_or_else(|| Reply::text("Done."), |batch| asked(&fixture, batch))
             })
         };
-        let scene =
-            Arc::new(Scene::new(arena, name.clone(), ground.owner, attacks, &merged(model.config(), config), disk));
+        let fixture =
+            Arc::new(Fixture::new(netns, name.clone(), ground.owner, attacks, &merged(model.config(), config), disk));
         let mut slot = slot.lock().unwrap();
-        let mut child = start(arena, &scene, ground);
-        scene.agent.store(arena.number(child.id()), Ordering::Relaxed);
-        *slot = Some(Arc::clone(&scene));
+        let mut child = start(netns, &fixture, ground);
+        fixture.agent.store(netns.number(child.id()), Ordering::Relaxed);
+        *slot = Some(Arc::clone(&fixture));
         drop(slot);
-        let said: String = attacks.iter().map(|attack| scene.canary(attack.id) + "\n").collect();
+        let said: String = attacks.iter().map(|attack| fixture.canary(attack.id) + "\n").collect();
         let mut typing = child.stdin.take().unwrap();
         fchown(&typing, Some(ground.uid), Some(ground.uid)).unwrap();
         typing.write_all(said.as_bytes()).unwrap();
         let (status, stderr) = ended(&mut child);
         drop(typing);
-        scene.agent_was_killed.store(status.is_some_and(|status| status.signal() == Some(9)), Ordering::Relaxed);
+        fixture.agent_was_killed.store(status.is_some_and(|status| status.signal() == Some(9)), Ordering::Relaxed);
         let requests = model.requests();
         let over = requests.last();
         let mut results = std::mem::take(&mut *results.lock().unwrap());
         for attack in last.iter().chain(&first) {
             let told = over.and_then(|request| told(request, attack)).unwrap_or_default();
-            results.entry(attack.id).or_insert_with(|| judged(&scene, attack, &told));
+            results.entry(attack.id).or_insert_with(|| judged(&fixture, attack, &told));
         }
-        Fought { results, status, stderr }
+        JailRun { results, status, stderr }
     })
 }
 
 /// Judges while the program waits for the model's next word: whatever a command started must be gone by now.
-fn judge(scene: &Scene, attacks: &[Attack], request: &Request, results: &Mutex<Results>) {
+fn judge(fixture: &Fixture, attacks: &[Attack], request: &Request, results: &Mutex<Results>) {
     // What a listener hears, it hears a moment later.
     thread::park_timeout(Duration::from_millis(300));
     for attack in attacks {
-        let result = judged(scene, attack, &told(request, attack).unwrap_or_default());
+        let result = judged(fixture, attack, &told(request, attack).unwrap_or_default());
         results.lock().unwrap().insert(attack.id, result);
     }
 }
 
-fn asked(scene: &Scene, batch: &[Attack]) -> Reply {
+fn asked(fixture: &Fixture, batch: &[Attack]) -> Reply {
     let one = |attack: &Attack| -> Call {
-        let command = attack.command(scene.marker(attack));
+        let command = attack.command(fixture.marker(attack));
         call(attack.id, "exec", &json!({ "command": command, "timeout": attack.seconds }))
     };
     Reply::calls(batch.iter().map(one))
@@ -257,16 +257,16 @@ fn told(request: &Request, attack: &Attack) -> Option<String> {
     Some(result["content"].as_str().unwrap_or_default().to_owned())
 }
 
-pub fn start(arena: &Arena, scene: &Scene, ground: Ground) -> Child {
-    let left_open = left_open(scene);
+pub fn start(netns: &Netns, fixture: &Fixture, ground: Ground) -> Child {
+    let left_open = left_open(fixture);
     let mut command = Command::new(crate::program::program());
     command.args(["agent", "-n", "-m", "fight"]);
-    command.env_clear().env("PATH", PATH).env("BANTAM_HOME", scene.home()).envs(agents_environment(scene));
+    command.env_clear().env("PATH", PATH).env("BANTAM_HOME", fixture.home()).envs(agents_environment(fixture));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.current_dir("/").process_group(0);
     let (uid, rules, ninth) = (ground.uid, ground.rules, Some(left_open.as_raw_fd()));
     born(&mut command, Birth { uid, rules, ninth, asks_for_landlock: ground.landlock.is_some() });
-    let child = arena.spawn(command);
+    let child = netns.spawn(command);
     if let Some(version) = ground.landlock {
         let questions = Questions::of(&child);
         thread::spawn(move || questions.answer(version));
