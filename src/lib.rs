@@ -1,4 +1,4 @@
-//! bantam: a whole personal AI agent in one small program.
+//! bantam: a personal AI agent in one small program.
 //!
 //! # Code map
 //!
