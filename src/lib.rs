@@ -12,7 +12,7 @@
 //! | 3 | [`agent`] | the turn loop (`turn`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | [`doctor`] | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`, `quirks`), its API (`dialect`): OpenAI's (`openai`, `replies`, `stream`) and Anthropic's (`anthropic`), the `demo` |
-//! | 2 | [`telegram`] | the bot: the Bot API (`api`), polling (`poll`), what an update means (`update`), files that come with messages (`incoming`), the journal of messages (`inbox`), sending (`send`) |
+//! | 2 | [`telegram`] | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), delivery (`send`, `upload`), unknown users |
 //! | 2 | [`tool`] | the trait (`mod`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | [`config`] | the table of settings (`settings`), its four layers (`load`), API keys, vendors and the choice of a model |
 //! | 1 | [`http`] | makes every HTTP request (`client`), and says what failed (`errors`) |

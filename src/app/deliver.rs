@@ -65,10 +65,10 @@ impl Delivery {
                 (self.notice)(&one_line(&e.message, 300));
             }
         }
-        let last = self.send_until(&to, &|| !matches!(self.outbox.fate(&id), Ok(Outcome::Pending)))?;
+        let last = self.send_until(&to, &|| !matches!(self.outbox.outcome(&id), Ok(Outcome::Pending)))?;
         let what = format!("delivering the answer to {to}");
-        match self.outbox.fate(&id)? {
-            Outcome::Said => Ok(()),
+        match self.outbox.outcome(&id)? {
+            Outcome::Sent => Ok(()),
             Outcome::GivenUp(why) => Err(Error::failed(why).doing(what).hint("write to the bot from that chat first")),
             Outcome::Pending => {
                 let last = if last.is_empty() { last } else { format!(" ({last})") };

@@ -30,7 +30,7 @@ pub struct GatewayStatus {
 impl GatewayStatus {
     pub fn of(home: &Home, env: &Env, sessions: &[archive::Summary]) -> Self {
         let mut warnings = Vec::new();
-        let inbox = or_warn(inbox::look(&home.state()), &mut warnings);
+        let inbox = or_warn(inbox::status(&home.state()), &mut warnings);
         let pending = or_warn(Outbox::new(home.clone()).pending(), &mut warnings);
         // An id begins with the time of posting, in hexadecimal milliseconds.
         let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
@@ -42,7 +42,7 @@ impl GatewayStatus {
         object["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
         object["heartbeat"] = json!(heartbeat);
         object["jobs"] = jobs(home, env, &mut warnings).into();
-        Self { object, strangers: inbox.strangers, warnings }
+        Self { object, strangers: inbox.unknown_users, warnings }
     }
 
     pub fn object(&self) -> Value {

@@ -98,13 +98,13 @@ fn html(styled: &StyledText, range: Range<usize>) -> String {
             break;
         }
         let (closed, kept) = switch(&mut open, styled, *style);
-        closed.iter().for_each(|tag| html.push_str(&tag.closing()));
-        open[kept..].iter().for_each(|tag| html.push_str(&tag.opening()));
+        html.extend(closed.iter().map(|tag| tag.closing()));
+        html.extend(open[kept..].iter().map(|tag| tag.opening()));
         let end = range.end.min(*end);
         html.push_str(&escaped(&styled.text[at..end]));
         at = end;
     }
-    open.iter().rev().for_each(|tag| html.push_str(&tag.closing()));
+    html.extend(open.iter().rev().map(|tag| tag.closing()));
     html
 }
 

@@ -268,7 +268,7 @@ fn destination(rest: &str) -> Option<(&str, usize)> {
     let mut depth = 0;
     let end = inside.bytes().take(MAX_ADDRESS).position(|b| {
         depth += i32::from(b == b'(') - i32::from(b == b')');
-        depth < 0 || depth > MAX_PARENTHESES || b == b'\n'
+        !(0..=MAX_PARENTHESES).contains(&depth) || b == b'\n'
     })?;
     let inside = inside.get(..end).filter(|_| depth < 0)?.trim();
     let (address, title) = inside.split_once([' ', '\t']).unwrap_or((inside, "\""));

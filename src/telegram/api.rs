@@ -9,63 +9,65 @@ use serde_json::{Value, json};
 
 use crate::cancel::{Cancel, Why};
 use crate::http::{Body, Client, Fault, Outgoing, Settings};
+use crate::markdown::Piece;
 use crate::secret::Secret;
 
-/// Where Telegram's own server is.
+/// Telegram's own server.
 pub const BASE: &str = "https://api.telegram.org";
 
-/// How long an answer may take beyond what was asked for.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// The most bytes of an answer.
-const MOST: usize = 8 << 20;
-/// Files of at most this many bytes can be fetched from Telegram's own server.
-pub const MOST_FILE: usize = 20 << 20;
+/// How long an answer may take beyond the long poll's time.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The most bytes of an answer: a hundred updates with replies and entities take less.
+const MAX_ANSWER: usize = 16 << 20;
+/// The most bytes of a file that bots can download.
+pub const MAX_FILE: usize = 20 << 20;
 
-/// The most of a file that the kernel takes before it has gone out: the largest buffer that it gives a connection (`tcp_wmem`).
-const MOST_WAITING: u64 = 4 << 20;
-/// Bytes a second that a line is believed to do.
-const SLOWEST: u64 = 16 << 10;
+/// The most bytes that the kernel buffers for a connection (`tcp_wmem`).
+const MAX_BUFFERED: u64 = 4 << 20;
+/// The slowest line, in bytes a second.
+const MIN_RATE: u64 = 16 << 10;
 
 pub struct Api {
     client: Client,
-    /// Of the server, with the token in it.
+    /// The address with the token.
     base: Secret,
     files: Secret,
 }
 
-/// Why a call came to nothing. The texts hold no token.
+/// Why a call failed. The texts hold no token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Failure {
-    /// The token is refused: nothing will work.
+    /// The token is refused.
     Unauthorized(String),
-    /// Somebody else polls with this token.
+    /// Another program polls with this token.
     Conflict(String),
-    /// Too many calls: the next one after this time.
+    /// Too many calls; `retry_after`.
     TooMany(Duration),
-    /// The group has become another chat.
+    /// The group has this id now.
     Migrated(i64),
-    /// It will never accept this call. With its code.
+    /// The server will never accept this call; its code.
     Refused(u64, String),
     /// The server cannot be reached at all.
     Unreachable(String),
-    /// The answer is larger than any should be.
     TooLarge,
     /// A fault that may pass.
     Passing(String),
-    /// An upload broke off, or took too long: it may be the line, or the file.
+    /// An upload broke off or took too long: the fault may be the line's or the file's.
     Broken(String),
-    /// This program is ending.
+    /// The caller's cancel.
     Stopped,
 }
 
 impl Failure {
     pub fn text(&self) -> String {
         match self {
-            Self::Unauthorized(m) => format!("the token is refused ({m})"),
+            Self::Unauthorized(m) => {
+                format!("Telegram refused the token ({m}): copy it again from @BotFather into channels.telegram.token")
+            }
             Self::Conflict(m) | Self::Refused(_, m) => m.clone(),
             Self::Unreachable(m) | Self::Passing(m) | Self::Broken(m) => m.clone(),
-            Self::TooMany(time) => format!("too many requests: the next one in {} s", time.as_secs()),
-            Self::Migrated(chat) => format!("the chat is {chat} by now"),
+            Self::TooMany(time) => format!("too many requests, retry after {} s", time.as_secs()),
+            Self::Migrated(chat) => format!("the chat has moved to {chat}"),
             Self::TooLarge => "the answer is too large".to_owned(),
             Self::Stopped => "stopped".to_owned(),
         }
@@ -73,7 +75,7 @@ impl Failure {
 }
 
 impl Api {
-    /// `base` is the server's address; empty for Telegram's own.
+    /// `base` is the server's address; empty means [`BASE`].
     pub fn new(settings: Settings, base: &str, token: &Secret) -> Self {
         let base = if base.is_empty() { BASE } else { base.trim_end_matches('/') };
         let token = token.reveal();
@@ -84,7 +86,7 @@ impl Api {
         }
     }
 
-    /// Calls a method. `within` is how long the server may hold its answer back on purpose.
+    /// Calls a method. `within` is how long the server may hold back its answer, for a long poll.
     pub fn call(&self, method: &str, params: &Value, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         self.ask(method, Body::Json(params.to_string().into_bytes()), within, cancel).map_err(|e| match e {
             Failure::Broken(why) => Failure::Passing(why),
@@ -92,8 +94,7 @@ impl Api {
         })
     }
 
-    /// Calls a method with a file, as the parameter `field`; people see it as `name`. It may take as long as a slow line
-    /// needs for it, and no longer.
+    /// Calls a method with a file as the parameter `field`, shown as `name`. The time limit follows the size.
     pub fn upload(
         &self,
         method: &str,
@@ -102,12 +103,12 @@ impl Api {
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
         let len = file.metadata().map_err(|e| Failure::Passing(e.to_string()))?.len();
-        // What has gone out may still wait in the kernel, on a slow line for minutes.
-        let within = Duration::from_secs(len.min(MOST_WAITING) / SLOWEST);
-        let timed = cancel.with_timeout(2 * PATIENCE + Duration::from_secs(len / SLOWEST));
+        // Sent bytes may wait in the kernel for minutes.
+        let within = Duration::from_secs(len.min(MAX_BUFFERED) / MIN_RATE);
+        let timed = cancel.with_timeout(2 * TIMEOUT + Duration::from_secs(len / MIN_RATE));
         match self.ask(method, form(params, field, name, file, len), within, &timed) {
             Err(Failure::Stopped) if cancel.why().is_none() => {
-                Err(Failure::Broken("it took too long for its size".to_owned()))
+                Err(Failure::Broken("the upload took too long".to_owned()))
             }
             result => result,
         }
@@ -116,7 +117,7 @@ impl Api {
     fn ask(&self, method: &str, body: Body, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
         let is_upload = matches!(body, Body::Upload { .. });
-        let (status, body) = self.exchange(Outgoing { url, headers: Vec::new(), body }, within, MOST, cancel)?;
+        let (status, body) = self.exchange(Outgoing { url, headers: Vec::new(), body }, within, MAX_ANSWER, cancel)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if answer["ok"] == true {
             return Ok(answer["result"].clone());
@@ -124,18 +125,18 @@ impl Api {
         let said = answer["description"].as_str().unwrap_or("no answer of the Bot API").to_owned();
         let parameters = &answer["parameters"];
         let code = answer["error_code"].as_u64().unwrap_or(status.into());
-        // The page of a proxy or of a network that wants to be paid says nothing of what the server would do.
+        // The page of a proxy or a captive portal, not an answer of the server.
         if answer["ok"] != false && code != 429 {
             let is_too_large = code == 413 && is_upload;
             return Err(if is_too_large {
-                Failure::Refused(code, "it is too large for the server".to_owned())
+                Failure::Refused(code, "too large for the server".to_owned())
             } else {
                 Failure::Passing(format!("{code}: {said}"))
             });
         }
         Err(match code {
             401 => Failure::Unauthorized(said),
-            // For a token that it does not know, and for a method.
+            // The server answers so to an unknown token, and to an unknown method.
             404 if matches!(method, "getMe" | "getUpdates") => Failure::Unauthorized(said),
             409 => Failure::Conflict(said),
             429 => {
@@ -149,13 +150,13 @@ impl Api {
         })
     }
 
-    /// Fetches a file, and gives it to `take` part by part.
+    /// Downloads a file, and gives it to `take` part by part.
     pub fn fetch(&self, id: &str, cancel: &Cancel, take: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
         let refused = |why: &str| Failure::Refused(0, why.to_owned());
         let found = self.call("getFile", &json!({"file_id": id}), Duration::ZERO, cancel)?;
-        let path = found["file_path"].as_str().ok_or_else(|| refused("Telegram does not say where it is"))?;
+        let path = found["file_path"].as_str().ok_or_else(|| refused("Telegram gave no path for the file"))?;
         if path.contains("..") || path.starts_with('/') {
-            return Err(refused("Telegram keeps it in a place that cannot be read"));
+            return Err(refused("Telegram gave an invalid path for the file"));
         }
         let url = format!("{}/{path}", self.files.reveal());
         let outgoing = Outgoing { url, headers: Vec::new(), body: Body::None };
@@ -164,8 +165,8 @@ impl Api {
                 take(piece);
             }
         };
-        let said = |status| format!("fetching it failed with status {status}");
-        match self.stream(outgoing, Duration::ZERO, MOST_FILE, cancel, &mut good)? {
+        let said = |status| format!("the download failed with status {status}");
+        match self.stream(outgoing, Duration::ZERO, MAX_FILE, cancel, &mut good)? {
             200 => Ok(()),
             status @ (400..=407 | 410..=428) => Err(Failure::Refused(status.into(), said(status))),
             status => Err(Failure::Passing(said(status))),
@@ -184,7 +185,7 @@ impl Api {
         Ok((status, body))
     }
 
-    /// Gives the body of an answer to `take`, with its status.
+    /// Gives the status and the body of an answer to `take`, part by part.
     fn stream(
         &self,
         outgoing: Outgoing,
@@ -200,9 +201,9 @@ impl Api {
             Fault::Cancelled(Why::Stopped | Why::Deadline) => Failure::Stopped,
         };
         let mut exchange = self.client.send(outgoing, cancel).map_err(|e| Failure::Passing(e.message))?;
-        let status = exchange.head(within + PATIENCE).map_err(failed)?.status;
+        let status = exchange.head(within + TIMEOUT).map_err(failed)?.status;
         let mut len = 0;
-        while let Some(piece) = exchange.body(within + PATIENCE).map_err(failed)? {
+        while let Some(piece) = exchange.body(within + TIMEOUT).map_err(failed)? {
             len += piece.len();
             if len > most {
                 return Err(Failure::TooLarge);
@@ -213,9 +214,9 @@ impl Api {
     }
 }
 
-/// Parameters and a file as `multipart/form-data` (RFC 7578). The file is read when it is sent.
+/// Parameters and a file as `multipart/form-data` (RFC 7578).
 fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Body {
-    // Whoever wrote the file must not be able to guess it: the rest of the file would be parameters.
+    // Random, so that a file cannot contain it and add parameters.
     let [one, other] = [0, 1].map(|n| RandomState::new().hash_one(n));
     let boundary = format!("bantam-{one:016x}{other:016x}");
     let mut before = String::new();
@@ -223,7 +224,7 @@ fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Body {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         before.push_str(&format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"));
     }
-    // What would end the name, or the header.
+    // Characters that would end the name or the header.
     let name: String = name.chars().map(|c| if c.is_control() || "\"\\/".contains(c) { '_' } else { c }).collect();
     before.push_str(&format!(
         "--{boundary}\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
@@ -234,4 +235,24 @@ fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Body {
     let reader = Cursor::new(before).chain(file.take(len)).chain(Cursor::new(after));
     let content_type = format!("multipart/form-data; boundary={boundary}");
     Body::Upload { content_type, len: whole, reader: Box::new(reader) }
+}
+
+/// Sends a text as the parameter `field`, as plain text where the server cannot parse its HTML.
+pub(super) fn send_styled(
+    field: &str,
+    piece: Option<&Piece>,
+    params: Value,
+    send: &dyn Fn(Value) -> Result<Value, Failure>,
+) -> Result<(), Failure> {
+    let Some(piece) = piece else { return send(params).map(drop) };
+    let mut styled = params.clone();
+    (styled[field], styled["parse_mode"]) = (piece.html.as_str().into(), "HTML".into());
+    match send(styled) {
+        Err(Failure::Refused(400, why)) if why.contains("parse") || why.contains("entit") => {
+            let mut plain = params;
+            plain[field] = piece.plain.as_str().into();
+            send(plain).map(drop)
+        }
+        result => result.map(drop),
+    }
 }

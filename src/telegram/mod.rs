@@ -8,9 +8,10 @@ pub mod inbox;
 mod incoming;
 mod poll;
 mod send;
+mod unknown_users;
 mod update;
+mod upload;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::Builder;
@@ -30,27 +31,26 @@ use api::Api;
 use inbox::Inbox;
 use poll::Poller;
 pub use poll::{PollEvent, Watch};
-use send::{Sending, Signal};
-pub use update::Said;
+use send::{MessageSender, SendEvent};
+pub use update::IncomingMessage;
 
-/// A message whose turn was alone under way when the program died, this often, is set aside.
-const MOST_DEATHS: u32 = 3;
-/// How long the program has to be up before it tries such a message for the last time.
+/// Crashes during a message's turn, with no other under way, before the message is quarantined.
+const MAX_CRASHES: u32 = 3;
+/// How long the program must be up before the last try.
 const CALM: Duration = Duration::from_secs(2);
 
-/// What the files of one message may take to be fetched.
-const FETCHING: Duration = Duration::from_secs(300);
-/// How long an upload may take to its end when the program ends.
-const UPLOAD_FAREWELL: Duration = Duration::from_secs(2);
+/// The most time to fetch the files of one message.
+const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
+/// How long the program waits for an upload when it stops.
+const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 
-/// What the bot is and whom it serves.
 #[derive(Clone)]
 pub struct Settings {
     /// Numeric ids; the first is the owner.
     pub allow_from: Vec<i64>,
-    /// In groups every message is meant for the bot, not only those that mention it or reply to it.
+    /// In groups, answer every message instead of mentions and replies.
     pub answers_all: bool,
-    /// Drafts are shown while an answer is written.
+    /// Show drafts while an answer is written.
     pub drafts: bool,
 }
 
@@ -59,66 +59,61 @@ pub struct Telegram {
     pub api: Arc<Api>,
     pub settings: Settings,
     pub inbox: Inbox,
-    /// Of background tasks, as an earlier run of the program left them.
+    /// Reports of background tasks that an earlier run left.
     pub reports: Vec<Inbound>,
     pub outbox: Outbox,
-    /// Who keeps files that come in.
+    /// Stores incoming files.
     pub hands: Arc<Hands>,
-    /// By which their days begin and end.
+    /// Names the folder of the day.
     pub local_time: LocalTime,
     /// Ends the polling.
     pub cancel: Cancel,
     pub watch: Watch,
-    /// Where what people should know is written: standard error.
     pub log: Sink,
-    /// Given to whoever wants to tell that something was posted.
     pub wake: Arc<Wake>,
 }
 
-/// Tells the sender that something was posted.
+/// Wakes the sender when something was posted.
 #[derive(Default)]
 pub struct Wake {
-    sender: Mutex<Option<Sender<Signal>>>,
-    /// It has been told, and has not looked yet.
-    posted: Arc<AtomicBool>,
+    events: Mutex<Option<Sender<SendEvent>>>,
+    /// Held while a message is sent.
     sending: Arc<Mutex<()>>,
-    /// The same for a file.
+    /// Held while a file is uploaded.
     uploading: Arc<Mutex<()>>,
 }
 
 impl Wake {
-    /// Waits until nothing is being sent; for a file, which may take an hour, only for moments.
+    /// Waits until no message is being sent, and a moment for an upload, which may take an hour.
     pub fn wait(&self) {
         drop(self.sending.lock().unwrap_or_else(PoisonError::into_inner));
-        let until = Instant::now() + UPLOAD_FAREWELL;
+        let until = Instant::now() + UPLOAD_GRACE;
         while matches!(self.uploading.try_lock(), Err(TryLockError::WouldBlock)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     pub fn wake(&self) {
-        if let Some(sender) = &*self.sender.lock().unwrap_or_else(PoisonError::into_inner) {
-            if !self.posted.swap(true, Ordering::SeqCst) {
-                drop(sender.send(Signal::Posted));
-            }
+        if let Some(events) = &*self.events.lock().unwrap_or_else(PoisonError::into_inner) {
+            drop(events.send(SendEvent::Posted));
         }
     }
 }
 
-/// Sends what stands in the outbox, here and now, until `is_done` or `cancel` says so; what is for the place `first` goes
-/// first, and what has begun is sent to its end. The caller has the right to, see [`Outbox::sender`].
+/// Delivers the outbox on this thread until `is_done` or the cancel: messages to `first` before the others, and each one that
+/// has begun to its end. The caller holds the lock of [`Outbox::sender`].
 pub fn deliver(api: Arc<Api>, outbox: Outbox, first: &str, is_done: &dyn Fn() -> bool, cancel: Cancel, log: Sink) {
-    Sending::new(api, outbox, false, cancel, log, &Wake::default()).run_until(first, is_done);
+    MessageSender::new(api, outbox, false, cancel, log, &Wake::default()).run_until(first, is_done);
 }
 
 impl Channel for Telegram {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { api, settings, inbox, reports, outbox, hands, local_time, cancel, watch, log, wake } = self;
         let (signals, signalled) = channel();
-        *wake.sender.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
+        *wake.events.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
-        let desk = Arc::new(TelegramAck {
-            since: Instant::now(),
+        let ack = Arc::new(TelegramAck {
+            started: Instant::now(),
             api: api.clone(),
             inbox: inbox.clone(),
             outbox: outbox.clone(),
@@ -128,16 +123,16 @@ impl Channel for Telegram {
             log: log.clone(),
             cancel: cancel.clone(),
         });
-        let sending = Sending::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), &wake);
+        let sending = MessageSender::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), &wake);
         Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
-        let told = log.clone();
-        let poller = Poller { api, settings, inbox, desk, inbound, cancel, log, watch };
+        let events_log = log.clone();
+        let poller = Poller { api, settings, inbox, ack, inbound, cancel, log, watch };
         Builder::new().spawn(move || poller.run(reports)).doing("starting a thread")?;
         let (outbound, events) = channel::<Outbound>();
         let passing = move || {
             for Outbound { origin, event } in events {
-                tell_of(&origin, &event, &told);
-                drop(signals.send(Signal::Event(origin.chat, event)));
+                log_event(&origin, &event, &events_log);
+                drop(signals.send(SendEvent::Turn(origin.chat, event)));
             }
         };
         Builder::new().spawn(passing).doing("starting a thread")?;
@@ -145,8 +140,7 @@ impl Channel for Telegram {
     }
 }
 
-/// Tells the log what happens in a turn.
-fn tell_of(origin: &Origin, event: &Event, log: &Sink) {
+fn log_event(origin: &Origin, event: &Event, log: &Sink) {
     let (level, text) = match event {
         Event::Notice(text) => (Level::Warn, text.clone()),
         Event::Trace(text) => (Level::Debug, text.clone()),
@@ -172,57 +166,55 @@ fn tell_of(origin: &Origin, event: &Event, log: &Sink) {
     log(level, &format!("{} {}: {text}", origin.channel, origin.chat));
 }
 
-/// Keeps messages until they are answered.
 struct TelegramAck {
-    /// When it began.
-    since: Instant,
+    started: Instant,
     api: Arc<Api>,
     inbox: Arc<Mutex<Inbox>>,
     outbox: Outbox,
     hands: Arc<Hands>,
     local_time: LocalTime,
-    signals: Sender<Signal>,
+    signals: Sender<SendEvent>,
     log: Sink,
     cancel: Cancel,
 }
 
 impl TelegramAck {
-    /// Says something in a chat, as the answer to these messages. Whether it was kept.
-    fn say(&self, chat: &str, text: &str, answers: &[String]) -> bool {
+    /// Posts the answer to these messages. Returns whether it is on disk.
+    fn post(&self, chat: &str, text: &str, answers: &[String]) -> bool {
         let (to, text) = (format!("{CHANNEL}:{chat}"), text.to_owned());
         let item = Item { to, text, answers: answers.to_vec(), ..Item::default() };
         match self.outbox.post(&item) {
             Ok(_) => {
                 self.close(answers);
-                drop(self.signals.send(Signal::Posted));
+                drop(self.signals.send(SendEvent::Posted));
                 true
             }
-            // The answer is in the conversation, and the message stays open: it is answered again after a restart.
+            // The message stays open and is answered again after a restart.
             Err(e) => {
-                (self.log)(Level::Error, &format!("an answer could not be kept, and is sent without: {e}"));
-                drop(self.signals.send(Signal::Unkept(item)));
+                (self.log)(Level::Error, &format!("the outbox cannot keep an answer, sending it anyway: {e}"));
+                drop(self.signals.send(SendEvent::Unkept(item)));
                 false
             }
         }
     }
 
-    /// A message that is set aside if the program dies once more begins only when that has been up for a while: whoever kills
-    /// it every other second, a supervisor or a battery that runs down, is no fault of the message. `false`: the program ends.
+    /// Delays the last try of a message before quarantine until the program has been up for a while: being killed every other
+    /// second, by a supervisor or a weak battery, is not the message's fault. `false`: the program is stopping.
     fn wait_for_calm(&self, ids: &[String]) -> bool {
-        let deaths = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).deaths(ids);
-        deaths + 1 < MOST_DEATHS || self.cancel.sleep(CALM.saturating_sub(self.since.elapsed())).is_ok()
+        let crashes = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).crashes(ids);
+        crashes + 1 < MAX_CRASHES || self.cancel.sleep(CALM.saturating_sub(self.started.elapsed())).is_ok()
     }
 
-    /// What of these came by this channel is answered.
+    /// Marks those of these messages as answered that came from Telegram.
     fn close(&self, ids: &[String]) {
         let own: Vec<String> = ids.iter().filter(|id| is_own(id)).cloned().collect();
         if let Err(e) = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).close(&own) {
-            (self.log)(Level::Error, &format!("noting that a message was answered: {e}"));
+            (self.log)(Level::Error, &format!("recording that a message was answered: {e}"));
         }
     }
 }
 
-/// Whether it is the name of a message that came by this channel: reports of background tasks are answered here, too.
+/// Whether a message came from Telegram; reports of background tasks are answered here, too.
 fn is_own(id: &str) -> bool {
     id.starts_with(CHANNEL)
 }
@@ -247,19 +239,19 @@ impl Ack for TelegramAck {
         if self.cancel.why().is_some() {
             return false;
         }
-        drop(self.signals.send(Signal::Busy(origin.chat.clone())));
+        drop(self.signals.send(SendEvent::TurnBegins(origin.chat.clone())));
         if !self.wait_for_calm(ids) {
             return false;
         }
         let files = if ids.iter().any(|id| is_own(id)) {
             let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-            // They may have been edited since they came.
-            let said = inbox.texts(ids);
-            if !said.is_empty() {
-                *text = said;
+            // It may have been edited.
+            let current = inbox.texts(ids);
+            if !current.is_empty() {
+                *text = current;
             }
             if let Err(e) = inbox.start(ids) {
-                (self.log)(Level::Error, &format!("noting that a message is being answered: {e}"));
+                (self.log)(Level::Error, &format!("recording that a turn begins: {e}"));
             }
             inbox.files(ids)
         } else {
@@ -268,23 +260,22 @@ impl Ack for TelegramAck {
         let Self { api, hands, local_time, .. } = self;
         let stop = cancel.clone();
         let ends = self.cancel.on_stop(move || stop.stop());
-        let place = incoming::Place { api, hands, local_time, cancel: &cancel.with_timeout(FETCHING) };
-        // The name of a message is its own for ever.
-        let name = ids.first().map(|id| id.replace(':', "-")).unwrap_or_default();
+        let downloader = incoming::Downloader { api, hands, local_time, cancel: &cancel.with_timeout(DOWNLOAD_TIME) };
+        let key = ids.first().map(|id| id.replace(':', "-")).unwrap_or_default();
         for (n, file) in files.iter().enumerate() {
-            place.bring(file, format!("{name}-{n}"), text, images);
+            downloader.attach(file, format!("{key}-{n}"), text, images);
             if cancel.why().is_some() {
                 break;
             }
         }
         drop(ends);
-        // When the program is ending, it is taken up at the next start. When somebody has stopped it, the turn says so.
+        // A turn that the user stopped says so itself; at a shutdown it resumes at the next start.
         self.cancel.why().is_none()
     }
 
     fn end(&self, ids: &[String], origin: &Origin, response: &Response) -> bool {
-        drop(self.signals.send(Signal::Idle(origin.chat.clone())));
-        self.say(&origin.chat, &told(response), ids)
+        drop(self.signals.send(SendEvent::TurnEnds(origin.chat.clone())));
+        self.post(&origin.chat, &final_text(response), ids)
     }
 
     fn reply(&self, ids: &[String], origin: &Origin, text: &str) -> bool {
@@ -292,19 +283,19 @@ impl Ack for TelegramAck {
             self.close(ids);
             return true;
         }
-        self.say(&origin.chat, text, ids)
+        self.post(&origin.chat, text, ids)
     }
 }
 
-/// What a turn's end looks like in a chat.
-fn told(response: &Response) -> String {
+/// The text that ends a turn in its chat.
+fn final_text(response: &Response) -> String {
     let output = response.output.trim();
     match &response.error {
         Some(_) if response.stop == TurnStop::Cancelled => format!("{output}\n\n(Stopped.)").trim_start().to_owned(),
         None if output.is_empty() => "(The answer is empty.)".to_owned(),
         None => output.to_owned(),
         Some(error) => {
-            // Its hint is for who sits at the program's terminal.
+            // Its hint is for the terminal.
             let why = &error.message;
             if output.is_empty() { format!("⚠️ {why}") } else { format!("{output}\n\n⚠️ {why}") }
         }

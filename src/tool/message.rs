@@ -193,7 +193,7 @@ mod tests {
         let ids: Vec<String> = (0..MAX_PENDING).map(|_| outbox.post(&text).unwrap()).collect();
         assert!(room(&outbox, here).unwrap_err().message.contains("20 messages to telegram:1 wait"));
         assert!(room(&outbox, there).is_ok());
-        outbox.over(&ids[0]).unwrap();
+        outbox.done(&ids[0]).unwrap();
         assert!(room(&outbox, here).is_ok());
         fs_err::remove_dir_all(root).unwrap();
     }

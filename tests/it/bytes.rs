@@ -10,7 +10,7 @@ use bantam::cancel::Cancel;
 use bantam::message::{Message, User};
 use bantam::outbox::{Item, Outbox};
 use bantam::session::{Durability, Entry, Files, Store};
-use bantam::telegram::Said;
+use bantam::telegram::IncomingMessage;
 use bantam::telegram::inbox::{self, Inbox};
 use serde_json::{Value, json};
 
@@ -145,8 +145,8 @@ fn an_outbox_cut_at_any_byte_or_step_keeps_what_was_posted() {
     let outbox = Outbox::new(bantam::paths::Home::new(home.path("")));
     let item = |text: String| Item { to: "telegram:1".into(), text, ..Item::default() };
     let ids: Vec<String> = (0..3).map(|n| outbox.post(&item(format!("{n} 日本"))).unwrap()).collect();
-    outbox.said(&ids[0], 1).unwrap();
-    outbox.over(&ids[1]).unwrap();
+    outbox.progress(&ids[0], 1).unwrap();
+    outbox.done(&ids[1]).unwrap();
     let state = home.path("state");
     let whole = taken(&state);
     let bytes = &whole["outbox.jsonl"];
@@ -169,7 +169,7 @@ fn an_outbox_cut_at_any_byte_or_step_keeps_what_was_posted() {
     put(&state, &whole);
     let long = outbox.post(&item("x".repeat(300 << 10))).unwrap();
     let before = taken(&state);
-    outbox.over(&long).unwrap();
+    outbox.done(&long).unwrap();
     let after = taken(&state);
     assert_eq!(after.len(), before.len());
     assert!(after["outbox.jsonl"].len() < 2000);
@@ -180,7 +180,7 @@ fn an_outbox_cut_at_any_byte_or_step_keeps_what_was_posted() {
         let (now, names) = (texts(), image.keys().cloned().collect::<Vec<_>>());
         assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
         let long = outbox.post(&item("y".repeat(300 << 10))).unwrap();
-        outbox.over(&long).unwrap();
+        outbox.done(&long).unwrap();
         let now = texts();
         assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
         assert_eq!(taken(&state).len(), 1, "what a crash left is gone with the next renewal: {names:?}");
@@ -192,8 +192,13 @@ fn an_inbox_cut_at_any_byte_or_step_keeps_what_was_confirmed() {
     let home = Home::empty();
     let state = home.dir("state");
     let open = || Inbox::open(&state, 7).unwrap();
-    let said = |message: i64, text: &str| Said { chat: "1".into(), message, text: text.into(), ..Said::default() };
-    let texts = |inbox: &Inbox| -> Vec<String> { inbox.all().into_iter().map(|open| open.said.text).collect() };
+    let said = |message: i64, text: &str| IncomingMessage {
+        chat: "1".into(),
+        id: message,
+        text: text.into(),
+        ..IncomingMessage::default()
+    };
+    let texts = |inbox: &Inbox| -> Vec<String> { inbox.all().into_iter().map(|open| open.message.text).collect() };
     let (mut inbox, _) = open();
     // What is confirmed to the server by the next poll is on the disk by then.
     let kept = |inbox: &mut Inbox, update: u64, text: &str| {

@@ -70,7 +70,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     other["channels"]["telegram"]["allow_from"] = json!([OWNER]);
     home.config(&other.to_string());
     let gateway = start(&home);
-    gateway.wait_for_stderr("3 messages of users who are not in allow_from any more");
+    gateway.wait_for_stderr("dropped 3 messages of users who are no longer in allow_from");
     assert_eq!(api.wait_for_texts(OWNER, 1), ["About false."]);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
@@ -182,10 +182,10 @@ fn status_tells_how_the_gateway_is() {
 
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
     api.text(668, "again");
-    gateway.wait_for_stderr("the token is refused");
+    gateway.wait_for_stderr("Telegram refused the token");
     until("it is written down", || status(&home).0.contains("it cannot poll since 20"));
     let (page, object) = status(&home);
-    assert!(page.contains("the token is refused (Unauthorized)"), "{page}");
+    assert!(page.contains("Telegram refused the token (Unauthorized)"), "{page}");
     assert_eq!(object["polling"]["ok"], false);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);

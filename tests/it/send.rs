@@ -103,7 +103,7 @@ fn a_chat_that_is_always_another_one_is_given_up() {
         let home = Home::with(&json!({}));
         let id = outbox(&home).post(&text("telegram:-1")).unwrap();
         assert_eq!(send(&home, &url, 20), 0);
-        assert!(matches!(outbox(&home).fate(&id).unwrap(), Outcome::GivenUp(_)));
+        assert!(matches!(outbox(&home).outcome(&id).unwrap(), Outcome::GivenUp(_)));
         assert!(asked.lock().unwrap().len() < 12, "{:?}", asked.lock().unwrap());
     }
 }
@@ -121,7 +121,7 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
         assert_eq!(send(&home, &url, 1), 1);
         let (url, asked) = server(|_| Does::Takes);
         assert_eq!(send(&home, &url, 10), 0);
-        assert_eq!(outbox(&home).fate(&id).unwrap(), Outcome::Said);
+        assert_eq!(outbox(&home).outcome(&id).unwrap(), Outcome::Sent);
         assert_eq!(*asked.lock().unwrap(), ["sendmessage"]);
     }
 }
@@ -136,7 +136,7 @@ fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
     let id = post_file(&outbox(&home), "telegram:1", 20 << 20);
     outbox(&home).post(&text("telegram:1")).unwrap();
     assert_eq!(send(&home, &url, 20), 0);
-    let Outcome::GivenUp(why) = outbox(&home).fate(&id).unwrap() else { panic!("it is not given up") };
+    let Outcome::GivenUp(why) = outbox(&home).outcome(&id).unwrap() else { panic!("it is not given up") };
     assert!(why.contains("Too Large"), "{why}");
     // What comes after it, and a word of what was given up.
     assert_eq!(*asked.lock().unwrap(), ["senddocument", "sendmessage", "sendmessage"]);
@@ -149,7 +149,7 @@ fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
     let id = post_file(&outbox(&home), "telegram:1", 8 << 20);
     outbox(&home).post(&text("telegram:1")).unwrap();
     assert_eq!(send(&home, &url, 200), 0);
-    assert!(matches!(outbox(&home).fate(&id).unwrap(), Outcome::GivenUp(_)));
+    assert!(matches!(outbox(&home).outcome(&id).unwrap(), Outcome::GivenUp(_)));
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked[asked.len() - 2..], ["sendmessage", "sendmessage"]);
     assert!(asked.len() > 4, "{asked:?}");

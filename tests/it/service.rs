@@ -32,7 +32,7 @@ fn the_service_manager_hears_that_it_lives_also_while_polls_fail() {
     };
     let gateway = home.bantam().arg("gateway").env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000").spawn();
     assert_eq!(heard(), "READY=1");
-    gateway.wait_for_stderr("the token is refused");
+    gateway.wait_for_stderr("Telegram refused the token");
     let begun = Instant::now();
     let mut beats = 0;
     while beats < 5 {

@@ -348,7 +348,7 @@ fn what_leads_nowhere_does_not_stay_in_the_outbox() {
     let rest = r#""seq":9,"post":"1-1-1","to":"pigeon:7","text":"coo","answers":[]}"#;
     fs::write(&path, [fs::read(&path).unwrap(), sealed(rest).into_bytes()].concat()).unwrap();
     let gateway = start(&home);
-    gateway.wait_for_stderr("a message to pigeon:7 is given up");
+    gateway.wait_for_stderr("gave up a message to pigeon:7");
     ends(gateway);
     assert!(fs::read_to_string(&path).unwrap().contains(r#""over":"1-1-1""#));
 }
