@@ -250,7 +250,7 @@ fn the_model_that_was_chosen_in_a_conversation_answers_when_it_is_taken_up_again
     let home = Home::with(&config);
     let mut talk = home.bantam().args(["agent", "-q", "-s", "chosen"]).silent_stdin().on_a_clever_terminal(80).spawn();
     talk.types("/model other\n");
-    talk.wait_for_stdout("from now on openai/other-model answers");
+    talk.wait_for_stdout("the model is now openai/other-model");
     talk.types("/quit\n");
     talk.finish().exits(0);
     home.agent(["-s", "chosen", "-m", "hi"]).exits(0).prints("other-model\n");

@@ -199,7 +199,7 @@ fn a_turn_killed_before_any_of_its_system_calls_loses_nothing() {
     assert_eq!(told.wrong(), None);
     told.home.session("cli_killed").has_one_result_per_call();
     println!("{killed} kills, {} answers told", told.answers.len());
-    assert!(killed > 20, "{killed}");
+    assert!(killed > 15, "{killed}");
 }
 
 #[test]
