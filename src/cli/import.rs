@@ -261,7 +261,7 @@ impl Copier<'_> {
                     CopyOutcome::Created(_) => counts.copied += 1,
                     CopyOutcome::Exists => counts.kept += 1,
                     CopyOutcome::Blocked | CopyOutcome::TooLarge => {
-                        self.skip(from, "a link or a file is in its way here")?
+                        self.skip(from, "a link or a file is in its way here")?;
                     }
                 }
                 Ok(())

@@ -58,9 +58,9 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
 pub fn replace(path: &Path, content: &[u8], durability: Durability) -> Result<()> {
     let dir = parent(path);
     if durability == Durability::Now {
-        make_dir_synced(dir)?
+        make_dir_synced(dir)?;
     } else {
-        make_dir(dir)?
+        make_dir(dir)?;
     }
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
