@@ -262,7 +262,7 @@ fn the_model_that_was_chosen_in_a_conversation_answers_when_it_is_taken_up_again
     config["model_list"].as_array_mut().unwrap().pop();
     home.config(&config.to_string());
     let run = home.agent(["-s", "chosen", "-m", "hi"]);
-    run.exits(0).prints("test-model\n").says("the model of this conversation, other, is left out: ");
+    run.exits(0).prints("test-model\n").says("cannot use other, the model of this conversation: ");
 }
 
 /// The files of the sessions, with what is in them.
