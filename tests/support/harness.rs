@@ -20,7 +20,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
-use super::program::program;
+use super::program::{directory, program};
 use super::stored::Session;
 use super::without_syscall::{Withheld, withhold};
 
@@ -98,8 +98,7 @@ pub struct Home {
 impl Home {
     /// A home with nothing in it, not even the directory.
     pub fn empty() -> Self {
-        let name = format!("bantam-{}-{}", std::process::id(), unique());
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let root = directory().join(unique().to_string());
         fs::create_dir_all(root.join("cwd")).unwrap();
         Self { root, runs: Mutex::default() }
     }

@@ -1,10 +1,39 @@
-//! Which program the tests drive.
+//! Which program the tests drive, and where.
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
+
+/// Makes the directory and the copy, and removes them when standard input closes, however this process ends. The copy is
+/// made by a process of its own because a program cannot start while a fork of this one holds it open for writing.
+const DIRECTORY: &str = r#"
+dir=$(mktemp -d /var/tmp/bantam-tests-XXXXXX) && cp "$0" "$dir/bantam" && chmod 755 "$dir" "$dir/bantam" && echo "$dir"
+cat >/dev/null
+rm -rf "$dir"
+"#;
+
+/// A directory for this process's copy of the program and the homes of its tests. The checkout may be where other users
+/// cannot go, or in `/tmp`, which the jail replaces.
+pub fn directory() -> &'static Path {
+    static MADE: OnceLock<(PathBuf, ChildStdin)> = OnceLock::new();
+    let make = || {
+        let built = std::env::var("BANTAM_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_bantam").to_owned());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", DIRECTORY, &built]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C does not end it.
+        let mut child = command.process_group(0).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.ends_with('\n'), "copying {built} to a directory in /var/tmp failed");
+        (line.trim_end().into(), child.stdin.take().unwrap())
+    };
+    &MADE.get_or_init(make).0
+}
 
 /// The program under test: the one that `BANTAM_TEST_BINARY` names, else the one that Cargo built for the tests.
 pub fn program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
-    PROGRAM
-        .get_or_init(|| std::env::var("BANTAM_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_bantam").to_owned()))
+    PROGRAM.get_or_init(|| directory().join("bantam").to_str().unwrap().to_owned())
 }
