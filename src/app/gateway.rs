@@ -96,7 +96,6 @@ pub fn run(env: &Env) -> Result<()> {
         heartbeat: config.heartbeat.enabled.then_some(config.heartbeat.interval_minutes),
         owner: if config.heartbeat.to.is_empty() { owner } else { config.heartbeat.to.clone() },
         outbox: Outbox::new(home.clone()),
-        changed,
         posted: Arc::new(move || posted.wake()),
         cancel: shutdown.cancel.clone(),
         log: log.sink("jobs"),
@@ -115,7 +114,7 @@ pub fn run(env: &Env) -> Result<()> {
         log: log.sink("telegram"),
         wake: wake.clone(),
     };
-    let served = dispatcher.serve(WithClock { channel, clock });
+    let served = dispatcher.serve(WithClock { channel, clock, changed });
     wake.wait();
     served?;
     notify::close(&home)?;

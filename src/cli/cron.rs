@@ -10,13 +10,12 @@ use super::{notice, print, report, tell, terminal, zone};
 use crate::app::deliver::Delivery;
 use crate::app::{self, Keep};
 use crate::bus::{Inbound, Origin, Response};
-use crate::cancel::Cancel;
 use crate::config::{self, Env, Loaded};
 use crate::cron::{Due, Job, Jobs, NewJob, Status, When, heartbeat, schedule};
 use crate::error::{Error, Result};
+use crate::gateway::clock::{job_session, reset_session};
 use crate::gateway::status::is_running;
-use crate::paths::{Home, session_name, telegram_chat};
-use crate::session::archive;
+use crate::paths::{Home, telegram_chat};
 use crate::text::{one_line, printable};
 use crate::zone::Zone;
 
@@ -77,9 +76,6 @@ pub const HISTORY: Command = Command {
     flags: &[Flag::new(None, "json", "", "print one JSON object")],
     run: history,
 };
-
-/// Earlier runs of a job whose conversations are kept.
-const KEPT_RUNS: usize = 10;
 
 fn now() -> i64 {
     schedule::millis(SystemTime::now())
@@ -239,19 +235,12 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     })?;
     app::make_workspace(home, &loaded.config, env)?;
     output.warn(loaded.warnings.iter().chain(&ready.notices));
-    let session = match job.session() {
-        Some(key) => archive::find(home, key).or_else(|_| session_name("cli", key))?,
-        None => {
-            let key = session_name("cron", job.id())?;
-            let cancel = Cancel::new(None);
-            archive::reset(home, &key, &cancel, SystemTime::now())?;
-            archive::thin(home, &key, KEPT_RUNS, &cancel)?;
-            key
-        }
-    };
+    let (session, is_fresh) = job_session(home, job)?;
+    if is_fresh {
+        reset_session(home, &session)?;
+    }
     let origin = Origin { channel: "cron".to_owned(), chat: job.id().to_owned() };
-    let text = job.message().to_owned();
-    let inbound = Inbound::message(origin, session, text);
+    let inbound = Inbound::message(origin, session, job.message().to_owned());
     let after = delivery.map(|delivery| -> AfterTurn {
         let title = format!("The job “{}” sent this to the chat", one_line(job.name(), 80));
         Box::new(delivery.after(chat.map(|chat| (chat, title))))

@@ -1,20 +1,20 @@
-//! Scheduled jobs in the gateway: each comes in like a message, in a conversation of its own, and its answer goes where the
-//! job says.
+//! Scheduled jobs in the gateway: each arrives as a message in a conversation of its own, and its answer goes to the chat
+//! that the job names.
 //!
-//! A board without a battery starts with a clock that shows 1970, or when it was last switched off, until NTP has set it.
-//! Such a clock is waited for, two minutes at most; then jobs run by it, except those for a single time, which wait on
-//! until it has been set. A machine whose clock is right and whose kernel says that nothing keeps it (containers, boards with
-//! a battery and no NTP) is not waited for: what counts is what the clock shows ([`face`]).
+//! A board without a battery starts with a clock that shows 1970, or the time of its last shutdown, until NTP sets it. Jobs
+//! wait two minutes at most for that; then they run by the clock as it is, except one-shot jobs, which wait until it is set.
+//! A plausible clock is used at once, even if the kernel calls it unsynchronised: containers and boards without NTP have
+//! such clocks.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::beneath;
 use crate::bus::{Ack, Channel, Inbound, Origin, Outbound, Response};
 use crate::cancel::Cancel;
-use crate::cron::{ActiveRun, Job, Jobs, OneShots, heartbeat, schedule};
+use crate::cron::{ActiveRun, Job, Jobs, OneShots, Tick, heartbeat, schedule};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 use crate::message::Image;
@@ -27,35 +27,26 @@ use crate::zone::Zone;
 
 /// The name of this channel.
 const CHANNEL: &str = "cron";
-/// The most between two looks at the jobs: a clock may be set, and a bell may not be heard.
-const LONGEST: Duration = Duration::from_secs(3600);
-/// How soon to look again, in milliseconds, after an error or while a due job waits for a worker.
+/// The longest time between two checks of the jobs: a change of the clock or of the jobs may go unnoticed.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// How soon to check again, in milliseconds, after an error or while a due job waits for a worker.
 const RETRY: i64 = 60_000;
-/// Earlier runs of a job whose conversation is kept.
+/// Earlier runs of a job whose conversations are kept.
 const KEPT_RUNS: usize = 10;
-/// 2025-01-01: this program is not as old as a clock that shows an earlier time. Fixed, so that a build can be repeated.
+/// 2025-01-01, older than this program: an earlier time is wrong. Fixed, so that builds are reproducible.
 const PLAUSIBLE: i64 = 1_735_689_600_000;
-/// How long a clock that has not been set is waited for.
-const UNSET: Duration = Duration::from_secs(120);
-/// Milliseconds by which a clock may be put right without anybody being told.
+/// How long to wait for a clock to be set.
+const UNSET_WAIT: Duration = Duration::from_secs(120);
+/// The largest correction of the clock, in milliseconds, that does not count as setting it.
 const CORRECTION: i64 = 1000;
 
-/// What can be said of a clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ClockState {
-    /// It shows the time, as far as anybody can tell.
-    Set,
-    /// It shows a time that has passed already.
-    Unset,
+/// Whether the clock can be right. `earliest` is the latest time known to have passed; a synchronised clock may show an
+/// earlier time, because the clock that recorded `earliest` may have been fast.
+fn is_plausible(now: i64, earliest: i64, is_synchronised: bool) -> bool {
+    is_synchronised || now >= earliest
 }
 
-/// `floor` is the latest time that is known to have passed. A clock that is kept is right, also when it is earlier: then
-/// what wrote the floor was wrong.
-fn face(now: i64, floor: i64, is_kept: bool) -> ClockState {
-    if is_kept || now >= floor { ClockState::Set } else { ClockState::Unset }
-}
-
-/// Notices that the clock was set: it has moved otherwise than the time.
+/// Detects that the clock was set.
 pub struct StepDetector {
     shown: i64,
     at: Instant,
@@ -67,7 +58,7 @@ impl StepDetector {
         Self { shown, at }
     }
 
-    /// Whether the clock was set since this was asked last.
+    /// Whether the clock was set since the last call.
     pub fn was_set(&mut self, shown: i64, at: Instant) -> bool {
         let passed = millis(at.saturating_duration_since(self.at));
         let moved = shown.saturating_sub(self.shown);
@@ -76,43 +67,57 @@ impl StepDetector {
     }
 }
 
-/// What the clock works with.
+/// Sends due jobs and heartbeats to the dispatcher.
 pub struct Clock {
     pub home: Home,
     pub jobs: Jobs,
     pub zone: Zone,
-    /// A run that is later than this is recorded as missed.
+    /// A run that would start later than this is recorded as missed.
     pub grace: Duration,
     /// Minutes between two heartbeats; `None` for none.
     pub heartbeat: Option<u64>,
     /// Where heartbeats go, as `telegram:CHAT`; empty for nowhere.
     pub owner: String,
     pub outbox: Outbox,
-    /// Something has changed: look again.
-    pub changed: Receiver<()>,
-    /// Tells that something was posted.
+    /// Called after an item was posted to the outbox.
     pub posted: Arc<dyn Fn() + Send + Sync>,
     pub cancel: Cancel,
     pub log: Sink,
 }
 
-/// A channel, and beside it the clock.
+/// A channel with a clock.
 pub struct WithClock<C> {
     pub channel: C,
     /// `None` if scheduled jobs are switched off.
     pub clock: Option<Clock>,
+    /// Receives when the jobs or the clock may have changed.
+    pub changed: Receiver<()>,
 }
 
 impl<C: Channel> Channel for WithClock<C> {
     fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { channel, clock } = self;
-        if let Some(clock) = clock {
+        let Self { channel, clock, changed } = self;
+        if let Some(clock) = clock.map(Arc::new) {
             let own = inbound.clone();
-            let run = move || clock.run(&own);
-            std::thread::Builder::new().spawn(run).doing("starting a thread")?;
+            std::thread::Builder::new().spawn(move || clock.run(&changed, &own)).doing("starting a thread")?;
         }
         channel.start(inbound)
     }
+}
+
+/// The conversation of a job's next run, and whether it starts empty.
+pub fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
+    match job.session() {
+        Some(key) => Ok((archive::find(home, key).or_else(|_| session_name("cli", key))?, false)),
+        None => Ok((session_name(CHANNEL, job.id())?, true)),
+    }
+}
+
+/// Archives the conversation of a job's last run and deletes the oldest ones.
+pub fn reset_session(home: &Home, session: &str) -> Result<()> {
+    let cancel = Cancel::new(None);
+    archive::reset(home, session, &cancel, SystemTime::now())?;
+    archive::thin(home, session, KEPT_RUNS, &cancel)
 }
 
 fn now() -> i64 {
@@ -123,281 +128,236 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-impl Clock {
-    fn run(self, inbound: &Sender<Inbound>) {
-        let started = Instant::now();
-        let floor = self.jobs.written().map_or(PLAUSIBLE, |written| written.max(PLAUSIBLE));
-        let mut told = ClockState::Set;
-        let mut queued = Queued::new();
-        let mut beat = None;
-        let mut beaten: Option<Instant> = None;
-        while self.cancel.why().is_none() {
-            let face = face(now(), floor, sys::clock_is_synchronised());
-            let wait = if face == ClockState::Unset { UNSET.saturating_sub(started.elapsed()) } else { Duration::ZERO };
-            let left = if wait.is_zero() {
-                if face != told {
-                    told = face;
-                    self.tell_of(face, floor);
-                }
-                let one_shots = if face == ClockState::Set { OneShots::Run } else { OneShots::Wait };
-                let mut next = self.look(inbound, one_shots, &mut queued);
-                // One that was planned by a clock that has been set back since is nearer now.
-                let planned = self.next_beat(now());
-                beat = beat.map_or(planned, |beat: i64| planned.map(|planned| planned.min(beat)));
-                if let Some(at) = beat {
-                    if at <= now() {
-                        let half = Duration::from_secs(self.heartbeat.unwrap_or(0) * 30);
-                        // For one time it beats once, even if the clock has been put right by a hair.
-                        if beaten.is_none_or(|beaten| beaten.elapsed() > half) {
-                            self.beat(inbound);
-                            beaten = Some(Instant::now());
-                        }
-                        beat = planned;
-                    }
-                    next = [next, beat].into_iter().flatten().min();
-                }
-                next.map_or(LONGEST, |at| {
-                    Duration::from_millis(u64::try_from(at.saturating_sub(now())).unwrap_or(0)).min(LONGEST)
-                })
-            } else {
-                wait
-            };
-            // Whoever sets the clock is noticed when a poll returns, and that comes in here like any change. Waits that end by a hair too early would be many.
-            match self.changed.recv_timeout(left + Duration::from_millis(2)) {
-                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-            while self.changed.try_recv().is_ok() {}
-        }
-    }
-
-    fn tell_of(&self, face: ClockState, floor: i64) {
-        (self.log)(
-            Level::Warn,
-            &match face {
-                ClockState::Set => "the clock has been set: all jobs run again".to_owned(),
-                ClockState::Unset => format!(
-                    "the clock shows {}, which is before {}: jobs for a single time wait until it is set, others run by it",
-                    self.zone.stamp(now() / 1000),
-                    self.zone.stamp(floor / 1000)
-                ),
-            },
-        );
-    }
-
-    /// Sends what is due, and returns when to look again.
-    fn look(&self, inbound: &Sender<Inbound>, one_shots: OneShots, queued: &mut Queued) -> Option<i64> {
-        let is_queued = |job: &Job| queued.get(job.id()).is_some_and(|run| run.strong_count() > 0);
-        let tick = match self.jobs.tick(now(), millis(self.grace), one_shots, &is_queued) {
-            Ok(tick) => tick,
-            Err(e) => {
-                (self.log)(Level::Error, &e.message);
-                return Some(now() + RETRY);
-            }
-        };
-        for broken in &tick.broken {
-            (self.log)(Level::Error, broken);
-        }
-        for (job, at) in &tick.missed {
-            let when = self.zone.stamp(at / 1000);
-            let name = one_line(job.name(), 80);
-            (self.log)(Level::Warn, &format!("the job {name} was missed at {when}"));
-            self.tell(job, &format!("The job “{name}” was missed at {when}."));
-        }
-        let answered = if tick.interrupted.is_empty() { Ok(Vec::new()) } else { self.outbox.answered() };
-        for job in &tick.interrupted {
-            let at = job.last_run().unwrap_or_default();
-            if answered.as_ref().is_ok_and(|answered| answered.contains(&run_name(job.id(), at))) {
-                // Its answer was kept: all that is missing is the record of that.
-                if let Err(e) = self.jobs.finish(job.id(), at, &Ok(()), now()) {
-                    (self.log)(Level::Error, &e.message);
-                }
-                continue;
-            }
-            let text = format!(
-                "The job “{}” was interrupted when the program ended; what it did is unknown.",
-                one_line(job.name(), 80)
-            );
-            (self.log)(Level::Warn, &text);
-            self.tell(job, &text);
-        }
-        for job in &tick.due {
-            queued.extend(self.send(job, inbound));
-        }
-        // A run that begins signals that its next time is known.
-        let retry = Some(now() + RETRY).filter(|_| !tick.due.is_empty());
-        [tick.next, retry].into_iter().flatten().min()
-    }
-
-    fn send(&self, job: &Job, inbound: &Sender<Inbound>) -> Option<(String, Weak<Run>)> {
-        let origin = Origin { channel: CHANNEL.to_owned(), chat: job.id().to_owned() };
-        let named = job.session().map(|key| archive::find(&self.home, key).or_else(|_| session_name("cli", key)));
-        let is_fresh = named.is_none();
-        let session = match named.unwrap_or_else(|| session_name(CHANNEL, job.id())) {
-            Ok(session) => session,
-            Err(e) => {
-                (self.log)(Level::Error, &e.message);
-                return None;
-            }
-        };
-        let due_at = now();
-        let id = run_name(job.id(), due_at);
-        let run = Arc::new(Run {
-            due: Some(DueJob { id: job.id().to_owned(), at: due_at, grace: millis(self.grace) }),
-            active: Mutex::default(),
-            id: id.clone(),
-            is_fresh,
-            session: session.clone(),
-            to: job.to().unwrap_or_default(),
-            name: one_line(job.name(), 80),
-            clock: self.parts(),
-        });
-        let message = Inbound::message(origin, session, job.message().to_owned());
-        let queued = (job.id().to_owned(), Arc::downgrade(&run));
-        drop(inbound.send(Inbound { ids: vec![id], ack: Some(run), ..message }));
-        Some(queued)
-    }
-
-    fn next_beat(&self, after: i64) -> Option<i64> {
-        heartbeat::schedule(self.heartbeat?).next(after, &self.zone)
-    }
-
-    fn beat(&self, inbound: &Sender<Inbound>) {
-        let file = beneath::read_untrusted(&self.home.agent(), "HEARTBEAT.md").ok().flatten();
-        let Some(question) = file.and_then(|file| heartbeat::question(&file)) else { return };
-        let Ok(session) = session_name(CHANNEL, heartbeat::ID) else { return };
-        let origin = Origin { channel: CHANNEL.to_owned(), chat: heartbeat::ID.to_owned() };
-        let id = run_name(heartbeat::ID, now());
-        let run = Run {
-            due: None,
-            active: Mutex::default(),
-            id: id.clone(),
-            is_fresh: true,
-            session: session.clone(),
-            to: self.owner.clone(),
-            name: heartbeat::ID.to_owned(),
-            clock: self.parts(),
-        };
-        let message = Inbound::message(origin, session, question);
-        drop(inbound.send(Inbound { ids: vec![id], ack: Some(Arc::new(run)), ..message }));
-    }
-
-    fn parts(&self) -> Parts {
-        Parts {
-            home: self.home.clone(),
-            jobs: self.jobs.clone(),
-            outbox: self.outbox.clone(),
-            posted: self.posted.clone(),
-            cancel: self.cancel.clone(),
-            log: self.log.clone(),
-        }
-    }
-
-    /// Posts to the chat of a job.
-    fn tell(&self, job: &Job, text: &str) {
-        drop(self.parts().post(&job.to().unwrap_or_default(), text, Vec::new()));
-    }
+/// Names a run in the message that starts it and in the answer in the outbox.
+fn run_id(job: &str, at: i64) -> String {
+    format!("{CHANNEL}:{job}:{at}")
 }
 
 /// The runs that were sent, by the ids of their jobs.
 type Queued = BTreeMap<String, Weak<Run>>;
 
-/// What a run needs of the clock.
-struct Parts {
-    home: Home,
-    jobs: Jobs,
-    outbox: Outbox,
-    posted: Arc<dyn Fn() + Send + Sync>,
-    cancel: Cancel,
-    log: Sink,
+#[derive(Default)]
+struct Heartbeats {
+    next: Option<i64>,
+    last: Option<Instant>,
 }
 
-/// What a run is called where it is answered.
-fn run_name(job: &str, at: i64) -> String {
-    format!("{CHANNEL}:{job}:{at}")
-}
+impl Clock {
+    fn run(self: &Arc<Self>, changed: &Receiver<()>, inbound: &Sender<Inbound>) {
+        let started = Instant::now();
+        let earliest = self.jobs.written().map_or(PLAUSIBLE, |written| written.max(PLAUSIBLE));
+        let mut was_plausible = true;
+        let (mut queued, mut heartbeats) = (Queued::new(), Heartbeats::default());
+        while self.cancel.why().is_none() {
+            let is_plausible = is_plausible(now(), earliest, sys::clock_is_synchronised());
+            let mut wait = if is_plausible { Duration::ZERO } else { UNSET_WAIT.saturating_sub(started.elapsed()) };
+            if wait.is_zero() {
+                if is_plausible != was_plausible {
+                    was_plausible = is_plausible;
+                    self.log_clock(is_plausible, earliest);
+                }
+                let one_shots = if is_plausible { OneShots::Run } else { OneShots::Wait };
+                let next = [self.tick(inbound, one_shots, &mut queued), self.heartbeat(inbound, &mut heartbeats)];
+                wait = next.into_iter().flatten().min().map_or(MAX_WAIT, |at| {
+                    Duration::from_millis(u64::try_from(at.saturating_sub(now())).unwrap_or(0)).min(MAX_WAIT)
+                });
+            }
+            // The extra time keeps a rounded wait from ending just before its time.
+            if changed.recv_timeout(wait + Duration::from_millis(2)) == Err(RecvTimeoutError::Disconnected) {
+                return;
+            }
+            while changed.try_recv().is_ok() {}
+        }
+    }
 
-impl Parts {
-    /// Has it sent, and gives the id of what is. `answers`: the name of the run that it came of.
+    fn log_clock(&self, is_plausible: bool, earliest: i64) {
+        let text = if is_plausible {
+            "the clock has been set: all jobs run again".to_owned()
+        } else {
+            format!(
+                "the clock shows {}, which is before {}: jobs for a single time wait until it is set, others run by it",
+                self.zone.stamp(now() / 1000),
+                self.zone.stamp(earliest / 1000)
+            )
+        };
+        (self.log)(Level::Warn, &text);
+    }
+
+    /// Logs an error and returns the value of a success.
+    fn logged<T>(&self, result: Result<T>) -> Option<T> {
+        result.map_err(|e| (self.log)(Level::Error, &e.message)).ok()
+    }
+
+    /// Sends due jobs, reports missed and interrupted ones, and returns when to check again.
+    fn tick(self: &Arc<Self>, inbound: &Sender<Inbound>, one_shots: OneShots, queued: &mut Queued) -> Option<i64> {
+        let is_queued = |job: &Job| queued.get(job.id()).is_some_and(|run| run.strong_count() > 0);
+        let retry = now() + RETRY;
+        let tick = self.logged(self.jobs.tick(now(), millis(self.grace), one_shots, &is_queued));
+        let Some(Tick { due, missed, interrupted, next, broken }) = tick else { return Some(retry) };
+        broken.iter().for_each(|broken| (self.log)(Level::Error, broken));
+        for (job, at) in &missed {
+            self.report(job, &format!("was missed at {}.", self.zone.stamp(at / 1000)));
+        }
+        self.handle_interrupted(&interrupted);
+        for job in &due {
+            if let Some(run) = self.logged(self.send(job, inbound)) {
+                queued.insert(job.id().to_owned(), run);
+            }
+        }
+        // A due job whose run never begins is tried again; one that begins signals its next time.
+        [next, Some(retry).filter(|_| !due.is_empty())].into_iter().flatten().min()
+    }
+
+    fn handle_interrupted(&self, jobs: &[Job]) {
+        if jobs.is_empty() {
+            return;
+        }
+        let answered = self.outbox.answered().unwrap_or_default();
+        for job in jobs {
+            let at = job.last_run().unwrap_or_default();
+            if answered.contains(&run_id(job.id(), at)) {
+                // The answer was posted; only the record of the run is missing.
+                self.logged(self.jobs.finish(job.id(), at, &Ok(()), now()));
+            } else {
+                self.report(job, "was interrupted when the program ended; what it did is unknown.");
+            }
+        }
+    }
+
+    /// Logs what happened to a job, and posts it to the job's chat.
+    fn report(&self, job: &Job, what: &str) {
+        let text = format!("The job “{}” {what}", one_line(job.name(), 80));
+        (self.log)(Level::Warn, &text);
+        self.post(&job.to().unwrap_or_default(), &text, Vec::new());
+    }
+
+    fn send(self: &Arc<Self>, job: &Job, inbound: &Sender<Inbound>) -> Result<Weak<Run>> {
+        let (session, is_fresh) = job_session(&self.home, job)?;
+        let run = Arc::new(Run {
+            clock: self.clone(),
+            job: job.id().to_owned(),
+            is_heartbeat: false,
+            due_at: now(),
+            name: one_line(job.name(), 80),
+            session,
+            is_fresh,
+            to: job.to().unwrap_or_default(),
+            active: Mutex::default(),
+        });
+        let queued = Arc::downgrade(&run);
+        run.send(job.message().to_owned(), inbound);
+        Ok(queued)
+    }
+
+    /// Sends a heartbeat if it is due, and returns when the next one is.
+    fn heartbeat(self: &Arc<Self>, inbound: &Sender<Inbound>, heartbeats: &mut Heartbeats) -> Option<i64> {
+        let minutes = self.heartbeat?;
+        let planned = heartbeat::schedule(minutes).next(now(), &self.zone);
+        // After the clock was set back, the newly planned time is the earlier one.
+        let next = [heartbeats.next, planned].into_iter().flatten().min()?;
+        heartbeats.next = Some(next);
+        if next <= now() {
+            heartbeats.next = planned;
+            // A small correction of the clock must not repeat a heartbeat.
+            let half = Duration::from_secs(minutes * 30);
+            if heartbeats.last.is_none_or(|last| last.elapsed() > half) {
+                self.send_heartbeat(inbound);
+                heartbeats.last = Some(Instant::now());
+            }
+        }
+        heartbeats.next
+    }
+
+    fn send_heartbeat(self: &Arc<Self>, inbound: &Sender<Inbound>) {
+        let file = beneath::read_untrusted(&self.home.agent(), "HEARTBEAT.md").ok().flatten();
+        let Some(question) = file.and_then(|file| heartbeat::question(&file)) else { return };
+        let Some(session) = self.logged(session_name(CHANNEL, heartbeat::ID)) else { return };
+        let run = Run {
+            clock: self.clone(),
+            job: heartbeat::ID.to_owned(),
+            is_heartbeat: true,
+            due_at: now(),
+            name: heartbeat::ID.to_owned(),
+            session,
+            is_fresh: true,
+            to: self.owner.clone(),
+            active: Mutex::default(),
+        };
+        Arc::new(run).send(question, inbound);
+    }
+
+    /// Posts to a chat and returns the id of the item. `answers`: the id of the run that the text answers.
     fn post(&self, to: &str, text: &str, answers: Vec<String>) -> Option<String> {
         if to.is_empty() || text.is_empty() {
             return None;
         }
-        match self.outbox.post(&Item { to: to.to_owned(), text: text.to_owned(), answers, ..Item::default() }) {
-            Ok(id) => {
-                (self.posted)();
-                Some(id)
-            }
-            Err(e) => {
-                (self.log)(Level::Error, &e.message);
-                None
-            }
-        }
+        let item = Item { to: to.to_owned(), text: text.to_owned(), answers, ..Item::default() };
+        let id = self.logged(self.outbox.post(&item))?;
+        (self.posted)();
+        Some(id)
     }
 }
 
-/// A job that was found due.
-struct DueJob {
-    id: String,
-    /// When it was found.
-    at: i64,
-    grace: i64,
-}
-
-/// One run of a job, or one heartbeat.
+/// A run of a job, or a heartbeat.
 struct Run {
-    /// `None` for a heartbeat.
-    due: Option<DueJob>,
-    /// From the run's beginning to its end.
-    active: Mutex<Option<ActiveRun>>,
-    id: String,
-    /// It begins a conversation.
-    is_fresh: bool,
-    session: String,
-    to: String,
+    clock: Arc<Clock>,
+    /// The id of the job.
+    job: String,
+    is_heartbeat: bool,
+    /// When the job was found due.
+    due_at: i64,
     name: String,
-    clock: Parts,
+    session: String,
+    /// The conversation is emptied before the run.
+    is_fresh: bool,
+    to: String,
+    /// Set while the run of a job is under way.
+    active: Mutex<Option<ActiveRun>>,
 }
 
 impl Run {
-    /// Stores that the run begins. `false` when it is not to.
-    fn start(&self) -> bool {
-        let Some(due) = &self.due else { return true };
-        if self.active.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-            return true;
-        }
-        match self.clock.jobs.start_due(&due.id, due.at, due.grace, now()) {
-            Ok(Some(run)) => {
-                *self.active.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
-                true
-            }
-            Ok(None) => false,
-            Err(e) => {
-                (self.clock.log)(Level::Error, &e.message);
-                false
-            }
-        }
+    fn id(&self) -> String {
+        run_id(&self.job, self.due_at)
     }
 
-    fn over(&self, answer: &str, outcome: &Result<(), String>) {
-        let Parts { jobs, log, .. } = &self.clock;
-        let heartbeat = self.name == heartbeat::ID;
-        if !(heartbeat && (heartbeat::is_quiet(answer) || outcome.is_err())) {
+    fn send(self: Arc<Self>, text: String, inbound: &Sender<Inbound>) {
+        let origin = Origin { channel: CHANNEL.to_owned(), chat: self.job.clone() };
+        let message = Inbound::message(origin, self.session.clone(), text);
+        drop(inbound.send(Inbound { ids: vec![self.id()], ack: Some(self), ..message }));
+    }
+
+    fn active(&self) -> MutexGuard<'_, Option<ActiveRun>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores that the run begins. Returns `false` if it must not.
+    fn start(&self) -> bool {
+        let mut active = self.active();
+        if self.is_heartbeat || active.is_some() {
+            return true;
+        }
+        let Clock { jobs, grace, .. } = &*self.clock;
+        let started = jobs.start_due(&self.job, self.due_at, millis(*grace), now());
+        *active = self.clock.logged(started).flatten();
+        active.is_some()
+    }
+
+    fn finish(&self, answer: &str, outcome: &Result<(), String>) {
+        if !(self.is_heartbeat && (heartbeat::is_quiet(answer) || outcome.is_err())) {
             let text = match outcome {
                 Err(why) if answer.is_empty() => format!("⚠️ The job “{}” failed: {why}", self.name),
                 _ => answer.to_owned(),
             };
-            if let Some(id) = self.clock.post(&self.to, &text, vec![self.id.clone()]) {
+            if let Some(id) = self.clock.post(&self.to, &text, vec![self.id()]) {
                 self.note(&id, &text);
             }
         }
-        let Some(run) = self.active.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-        if let Err(e) = jobs.finish(run.job.id(), run.at, outcome, now()) {
-            log(Level::Error, &format!("recording the run of {}: {}", self.name, e.message));
-        }
+        let Some(run) = self.active().take() else { return };
+        let recorded = self.clock.jobs.finish(run.job.id(), run.at, outcome, now());
+        self.clock.logged(recorded.doing(format_args!("recording the run of {}", self.name)));
     }
 
-    /// In the chat that it went to, so that "yes, do it" has something to refer to.
+    /// Notes the text in the conversation of the chat, so that a reply there has something to refer to.
     fn note(&self, id: &str, text: &str) {
         let Some((channel, chat)) = self.to.split_once(':') else { return };
         let title = format!("The job “{}” sent this to the chat", self.name);
@@ -405,39 +365,32 @@ impl Run {
             // A job may continue that very conversation.
             if session == self.session { Ok(()) } else { note(&self.clock.home, &session, id, &title, text) }
         });
-        if let Err(e) = noted {
-            (self.clock.log)(Level::Error, &format!("noting in {} what a job sent there: {}", self.to, e.message));
-        }
+        self.clock.logged(noted.doing(format_args!("noting in {} what a job sent there", self.to)));
     }
 }
 
 impl Ack for Run {
     fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>, _: &Cancel) -> bool {
-        // What has not begun when the program ends is run by the next one.
+        // A run that has not begun when the program ends is left to the next start.
         if self.clock.cancel.why().is_some() || !self.start() {
             return false;
         }
         if self.is_fresh {
-            let cancel = Cancel::new(None);
-            let anew = archive::reset(&self.clock.home, &self.session, &cancel, SystemTime::now())
-                .and_then(|_| archive::thin(&self.clock.home, &self.session, KEPT_RUNS, &cancel));
-            if let Err(e) = anew {
-                (self.clock.log)(Level::Error, &e.message);
-            }
+            self.clock.logged(reset_session(&self.clock.home, &self.session));
         }
         true
     }
 
     fn end(&self, _: &[String], _: &Origin, response: &Response) -> bool {
         let outcome = response.error.as_ref().map_or(Ok(()), |e| Err(e.message.clone()));
-        self.over(response.output.trim(), &outcome);
+        self.finish(response.output.trim(), &outcome);
         true
     }
 
     fn reply(&self, _: &[String], _: &Origin, text: &str) -> bool {
-        // It failed before it began.
+        // The run failed before it began.
         if self.start() {
-            self.over("", &Err(text.to_owned()));
+            self.finish("", &Err(text.to_owned()));
         }
         true
     }
@@ -448,26 +401,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_believed_when_it_is_kept_or_shows_nothing_that_has_passed() {
-        let floor = PLAUSIBLE + 5;
-        assert_eq!(face(0, floor, false), ClockState::Unset);
-        assert_eq!(face(floor - 1, floor, false), ClockState::Unset);
-        // Nothing keeps it, and it is plausible: a container, a board with a battery.
-        assert_eq!(face(floor, floor, false), ClockState::Set);
-        // A clock that was ahead wrote last, and has been put right.
-        assert_eq!(face(floor - 1, floor, true), ClockState::Set);
+    fn a_clock_is_plausible_if_synchronised_or_not_before_a_time_that_has_passed() {
+        let earliest = PLAUSIBLE + 5;
+        assert!(!is_plausible(0, earliest, false));
+        assert!(!is_plausible(earliest - 1, earliest, false));
+        // A container, or a board with a battery.
+        assert!(is_plausible(earliest, earliest, false));
+        // The clock was fast when it recorded `earliest`, and has been corrected.
+        assert!(is_plausible(earliest - 1, earliest, true));
     }
 
     #[test]
-    fn a_clock_that_was_set_is_noticed_once_and_one_that_is_put_right_is_not() {
-        let begun = Instant::now();
-        let at = |seconds: u64| begun + Duration::from_secs(seconds);
-        let mut steadiness = StepDetector::new(0, begun);
-        assert!(!steadiness.was_set(50_000, at(50)));
-        assert!(!steadiness.was_set(100_900, at(100)));
-        assert!(steadiness.was_set(PLAUSIBLE, at(150)));
-        assert!(!steadiness.was_set(PLAUSIBLE + 50_000, at(200)));
-        assert!(steadiness.was_set(PLAUSIBLE + 50_000, at(250)), "it stood still");
-        assert!(steadiness.was_set(5, at(300)), "it went back");
+    fn setting_the_clock_is_noticed_once_and_small_corrections_are_not() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut detector = StepDetector::new(0, start);
+        assert!(!detector.was_set(50_000, at(50)));
+        assert!(!detector.was_set(100_900, at(100)));
+        assert!(detector.was_set(PLAUSIBLE, at(150)));
+        assert!(!detector.was_set(PLAUSIBLE + 50_000, at(200)));
+        assert!(detector.was_set(PLAUSIBLE + 50_000, at(250)), "it stood still");
+        assert!(detector.was_set(5, at(300)), "it went back");
     }
 }
