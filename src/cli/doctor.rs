@@ -1,4 +1,4 @@
-//! `bantam doctor`: does it work here, and the line that fixes it.
+//! `bantam doctor`: runs the checks and prints each with its fixes.
 
 use super::args::{Args, Command, Flag};
 use super::print;
@@ -7,7 +7,7 @@ use crate::app::{self, Keep, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Subject};
-use crate::doctor::kernel::Facts;
+use crate::doctor::kernel::Obstacles;
 use crate::doctor::{Check, Verdict, bot, home, jail, kernel, model};
 use crate::error::{Error, Result};
 use crate::paths::Home;
@@ -28,16 +28,16 @@ struct Report {
 }
 
 impl Report {
-    fn tell(&mut self, check: &Check) {
-        self.failed |= check.verdict == Verdict::Fails;
+    fn add(&mut self, check: &Check) {
+        self.failed |= check.verdict == Verdict::Fail;
         if self.printed.is_ok() {
             self.printed = print(&check.to_string());
         }
     }
 
-    fn tell_all(&mut self, checks: &[Check]) {
+    fn add_all(&mut self, checks: &[Check]) {
         for check in checks {
-            self.tell(check);
+            self.add(check);
         }
     }
 }
@@ -51,35 +51,33 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     };
     let mut report = Report { failed: false, printed: Ok(()) };
     let home = config::home(env)?;
-    report.tell(&home::directory(&home));
+    report.add(&home::directory(&home));
     let file = config::read(&home);
     let there = !matches!(file, Ok(None));
     let path = home.config().display().to_string();
     let loaded = file.and_then(|text| Config::load(text.as_deref().map(|text| (path.as_str(), text)), env, Vec::new()));
-    report.tell_all(&home::configuration(&home, there, &loaded));
-    report.tell_all(&home::sessions(&home));
-    report.tell(&jail::user(home.root()));
-    report.tell(&kernel::kernel());
+    report.add_all(&home::configuration(&home, there, &loaded));
+    report.add_all(&home::sessions(&home));
+    report.add(&jail::user(home.root()));
+    report.add(&kernel::kernel());
     match loaded {
         Ok(loaded) => {
-            report.tell(&model::chosen(&home, &loaded.config, env, there));
+            report.add(&model::configured_model(&home, &loaded.config, env, there));
             let telegram = &loaded.config.channels.telegram;
             match Bot::new(telegram, &home, env) {
-                // Whoever has no bot, or has put it aside, is not told of it.
+                // Without a bot, or with one that is switched off, there is nothing to check.
                 _ if telegram.token.is_empty() || !is_enabled(&loaded) => {}
-                Ok(bot) => report.tell_all(&bot::asked(&bot.api, telegram.ids().len())),
-                Err(e) => report.tell(&Check::of_error("telegram", e)),
+                Ok(bot) => report.add_all(&bot::bot(&bot.api, telegram.ids().len())),
+                Err(e) => report.add(&Check::of_error("telegram", e)),
             }
             workspace_and_jail(&home, &loaded.config, env, &mut report);
             if ask {
-                report.tell(&question(&home, loaded.config, env, there, name));
+                report.add(&question(&home, loaded.config, env, there, name));
             }
         }
         Err(_) => {
-            report.tell(&Check::aside(
-                "jail",
-                "not looked at, nor are model and workspace: the configuration names them",
-            ));
+            report
+                .add(&Check::info("jail", "not checked, nor are model and workspace: the configuration is not valid"));
         }
     }
     report.printed?;
@@ -91,34 +89,33 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
     let there = app::workspace(home, config, env).is_ok_and(|dir| dir.is_dir());
     let hands = match app::make_workspace(home, config, env).and_then(|()| app::hands(home, config, env)) {
         Ok(hands) => hands,
-        Err(e) => return report.tell(&Check::of_error(WHAT, e)),
+        Err(e) => return report.add(&Check::of_error(WHAT, e)),
     };
-    let made = if there { "" } else { ": was not there, and was made" };
-    report.tell(&Check::well(WHAT, format!("{}{made}", hands.workspace().display())));
+    let made = if there { "" } else { " (created)" };
+    report.add(&Check::ok(WHAT, format!("{}{made}", hands.workspace().display())));
     let exec = &config.tools.exec;
-    let jail = match jail::jail(&hands, exec, &Facts::gather(env)) {
-        Ok(jail) => jail,
-        Err(e) => return report.tell(&Check::of_error("jail", e)),
+    let holds = match jail::jail(&hands, exec, &Obstacles::find(env), &mut |check| report.add(&check)) {
+        Ok(holds) => holds,
+        Err(e) => return report.add(&Check::of_error("jail", e)),
     };
-    report.tell_all(&jail.checks);
-    if !jail.holds {
+    if !holds {
         let why = if exec.sandbox == Sandbox::Off { "the sandbox is off" } else { "commands cannot run" };
-        return report.tell(&Check::aside("canaries", format!("not tested: {why}")));
+        return report.add(&Check::info("canaries", format!("not tested: {why}")));
     }
     let passed = app::passed(config, env);
     let subject = Subject { home, hands: &hands, env, passed, network: exec.network };
-    if let Err(e) = canary::run(&subject, &mut |check| report.tell(&check)) {
-        report.tell(&Check::of_error("canaries", e));
+    if let Err(e) = canary::run(&subject, &mut |check| report.add(&check)) {
+        report.add(&Check::of_error("canaries", e));
     }
 }
 
-/// Asks the model with the configuration that a turn would have, but for the length of the answer.
+/// Asks the model with the configuration that a turn has, except for a short answer.
 fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: Option<&str>) -> Check {
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
         defaults.model_name = name.to_owned();
     }
-    defaults.max_tokens = model::TOKENS;
+    defaults.max_tokens = model::MAX_TOKENS;
     for entry in &mut config.model_list {
         entry.max_tokens = 0;
     }
@@ -136,8 +133,8 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
     };
     match app::chain(&parts, &redactor, &mut Vec::new()) {
         Ok((lineup, _)) => match lineup.first() {
-            Some(provider) => model::asked(provider, &redactor),
-            None => Check::fails("answer", "there is no model to ask"),
+            Some(provider) => model::ask(provider, &redactor),
+            None => Check::fail("answer", "there is no model to ask"),
         },
         Err(e) => Check::of_error("answer", e),
     }

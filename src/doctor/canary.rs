@@ -22,7 +22,7 @@ use crate::error::{Context, Error, Result};
 use crate::hands::Hands;
 use crate::paths::Home;
 
-const WHAT: &str = "canary";
+const NAME: &str = "canary";
 
 /// What the canaries run with.
 pub struct Subject<'a> {
@@ -173,25 +173,25 @@ impl<'a> Targets<'a> {
 
     fn check(&mut self, tries: &'static str, effect: Effect, command: &str) -> Result<Check> {
         if effect == Effect::ReadsConfig && self.config.is_empty() {
-            return Ok(Check::aside(WHAT, format!("{tries}: there is none")));
+            return Ok(Check::info(NAME, format!("{tries}: there is none")));
         }
         let printed = self.run_bare(command)?;
         if !self.take_effect(effect, &printed)? {
             let found = format!("{tries}: not tested, because it does not work here without a jail either");
-            return Ok(Check::aside(WHAT, found));
+            return Ok(Check::info(NAME, found));
         }
         let printed = jail::run(self.subject.hands, command, self.variables()?).doing(tries)?;
         if !self.take_effect(effect, &printed)? {
             if effect == Effect::LeavesProcess && !contains(&printed, b"up") {
-                return Ok(Check::aside(WHAT, format!("{tries}: not tested, because it did not start in the jail")));
+                return Ok(Check::info(NAME, format!("{tries}: not tested, because it did not start in the jail")));
             }
-            return Ok(Check::well(WHAT, format!("{tries}: stopped")));
+            return Ok(Check::ok(NAME, format!("{tries}: stopped")));
         }
         if effect == Effect::ReachesTcp && self.subject.network == Network::Full {
             let found = format!("{tries}: allowed, because tools.exec.network is \"full\"");
-            return Ok(Check::aside(WHAT, found).fix("\"tools\": {\"exec\": {\"network\": \"none\"}} in config.json"));
+            return Ok(Check::info(NAME, found).fix("\"tools\": {\"exec\": {\"network\": \"none\"}} in config.json"));
         }
-        let mut check = Check::fails(WHAT, format!("{tries}: ESCAPED"));
+        let mut check = Check::fail(NAME, format!("{tries}: ESCAPED"));
         if effect == Effect::KillsProcess {
             check = check.fix("namespaces, or Landlock from Linux 6.12 on, prevent this: see the lines on both above");
         }

@@ -1,7 +1,6 @@
-//! Is everything well here, and if not, the line that fixes it.
+//! Checks of this installation, each with the lines that fix name it found.
 //!
-//! A check says what it found, not what should be so. What the jail holds is not read from a setting but tried
-//! ([`canary`]). Nothing of the user's is mended or changed on the way.
+//! The jail is not judged by its settings but tried ([`canary`]). Nothing that the user owns is repaired or changed.
 
 pub mod bot;
 pub mod canary;
@@ -11,49 +10,49 @@ pub mod kernel;
 pub mod model;
 
 use std::fmt;
+use std::path::Path;
 
 use crate::error::Error;
 use crate::text::{one_line, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    Well,
-    Fails,
-    /// There is nothing to judge: not configured, not possible here, or as its user wants it.
-    Aside,
+    Ok,
+    Fail,
+    /// Not configured, not possible here, or as the user wants it.
+    Info,
 }
 
 /// What one check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     pub verdict: Verdict,
-    /// What was looked at.
-    pub what: &'static str,
+    pub name: &'static str,
     pub found: String,
-    /// Lines to type or to change, best first.
+    /// Commands to run or lines to change, best first.
     pub fixes: Vec<String>,
 }
 
 impl Check {
-    fn new(verdict: Verdict, what: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict, what, found: found.into(), fixes: Vec::new() }
+    fn new(verdict: Verdict, name: &'static str, found: impl Into<String>) -> Self {
+        Self { verdict, name, found: found.into(), fixes: Vec::new() }
     }
 
-    pub fn well(what: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Verdict::Well, what, found)
+    pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(Verdict::Ok, name, found)
     }
 
-    pub fn fails(what: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Verdict::Fails, what, found)
+    pub fn fail(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(Verdict::Fail, name, found)
     }
 
-    pub fn aside(what: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Verdict::Aside, what, found)
+    pub fn info(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(Verdict::Info, name, found)
     }
 
-    /// An error where there should be none; its hint is the fix.
-    pub fn of_error(what: &'static str, error: Error) -> Self {
-        Self { fixes: error.hint.into_iter().collect(), ..Self::fails(what, error.message) }
+    /// A failure whose fix is the error's hint.
+    pub fn of_error(name: &'static str, error: Error) -> Self {
+        Self { fixes: error.hint.into_iter().collect(), ..Self::fail(name, error.message) }
     }
 
     pub fn fix(mut self, line: impl Into<String>) -> Self {
@@ -67,20 +66,24 @@ impl Check {
     }
 }
 
-/// One line for what was found, and one for each fix.
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, fix) = match self.verdict {
-            Verdict::Well => ("ok", "tip"),
-            Verdict::Fails => ("FAIL", "fix"),
-            Verdict::Aside => ("--", "tip"),
+            Verdict::Ok => ("ok", "tip"),
+            Verdict::Fail => ("FAIL", "fix"),
+            Verdict::Info => ("--", "tip"),
         };
-        writeln!(f, "{word:<4}  {}: {}", self.what, one_line(&self.found, 600))?;
+        writeln!(f, "{word:<4}  {}: {}", self.name, one_line(&self.found, 600))?;
         for line in &self.fixes {
             writeln!(f, "  {fix}: {}", printable(line))?;
         }
         Ok(())
     }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    shell_words::quote(&path.to_string_lossy()).into_owned()
 }
 
 #[cfg(test)]
@@ -89,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_check_is_one_line_and_a_line_for_each_fix() {
-        let check = Check::fails("home", "a\nb\x1b[0m").fix("chmod 700 /x").fix("or not");
+        let check = Check::fail("home", "a\nb\x1b[0m").fix("chmod 700 /x").fix("or not");
         assert_eq!(check.to_string(), "FAIL  home: a b [0m\n  fix: chmod 700 /x\n  fix: or not\n");
-        assert_eq!(Check::aside("jail", "off").fix("y").to_string(), "--    jail: off\n  tip: y\n");
+        assert_eq!(Check::info("jail", "off").fix("y").to_string(), "--    jail: off\n  tip: y\n");
     }
 }

@@ -1,4 +1,4 @@
-//! The model: which one, whose key, and whether it answers.
+//! The model: which one answers, where its key comes from, and whether it does answer.
 
 use std::time::{Duration, Instant};
 
@@ -13,51 +13,49 @@ use crate::provider::{Provider, ProviderError, Request, System};
 use crate::secret::Redactor;
 use crate::text::{millis, one_line};
 
-const WHAT: &str = "model";
+const NAME: &str = "model";
 
-/// How long the model has to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Tokens of the answer: some hosts refuse fewer.
-pub const TOKENS: u64 = 16;
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Some hosts refuse fewer.
+pub const MAX_TOKENS: u64 = 16;
 
-/// The model that would answer, and where its key comes from: never the key, and no command is run to get it.
-pub fn chosen(home: &Home, config: &Config, env: &Env, configured: bool) -> Check {
+/// The model that would answer, and where its key comes from. Runs no command to get the key.
+pub fn configured_model(home: &Home, config: &Config, env: &Env, configured: bool) -> Check {
     const EXPORT: &str = "export OPENROUTER_API_KEY=...    # or another vendor's";
     let model = match config.choose_model(env) {
-        Err(e) => return Check::of_error(WHAT, e),
+        Err(e) => return Check::of_error(NAME, e),
         Ok(None) if configured => {
-            return Check::fails(WHAT, "none is configured and no key was found").fix(EXPORT);
+            return Check::fail(NAME, "none is configured and no key was found").fix(EXPORT);
         }
         Ok(None) => {
-            return Check::aside(WHAT, "no key: an Ollama on this machine answers, or else the built-in demo")
-                .fix(EXPORT);
+            return Check::info(NAME, "no key: Ollama on this machine answers, else the built-in demo").fix(EXPORT);
         }
         Ok(Some(model)) => model,
     };
     if model.protocol == Protocol::Demo {
-        return Check::aside(WHAT, format!("{}: built in, no language model", model.name)).fix(EXPORT);
+        return Check::info(NAME, format!("{}: built in, no language model", model.name)).fix(EXPORT);
     }
     let at = format!("{} at {}", model.name, authority(&model.base));
-    let Some(key) = model.keys.first() else { return Check::well(WHAT, format!("{at}, without a key")) };
+    let Some(key) = model.keys.first() else { return Check::ok(NAME, format!("{at}, without a key")) };
     let source = match model.key_origin.as_str() {
         "config.json" => keys::source(key).trim_start_matches("in ").to_owned(),
         variable => format!("the variable {variable}"),
     };
     if keys::is_command(key) {
-        return Check::well(WHAT, format!("{at}, key from {source}, which was not run"));
+        return Check::ok(NAME, format!("{at}, key from {source}, which was not run"));
     }
     match keys::resolve(key, env, &home.config()) {
-        Ok(_) => Check::well(WHAT, format!("{at}, key from {source}")),
-        Err(e) => Check::of_error(WHAT, e.doing(at)),
+        Ok(_) => Check::ok(NAME, format!("{at}, key from {source}")),
+        Err(e) => Check::of_error(NAME, e.doing(at)),
     }
 }
 
-/// Asks for one word. No conversation, no tools, no second try.
-pub fn asked(provider: &dyn Provider, redactor: &Redactor) -> Check {
-    const WHAT: &str = "answer";
+/// Asks for one word, once, without a conversation or tools.
+pub fn ask(provider: &dyn Provider, redactor: &Redactor) -> Check {
+    const NAME: &str = "answer";
     let model = provider.model();
     if model.starts_with("demo/") {
-        return Check::aside(WHAT, format!("{model} is built in: there is nobody to ask"));
+        return Check::info(NAME, format!("{model} is built in: there is no model to ask"));
     }
     let started = Instant::now();
     let request = Request {
@@ -65,19 +63,17 @@ pub fn asked(provider: &dyn Provider, redactor: &Redactor) -> Check {
         messages: &[Message::user("Answer with one word: ready")],
         tools: &[],
         stream: true,
-        cancel: &Cancel::new(Some(PATIENCE)),
+        cancel: &Cancel::new(Some(TIMEOUT)),
     };
     match provider.chat(&request, &mut |_| ()) {
         Ok(reply) => {
             let text = one_line(&redactor.redact(reply.text), 60);
-            let said = if text.is_empty() { format!("nothing within {TOKENS} tokens") } else { format!("\"{text}\"") };
-            let took = millis(started.elapsed());
-            Check::well(WHAT, format!("{model} said {said} after {took} ms"))
+            Check::ok(NAME, format!("{model} said \"{text}\" after {} ms", millis(started.elapsed())))
         }
         Err(ProviderError::Cancelled(_)) => {
-            Check::fails(WHAT, format!("{model} said nothing in {} s", PATIENCE.as_secs()))
+            Check::fail(NAME, format!("{model} said nothing in {} s", TIMEOUT.as_secs()))
                 .fix("check the network and the model's api_base, or try again later")
         }
-        Err(e) => Check::of_error(WHAT, e.into_error(model)),
+        Err(e) => Check::of_error(NAME, e.into_error(model)),
     }
 }

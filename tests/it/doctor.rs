@@ -75,8 +75,8 @@ fn a_home_that_is_not_there_is_as_good_as_new() {
     let home = Home::empty();
     let run = doctor(&home);
     run.exits(0);
-    assert!(line(&run, "ok    home: ").contains("not there yet"));
-    assert!(line(&run, "ok    workspace: ").contains("was made"));
+    assert!(line(&run, "ok    home: ").contains("does not exist yet"));
+    assert!(line(&run, "ok    workspace: ").contains("(created)"));
     assert!(fixes(&run, "--    model: ")[0].contains("_API_KEY"), "{}", run.stdout);
     // The workspace came from the template, and nothing else came.
     let made: Vec<_> = fs::read_dir(home.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -92,7 +92,7 @@ fn a_broken_configuration_is_shown_with_its_place() {
     let found = line(&run, "FAIL  config: ");
     assert!(found.contains("line 1") && found.contains("tools.exec.sandbox"), "{found}");
     assert!(fixes(&run, "FAIL  config: ")[0].contains("auto"), "{}", run.stdout);
-    line(&run, "--    jail: not looked at");
+    line(&run, "--    jail: not checked");
 }
 
 #[test]
