@@ -178,12 +178,12 @@ fn remove(given: &Args, env: &Env) -> Result<u8> {
 
 fn enable(given: &Args, env: &Env) -> Result<u8> {
     let (_, jobs) = jobs(env)?;
-    let job = jobs.enable(&given.words[0], now())?;
+    let job = jobs.set_enabled(&given.words[0], true, now())?;
     print(&format!("Enabled job {}, {}", printable(job.id()), upcoming(&jobs, &job, 1)?)).map(|()| 0)
 }
 
 fn disable(given: &Args, env: &Env) -> Result<u8> {
-    let job = jobs(env)?.1.disable(&given.words[0], now())?;
+    let job = jobs(env)?.1.set_enabled(&given.words[0], false, now())?;
     print(&format!("Disabled job {}\n", printable(job.id()))).map(|()| 0)
 }
 

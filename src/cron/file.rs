@@ -8,12 +8,9 @@ use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::text::{nearest, one_line};
 
-/// A larger file is not one of jobs.
-const MAX_BYTES: u64 = 4 << 20;
-
 #[derive(Default)]
 pub struct JobsFile {
-    /// What the file holds beside its jobs.
+    /// The file's other fields.
     fields: Map<String, Value>,
     pub jobs: Vec<Job>,
 }
@@ -25,14 +22,10 @@ impl JobsFile {
             Error::config(format!("reading the jobs: {}: {what}", path.display()))
                 .hint("correct the file or move it away; until then nothing changes it")
         };
-        let meta = match fs_err::metadata(&path) {
+        let text = match fs_err::read_to_string(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             result => result.map_err(|e| broken(e.to_string()))?,
         };
-        if !meta.is_file() || meta.len() > MAX_BYTES {
-            return Err(broken(format!("not a file of at most {} MB", MAX_BYTES >> 20)));
-        }
-        let text = fs_err::read_to_string(&path).map_err(|e| broken(e.to_string()))?;
         // serde_json's error has the line and the column.
         let value: Value =
             serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;

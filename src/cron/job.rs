@@ -19,7 +19,7 @@ pub struct Job {
 /// Whether a job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Not before this time; `None` is never.
+    /// Not before this time; never with `None`.
     Later(Option<Millis>),
     /// Once, however many of its times have passed.
     Now,
@@ -36,12 +36,12 @@ impl Job {
     }
 
     pub fn id(&self) -> &str {
-        text(&self.fields, "id").unwrap_or_default()
+        get(&self.fields, "id").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The name, else the message.
     pub fn name(&self) -> &str {
-        text(&self.fields, "name").unwrap_or_else(|| self.message())
+        get(&self.fields, "name").and_then(Value::as_str).unwrap_or_else(|| self.message())
     }
 
     pub fn is_enabled(&self) -> bool {
@@ -49,39 +49,38 @@ impl Job {
     }
 
     pub fn message(&self) -> &str {
-        self.part("payload", "message").and_then(Value::as_str).unwrap_or_default()
+        self.text("payload", "message").unwrap_or_default()
     }
 
     /// Where the answer goes, as `telegram:CHAT`.
     pub fn to(&self) -> Option<String> {
         let deliver = self.part("payload", "deliver").and_then(Value::as_bool).unwrap_or(false);
-        let field = |name| self.part("payload", name).and_then(Value::as_str);
-        let (channel, chat) = field("channel").zip(field("to")).filter(|_| deliver)?;
+        let (channel, chat) = self.text("payload", "channel").zip(self.text("payload", "to")).filter(|_| deliver)?;
         Some(format!("{channel}:{chat}"))
     }
 
     /// The conversation that the runs continue; without one, each starts its own.
     pub fn session(&self) -> Option<&str> {
-        self.part("payload", "session").and_then(Value::as_str)
+        self.text("payload", "session")
     }
 
     /// The zone of the schedule's times of day; without one, the zone of this machine.
     pub fn tz(&self) -> Option<&str> {
-        self.part("schedule", "tz").and_then(Value::as_str)
+        self.text("schedule", "tz")
     }
 
     /// As stored. Another program's may be wrong; [`Job::due`] checks it.
     pub fn next_run(&self) -> Option<Millis> {
-        self.part("state", "nextRunAtMs").and_then(Value::as_i64)
+        self.number("state", "nextRunAtMs")
     }
 
     pub fn last_run(&self) -> Option<Millis> {
-        self.part("state", "lastRunAtMs").and_then(Value::as_i64)
+        self.number("state", "lastRunAtMs")
     }
 
     /// `ok`, `error`, ...; empty before the first run.
     pub fn last_status(&self) -> &str {
-        self.part("state", "lastStatus").and_then(Value::as_str).unwrap_or_default()
+        self.text("state", "lastStatus").unwrap_or_default()
     }
 
     pub fn is_running(&self) -> bool {
@@ -89,7 +88,7 @@ impl Job {
     }
 
     pub fn last_error(&self) -> &str {
-        self.part("state", "lastError").and_then(Value::as_str).unwrap_or_default()
+        self.text("state", "lastError").unwrap_or_default()
     }
 
     pub fn is_deleted_after_run(&self) -> bool {
@@ -97,18 +96,21 @@ impl Job {
     }
 
     pub fn schedule(&self) -> Result<Schedule> {
-        let number = |name| self.part("schedule", name).and_then(Value::as_i64);
-        let field = |name| self.part("schedule", name).and_then(Value::as_str).unwrap_or_default();
         let wrong = |what: String| Error::config(format!("the job {}: {what}", one_line(self.id(), 40)));
-        match field("kind") {
-            "at" => number("atMs").map(Schedule::At).ok_or_else(|| wrong("its schedule has no atMs".into())),
+        match self.text("schedule", "kind").unwrap_or_default() {
+            "at" => self
+                .number("schedule", "atMs")
+                .map(Schedule::At)
+                .ok_or_else(|| wrong("its schedule has no atMs".into())),
             "every" => {
-                let interval = number("everyMs").filter(|ms| *ms > 0);
+                let interval = self.number("schedule", "everyMs").filter(|ms| *ms > 0);
                 let interval = interval.ok_or_else(|| wrong("its schedule has no everyMs above 0".into()))?;
                 let anchor = get(&self.fields, "createdAtMs").and_then(Value::as_i64).unwrap_or(0);
                 Ok(Schedule::Every { interval, anchor })
             }
-            "cron" => Cron::parse(field("expr")).map(Schedule::Cron).map_err(|e| wrong(e.message)),
+            "cron" => Cron::parse(self.text("schedule", "expr").unwrap_or_default())
+                .map(Schedule::Cron)
+                .map_err(|e| wrong(e.message)),
             kind => Err(wrong(format!("unknown kind of schedule \"{}\"", one_line(kind, 20)))
                 .hint("the kinds are at, every and cron")),
         }
@@ -122,7 +124,7 @@ impl Job {
             Ok(Schedule::Every { interval, .. }) if interval % 1000 != 0 => format!("every {interval} ms"),
             Ok(Schedule::Every { interval, .. }) => format!("every {} s", interval / 1000),
             Ok(Schedule::Cron(_)) => {
-                let expr = self.part("schedule", "expr").and_then(Value::as_str).unwrap_or_default();
+                let expr = self.text("schedule", "expr").unwrap_or_default();
                 let tz = self.tz().map(|tz| format!(" ({tz})")).unwrap_or_default();
                 format!("{expr}{tz}")
             }
@@ -197,6 +199,14 @@ impl Job {
     fn part(&self, section: &str, name: &str) -> Option<&Value> {
         get(get(&self.fields, section)?.as_object()?, name)
     }
+
+    fn text(&self, section: &str, name: &str) -> Option<&str> {
+        self.part(section, name)?.as_str()
+    }
+
+    fn number(&self, section: &str, name: &str) -> Option<i64> {
+        self.part(section, name)?.as_i64()
+    }
 }
 
 /// Whether what was due up to the time of the last run counts as done at `now`. Of interest only for a run that seems to lie
@@ -210,10 +220,6 @@ fn counts(schedule: &Schedule, run: Millis, now: Millis, zone: &Zone) -> bool {
     let next = schedule.next(now, zone);
     let following = next.and_then(|next| schedule.next(next, zone));
     next.zip(following).is_some_and(|(next, following)| ahead < following - next)
-}
-
-fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
-    get(fields, name)?.as_str()
 }
 
 /// A field by its name in either spelling.

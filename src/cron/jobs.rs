@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::file::JobsFile;
 use super::job::{Due, Job};
 use super::new::NewJob;
@@ -19,7 +17,6 @@ use crate::paths::{Home, session_name};
 use crate::text::one_line;
 use crate::zone::Zone;
 
-/// The jobs of a home.
 #[derive(Clone)]
 pub struct Jobs {
     home: Home,
@@ -34,7 +31,7 @@ pub enum OneShots {
     Wait,
 }
 
-/// What there is to do now.
+/// The work that is due.
 #[derive(Debug, Default)]
 pub struct Tick {
     /// The jobs that are due.
@@ -45,7 +42,7 @@ pub struct Tick {
     pub interrupted: Vec<Job>,
     /// When the next job is due.
     pub next: Option<Millis>,
-    /// One sentence for each job that cannot be understood.
+    /// One sentence for each job whose schedule or zone is not valid.
     pub broken: Vec<String>,
 }
 
@@ -65,7 +62,6 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 const BUSY_RETRY: Millis = 60_000;
 
 impl Jobs {
-    /// `env` is the environment.
     pub fn new(home: Home, env: &BTreeMap<String, String>) -> Self {
         let mut env = env.clone();
         env.retain(|name, _| matches!(name.as_str(), "TZ" | "TZDIR"));
@@ -89,7 +85,7 @@ impl Jobs {
     pub fn list(&self) -> Result<Vec<Job>> {
         let mut jobs = JobsFile::read(&self.home)?.jobs;
         if jobs.iter().any(Job::is_running) {
-            // Under the lock, for a run may be ending right now.
+            // Under the lock, because a run may be ending right now.
             let _lock = self.lock()?;
             jobs = JobsFile::read(&self.home)?.jobs;
             for job in &mut jobs {
@@ -147,25 +143,16 @@ impl Jobs {
         })
     }
 
-    /// Lets a job run again, from its next time on.
-    pub fn enable(&self, id: &str, now: Millis) -> Result<Job> {
+    /// Enables or disables a job. An enabled one runs at its next time.
+    pub fn set_enabled(&self, id: &str, enabled: bool, now: Millis) -> Result<Job> {
         self.edit(|file| {
             let job = file.find(id)?;
-            let next = job.schedule()?.next(now, &self.zone(job.tz())?);
-            if next.is_none() {
+            let next = if enabled { job.schedule()?.next(now, &self.zone(job.tz())?) } else { None };
+            if enabled && next.is_none() {
                 return Err(Error::failed("its time has passed").hint("add a new job with another time"));
             }
-            job.set_enabled(true, now);
+            job.set_enabled(enabled, now);
             job.set_state("nextRunAtMs", next.into());
-            Ok(job.clone())
-        })
-    }
-
-    pub fn disable(&self, id: &str, now: Millis) -> Result<Job> {
-        self.edit(|file| {
-            let job = file.find(id)?;
-            job.set_enabled(false, now);
-            job.set_state("nextRunAtMs", Value::Null);
             Ok(job.clone())
         })
     }

@@ -8,7 +8,6 @@ use super::job::Job;
 use super::schedule::Millis;
 use crate::disk::{self, Durability, Fields, Journal, Line};
 use crate::error::{Context, Result};
-use crate::text::clip;
 
 /// How a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +15,7 @@ pub enum Status {
     Running,
     Ok,
     Error,
-    /// It was cut short: the program ended before the run did.
+    /// The program ended before the run did.
     Unknown,
     /// Its time passed while no gateway was running.
     Missed,
@@ -37,11 +36,10 @@ impl Status {
 /// How a run ended: well, or with this error.
 pub type Outcome = std::result::Result<(), String>;
 
-/// One run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     pub job: String,
-    /// When it began; of one that was missed, when that was noticed.
+    /// When it began; for a missed run, when that was noticed.
     pub at: Millis,
     pub ended: Option<Millis>,
     pub status: Status,
@@ -53,7 +51,7 @@ impl Run {
         Self { job: job.id().to_owned(), at, ended: None, status, error: String::new() }
     }
 
-    /// The run of a job that says it is running, and is not.
+    /// The run of a job whose state says `running` although no process runs it.
     pub fn interrupted(job: &Job) -> Self {
         let run = Self::new(job, job.last_run().unwrap_or_default(), Status::Unknown);
         Self { error: "the program ended before the run did".to_owned(), ..run }
@@ -68,7 +66,6 @@ impl Run {
         }
     }
 
-    /// Whether both are the same run.
     pub fn is(&self, other: &Self) -> bool {
         self.at == other.at && self.job == other.job
     }
@@ -83,7 +80,7 @@ impl Run {
             line.insert("endedAtMs".to_owned(), ended.into());
         }
         if !self.error.is_empty() {
-            line.insert("error".to_owned(), clip(&self.error, MAX_ERROR).into());
+            line.insert("error".to_owned(), self.error.as_str().into());
         }
         line
     }
@@ -92,8 +89,6 @@ impl Run {
 /// A record of this many lines is cut to its end.
 const MAX_LINES: usize = 1000;
 const KEPT_LINES: usize = 300;
-/// In bytes.
-const MAX_ERROR: usize = 500;
 
 /// All runs on record, the oldest first. Changes nothing and takes no lock.
 pub fn read(path: &Path) -> Result<Vec<Run>> {
@@ -110,7 +105,7 @@ pub fn read(path: &Path) -> Result<Vec<Run>> {
             _ => Status::Unknown,
         };
         let run = Run { job: text("job"), at, ended: number("endedAtMs"), status, error: text("error") };
-        // What was thought to be cut short may have ended after all.
+        // A run recorded as unknown may have ended after all.
         match runs.iter_mut().rev().find(|other| other.is(&run)) {
             Some(other) => *other = run,
             None => runs.push(run),

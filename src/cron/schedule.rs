@@ -25,13 +25,13 @@ pub enum Schedule {
     Cron(Cron),
 }
 
-/// A time as schedules count it. One before 1970 is 1970.
+/// A time before 1970 counts as 1970.
 pub fn millis(time: SystemTime) -> Millis {
     Millis::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(Millis::MAX)
 }
 
 impl Schedule {
-    /// It goes by what elapses, and not by a time of day or a date.
+    /// Goes by elapsed time and not by a time of day or a date.
     pub fn is_elapsing(&self) -> bool {
         match self {
             Self::At(_) => false,
@@ -40,8 +40,8 @@ impl Schedule {
         }
     }
 
-    /// The first time after `after`, if there is one within the next nine years. `zone` is what an expression's times of
-    /// day are meant in.
+    /// The first time after `after`, if there is one within the next nine years. `zone` is the zone of an expression's
+    /// times of day.
     pub fn next(&self, after: Millis, zone: &Zone) -> Option<Millis> {
         // Within the calendar's range, whatever a file says.
         let after = after.clamp(-FARTHEST, FARTHEST);
@@ -71,11 +71,11 @@ pub struct Cron {
     months: u64,
     /// 0 is Sunday.
     weekdays: u64,
-    /// The days of the month and those of the week both say something: either will do. Else both have to fit.
+    /// The expression restricts both the days of the month and those of the week: either is enough. Else both have to fit.
     either_day: bool,
-    /// It goes by what elapses.
+    /// Goes by elapsed time.
     elapsing: bool,
-    /// The hours begin with `*`: what the clocks leap over is not made up for.
+    /// The hours begin with `*`: what the clocks skip is not made up for.
     any_hour: bool,
 }
 
@@ -185,15 +185,8 @@ fn shown(text: &str) -> String {
 
 /// One field: a list of `*`, `n`, `n-m`, each with `/step` or without. Names stand for numbers from `low` on.
 fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Result<u64> {
-    let wrong = |part: &str| {
-        let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        let what = if is_number {
-            format!("{name} {} is out of range", shown(part))
-        } else {
-            format!("{name} \"{}\" is not valid", shown(part))
-        };
-        Error::usage(format!("{what} ({low}-{high})")).hint(FIELDS)
-    };
+    let wrong =
+        |part: &str| Error::usage(format!("{name} \"{}\" is not valid ({low}-{high})", shown(part))).hint(FIELDS);
     let number = |word: &str| -> Result<u8> {
         let name = names.iter().zip(low..).find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, n)| n);
         let digits = word.bytes().all(|b| b.is_ascii_digit());

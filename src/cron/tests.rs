@@ -293,7 +293,7 @@ fn what_was_missed_for_too_long_is_recorded_once() {
     assert_eq!(scratch.statuses(), [Status::Missed, Status::Missed]);
     let list = scratch.jobs.list().unwrap();
     assert_eq!((list[0].last_status(), list[1].is_enabled()), ("missed", false));
-    assert!(scratch.jobs.enable(&single, noon).is_err());
+    assert!(scratch.jobs.set_enabled(&single, true, noon).is_err());
 }
 
 #[test]

@@ -120,9 +120,9 @@ impl Tool for Cron {
             "list" => return self.list(now).map(ToolOutput::text),
             _ if id.is_empty() => return Err(Error::failed("job_id is missing; the action list shows the ids")),
             "remove" => ("removed", self.jobs.remove(id)?),
-            "enable" => ("enabled", self.jobs.enable(id, now)?),
+            "enable" => ("enabled", self.jobs.set_enabled(id, true, now)?),
             // The schema admits no other action.
-            _ => ("disabled", self.jobs.disable(id, now)?),
+            _ => ("disabled", self.jobs.set_enabled(id, false, now)?),
         };
         Ok(ToolOutput::text(format!("{done} the job {}", job.id())))
     }

@@ -98,7 +98,7 @@ fn what_can_be_no_job_is_refused_in_a_sentence() {
         (&["-m", "x", "-e", "0"], "--every 0"),
         (&["-m", "x", "-e", "60", "--tz", "UTC"], "--tz without a time of day"),
         (&["-m", "x", "-c", "30 2 31 2 *"], "never run"),
-        (&["-m", "x", "-c", "61 * * * *"], "61 is out of range (0-59)"),
+        (&["-m", "x", "-c", "61 * * * *"], "\"61\" is not valid (0-59)"),
         (&["-m", "x", "-c", "@reboot"], "@reboot"),
         (&["-m", "x", "-c", "@daily", "--tz", "Europe/Nowhere"], "Europe/Nowhere"),
         (&["-m", "x", "-c", "@daily", "--tz", "/etc/passwd"], "no time zone"),
