@@ -6,6 +6,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use super::bot::{self, Bot};
+use super::factory::AgentFactory;
 use super::pool::AgentPool;
 use super::reload::Reload;
 use super::shutdown::Shutdown;
@@ -31,20 +32,20 @@ use crate::zone::Zone;
 /// The shortest time between reactions to other programs of this home.
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(200);
 
-/// What a gateway starts with. Loading it proves that the configuration works.
-pub struct Parts {
+/// What a gateway needs to start. Loading it proves that the configuration works.
+pub struct Startup {
     loaded: Loaded,
     bot: Bot,
     hands: Hands,
     pool: AgentPool,
-    /// What to say about the model.
+    /// About the model.
     notices: Vec<String>,
 }
 
-impl Parts {
+impl Startup {
     pub fn load(home: &Home, env: &Env) -> Result<Self> {
-        let file = config::read(home)?;
-        let loaded = config::load_for(home, file.as_deref(), env, Vec::new())?;
+        let factory = AgentFactory::new(home, env)?;
+        let loaded = factory.load(None)?;
         if !bot::is_enabled(&loaded) {
             return Err(Error::config("the gateway has nothing to serve: channels.telegram.enabled is false")
                 .hint("set it to true in config.json"));
@@ -52,7 +53,7 @@ impl Parts {
         let bot = Bot::new(&loaded.config.channels.telegram, home, env)?;
         let hands = hands(home, &loaded.config, env)?;
         make_workspace(home, &loaded.config, env)?;
-        let pool = AgentPool::new(home, file, env, bot.settings.token.clone());
+        let pool = AgentPool::new(factory, bot.settings.token.clone());
         let notices = pool.get(None)?.1;
         Ok(Self { loaded, bot, hands, pool, notices })
     }
@@ -65,7 +66,7 @@ pub fn run(env: &Env) -> Result<()> {
     let shutdown = Shutdown::on_signal()?;
     let home = config::home(env)?;
     let reload = Reload::new(&home, env);
-    let Parts { loaded, bot, hands, pool, notices } = Parts::load(&home, env)?;
+    let Startup { loaded, bot, hands, pool, notices } = Startup::load(&home, env)?;
     let config = &loaded.config;
     let log = Log::new(&config.log.level, config.log.json);
     let warn = |line: &String| log.write(Level::Warn, line);

@@ -2,6 +2,7 @@
 
 pub mod bot;
 pub mod deliver;
+pub mod factory;
 pub mod gateway;
 pub mod learned;
 mod models;
@@ -43,32 +44,35 @@ use crate::wire::Setup;
 use crate::zone::Zone;
 pub(crate) use models::chain;
 
-/// Where conversations are kept.
-#[derive(Clone)]
-pub enum Keep {
-    OnDisk,
-    /// As long as this is there.
-    InMemory(session::Memory),
-}
-
-/// What an agent is made from.
+/// Where an agent's settings come from.
 pub struct Parts<'a> {
     pub home: &'a Home,
     pub config: &'a Config,
     pub env: &'a Env,
-    /// There is a config.json: somebody has set this up, so nothing is guessed.
+    /// Whether there is a config.json: then no model is guessed.
     pub configured: bool,
-    pub keep: Keep,
+}
+
+/// What the command that builds an agent decides.
+pub struct Options {
+    /// Holds the conversations; `None` stores them in the home.
+    pub memory: Option<session::Memory>,
     pub stream: bool,
-    /// The names of the tools to offer; `None`: all there are.
+    /// The names of the tools to offer; `None` offers all.
     pub tools: Option<Vec<String>>,
-    /// The jobs that the model may schedule; none inside a job's own turn.
-    pub jobs: Option<Jobs>,
-    /// For one turn.
+    /// Whether the model may schedule jobs.
+    pub can_schedule: bool,
+    /// The limit for one turn.
     pub budget_tokens: Option<u64>,
 }
 
-/// An agent, and what its user should know about it.
+impl Default for Options {
+    fn default() -> Self {
+        Self { memory: None, stream: true, tools: None, can_schedule: true, budget_tokens: None }
+    }
+}
+
+/// An agent, and notices for its user.
 pub struct Ready {
     pub agent: Agent,
     pub notices: Vec<String>,
@@ -84,7 +88,7 @@ pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
 }
 
 /// Puts the agent together. Writes nothing.
-pub fn build(parts: &Parts) -> Result<Ready> {
+pub fn build(parts: &Parts, options: &Options) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
     let redactor = Redactor::new(config.secrets(env));
@@ -99,6 +103,7 @@ pub fn build(parts: &Parts) -> Result<Ready> {
         );
     }
     let local_time = local_time(env);
+    let jobs = options.can_schedule.then(|| Jobs::new((*home).clone(), env));
     let mut builder = Agent::builder()
         .chain(chain)
         .prompt(
@@ -106,26 +111,26 @@ pub fn build(parts: &Parts) -> Result<Ready> {
                 .unrestricted(!defaults.restrict_to_workspace)
                 .skills(skills(home, config)),
         )
-        .tools(tools(&hands, home, config, env, parts.jobs.clone()))
+        .tools(tools(&hands, home, config, env, jobs))
         .redactor(redactor)
         .ledger(UsageFiles::new(home.usage(), config.budget, local_time))
-        .stream(parts.stream)
+        .stream(options.stream)
         .history(history(config, window))
         .limits(Limits {
             max_steps: defaults.max_tool_iterations,
             timeout: Duration::from_secs(defaults.timeout),
-            budget_tokens: parts.budget_tokens,
+            budget_tokens: options.budget_tokens,
             retry: Retry {
                 max: defaults.max_retries,
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
-    if let Some(names) = &parts.tools {
+    if let Some(names) = &options.tools {
         builder = builder.only(names);
     }
-    builder = match &parts.keep {
-        Keep::OnDisk => builder.store(Files::new((*home).clone())),
-        Keep::InMemory(memory) => builder.store(memory.clone()),
+    builder = match &options.memory {
+        None => builder.store(Files::new((*home).clone())),
+        Some(memory) => builder.store(memory.clone()),
     };
     Ok(Ready { agent: builder.build()?, notices })
 }

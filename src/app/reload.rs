@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::gateway::Parts;
+use super::gateway::Startup;
 use super::shutdown::Shutdown;
 use crate::config::Env;
 use crate::gateway::Dispatcher;
@@ -35,7 +35,7 @@ impl Reload {
         if shutdown.is_restart_planned() || !self.has_changed() {
             return;
         }
-        if let Err(e) = Parts::load(&self.home, &self.env) {
+        if let Err(e) = Startup::load(&self.home, &self.env) {
             let text = format!("config.json has changed but cannot be used, so the old one stays: {}", e.message);
             return log.write(Level::Error, &text);
         }

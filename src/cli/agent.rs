@@ -1,6 +1,10 @@
 //! `bantam agent`: asks once, or holds a conversation.
 
-use super::agent_factory::{AgentFactory, fresh_key};
+use std::path::Path;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
 use super::args::{Args, Command, Flag};
 use super::printer::{AfterTurn, Output, Verbosity, failure_json};
 use super::question::{self, Question};
@@ -8,11 +12,15 @@ use super::repl::{self, Repl};
 use super::{notice, print, report, tell, terminal};
 use crate::agent::Request;
 use crate::app::deliver::Delivery;
+use crate::app::factory::{AgentFactory, MODEL_NAME};
+use crate::app::{self, Options};
 use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
-use crate::config::Env;
-use crate::error::{Error, Result};
+use crate::config::{self, Env, Origin as Source, Override};
+use crate::error::{Context, Error, Result};
 use crate::paths::{session_name, telegram_chat};
+use crate::session::Memory;
+use crate::text::rfc3339;
 
 pub const COMMAND: Command = Command {
     name: "agent",
@@ -62,18 +70,21 @@ fn ask(args: &Args, env: &Env) -> Result<u8> {
         args.exclude(one, other)?;
     }
     let output = Output::of(args);
-    let factory = AgentFactory::new(args, env)?;
+    let factory = factory(args, env)?;
     let to = args.value("to").map(telegram_chat).transpose()?.map(str::to_owned);
     let chat = match args.value("session") {
         None if args.has("new") => fresh_key(),
         key => key.unwrap_or("default").to_owned(),
     };
     let session = session_name("cli", &chat)?;
-    let question = question::read(args, factory.home(), output.verbosity)?;
+    let question = question::read(args, &factory.home, output.verbosity)?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with -m \"...\""));
     }
     let (loaded, ready) = factory.for_session(&session)?;
+    if !args.has("dry-run") {
+        app::make_workspace(&factory.home, &loaded.config, env)?;
+    }
     output.warn(loaded.warnings.iter().chain(&ready.notices));
     let origin = Origin { channel: "cli".to_owned(), chat: chat.clone() };
     if let (Some(Question { text, images }), true) = (&question, args.has("dry-run")) {
@@ -82,7 +93,7 @@ fn ask(args: &Args, env: &Env) -> Result<u8> {
         return print(&format!("{}\n", ready.agent.preview(&request)?)).map(|()| 0);
     }
     // A missing bot or chat is reported before the model is asked.
-    let delivery = match Delivery::new(factory.home(), &loaded.config, env, notice) {
+    let delivery = match Delivery::new(&factory.home, &loaded.config, env, notice) {
         Err(e) if to.is_some() => return Err(e),
         delivery => delivery.ok(),
     };
@@ -102,4 +113,58 @@ fn ask(args: &Args, env: &Env) -> Result<u8> {
     let inbound = Inbound { attachments, ..Inbound::message(origin, session, text) };
     let response = terminal::ask(ready.agent, inbound, output, after, env)?;
     Ok(response.error.as_ref().map_or(0, report))
+}
+
+/// Applies the flags to the agents of this command.
+fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
+    let (overrides, tools, budget_tokens) = (overrides(args)?, tools(args)?, args.number("budget-tokens")?);
+    let memory = args.has("no-session").then(Memory::default);
+    let stream = !args.has("no-stream");
+    let options = Options { memory, stream, tools, budget_tokens, ..Options::default() };
+    Ok(AgentFactory { overrides, options, ..AgentFactory::new(&config::home(env)?, env)? })
+}
+
+/// A key that no other conversation has: the time and the process.
+pub(super) fn fresh_key() -> String {
+    let digits: String = rfc3339(SystemTime::now()).chars().filter(char::is_ascii_digit).collect();
+    let (date, time) = digits.split_at(8);
+    format!("{date}-{time}-{}", std::process::id())
+}
+
+fn tools(args: &Args) -> Result<Option<Vec<String>>> {
+    if args.has("no-tools") {
+        return Ok(Some(Vec::new()));
+    }
+    if !args.has("tools") {
+        return Ok(None);
+    }
+    let names = args.values("tools").flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    if names.is_empty() {
+        return Err(Error::usage("--tools names no tool").hint("--tools read_file,list_dir, or --no-tools"));
+    }
+    Ok(Some(names))
+}
+
+/// The flags that override settings.
+fn overrides(args: &Args) -> Result<Vec<Override>> {
+    let mut overrides: Vec<Override> = Vec::new();
+    if let Some(dir) = args.value("workspace") {
+        let dir = std::path::absolute(Path::new(dir)).doing("finding the workspace")?;
+        let dir = dir.to_str().ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
+        overrides.push(("agents.defaults.workspace", dir.into(), Source::Flag("--workspace")));
+    }
+    if let Some(model) = args.value("model") {
+        overrides.push((MODEL_NAME, model.into(), Source::Flag("--model")));
+    }
+    for (flag, path) in [
+        ("max-steps", "agents.defaults.max_tool_iterations"),
+        ("timeout", "agents.defaults.timeout"),
+        ("max-tokens", "agents.defaults.max_tokens"),
+    ] {
+        if let Some(n) = args.number(flag)? {
+            overrides.push((path, Value::from(n), Source::Flag(flag)));
+        }
+    }
+    Ok(overrides)
 }

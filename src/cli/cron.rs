@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use super::args::{Args, Command, Flag};
 use super::printer::{AfterTurn, Output};
 use super::{notice, print, report, tell, terminal, zone};
+use crate::app;
 use crate::app::deliver::Delivery;
-use crate::app::{self, Keep};
+use crate::app::factory::AgentFactory;
 use crate::bus::{Inbound, Origin, Response};
-use crate::config::{self, Env, Loaded};
+use crate::config::{self, Env};
 use crate::cron::{Due, Job, Jobs, NewJob, Status, When, heartbeat, schedule};
 use crate::error::{Error, Result};
 use crate::gateway::clock::{job_session, reset_session};
@@ -152,9 +153,9 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         let status = if job.last_status().is_empty() { "-" } else { job.last_status() };
         row(job.id(), &next, status, &job.when(&zone), &format!("{}{to}", job.name()));
     }
-    let loaded = load(&home, env);
-    let minutes = loaded.as_ref().map_or(0, |(_, loaded)| loaded.config.heartbeat.interval_minutes);
-    if loaded.as_ref().is_ok_and(|(_, loaded)| loaded.config.heartbeat.enabled) {
+    let loaded = AgentFactory::new(&home, env).and_then(|factory| factory.load(None));
+    let minutes = loaded.as_ref().map_or(0, |loaded| loaded.config.heartbeat.interval_minutes);
+    if loaded.as_ref().is_ok_and(|loaded| loaded.config.heartbeat.enabled) {
         let next = heartbeat::schedule(minutes).next(now, &zone).map_or(String::new(), |at| zone.stamp(at / 1000));
         row(heartbeat::ID, &next, "-", &format!("every {minutes} min"), "built in: agent/HEARTBEAT.md");
     } else if list.is_empty() {
@@ -162,13 +163,6 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     }
     print(&page)?;
     loaded.map(|_| 0)
-}
-
-/// The configuration, and whether it has a file.
-fn load(home: &Home, env: &Env) -> Result<(bool, Loaded)> {
-    let file = config::read(home)?;
-    let loaded = config::load_for(home, file.as_deref(), env, Vec::new())?;
-    Ok((file.is_some(), loaded))
 }
 
 fn remove(given: &Args, env: &Env) -> Result<u8> {
@@ -214,25 +208,17 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
         );
     }
     let output = Output::of(given);
-    let (configured, loaded) = load(home, env)?;
+    let mut factory = AgentFactory::new(home, env)?;
+    let loaded = factory.load(None)?;
     let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
     // An answer that cannot be delivered is not asked for.
     let delivery = match Delivery::new(home, &loaded.config, env, notice) {
         Err(e) if chat.is_some() => return Err(e),
         delivery => delivery.ok(),
     };
-    let ready = app::build(&app::Parts {
-        home,
-        config: &loaded.config,
-        env,
-        configured,
-        keep: Keep::OnDisk,
-        stream: true,
-        tools: None,
-        // Jobs that add jobs might never stop.
-        jobs: None,
-        budget_tokens: None,
-    })?;
+    // Jobs that add jobs might never stop.
+    factory.options.can_schedule = false;
+    let ready = factory.build(&loaded.config)?;
     app::make_workspace(home, &loaded.config, env)?;
     output.warn(loaded.warnings.iter().chain(&ready.notices));
     let (session, is_fresh) = job_session(home, job)?;

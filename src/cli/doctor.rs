@@ -3,7 +3,7 @@
 use super::args::{Args, Command, Flag};
 use super::print;
 use crate::app::bot::{Bot, is_enabled};
-use crate::app::{self, Keep, Parts};
+use crate::app::{self, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Subject};
@@ -120,17 +120,7 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
         entry.max_tokens = 0;
     }
     let redactor = Redactor::new(config.secrets(env));
-    let parts = Parts {
-        home,
-        config: &config,
-        env,
-        configured,
-        keep: Keep::InMemory(crate::session::Memory::default()),
-        stream: true,
-        tools: None,
-        jobs: None,
-        budget_tokens: None,
-    };
+    let parts = Parts { home, config: &config, env, configured };
     match app::chain(&parts, &redactor, &mut Vec::new()) {
         Ok((lineup, _)) => match lineup.first() {
             Some(provider) => model::ask(provider, &redactor),

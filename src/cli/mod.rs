@@ -1,7 +1,6 @@
 //! The command line: finds the command, runs it, and turns its result into an exit code.
 
 mod agent;
-mod agent_factory;
 mod args;
 mod attach;
 mod convert;

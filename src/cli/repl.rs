@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::agent_factory::{AgentFactory, fresh_key};
+use super::agent::fresh_key;
 use super::input::LineReader;
 use super::printer::{Output, Printer, Verbosity};
 use super::screen::Screen;
 use super::signals::Signals;
 use super::terminal::{Connection, serve};
 use crate::agent::Agent;
+use crate::app::factory::AgentFactory;
 use crate::bus::{Inbound, Origin};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::gateway::tasks::Tasks;
@@ -62,7 +63,7 @@ pub struct Repl {
 /// Talks until the user leaves. Returns the exit code.
 pub fn run(repl: Repl) -> Result<u8> {
     let Repl { factory, chat, output, models, agent } = repl;
-    let screen = Screen::new(factory.env());
+    let screen = Screen::new(&factory.env);
     let signals = Signals::watch(screen.clone(), Some(warn))?;
     if output.verbosity != Verbosity::Quiet {
         let (version, model) = (env!("CARGO_PKG_VERSION"), agent.model());
@@ -195,7 +196,7 @@ impl Conversation {
 
     fn start_over(&mut self) -> Result<()> {
         let mut kept = "";
-        if self.factory.is_in_memory() {
+        if self.factory.options.memory.is_some() {
             self.chat = fresh_key();
         } else if self.factory.reset(&self.session()?)? {
             kept = "; the old one is kept";
@@ -211,10 +212,10 @@ impl Conversation {
     }
 
     fn switch_model(&self, name: &str) -> Result<()> {
-        let (_, ready) = self.factory.build(Some(name))?;
+        let ready = self.factory.build(&self.factory.load(Some(name))?.config)?;
         self.screen.note(&format!("bantam: the model is now {}", ready.agent.model()));
         self.agent.set(ready.agent);
-        self.factory.save_model(&self.session()?, name)
+        self.factory.choose_model(&self.session()?, name)
     }
 
     fn usage(&self) -> String {

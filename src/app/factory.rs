@@ -1,0 +1,84 @@
+//! Builds the agents of a home, each with the model that its conversation uses.
+
+use std::time::SystemTime;
+
+use super::{Options, Parts, Ready, build};
+use crate::cancel::Cancel;
+use crate::config::{self, Config, Env, Loaded, Origin, Override};
+use crate::disk::Durability;
+use crate::error::Result;
+use crate::paths::Home;
+use crate::session::{self, Entry, Files, Store, archive};
+use crate::text::one_line;
+
+/// The setting that names the model.
+pub const MODEL_NAME: &str = "agents.defaults.model_name";
+
+pub struct AgentFactory {
+    pub home: Home,
+    pub env: Env,
+    /// The text of config.json.
+    pub file: Option<String>,
+    pub overrides: Vec<Override>,
+    pub options: Options,
+}
+
+impl AgentFactory {
+    pub fn new(home: &Home, env: &Env) -> Result<Self> {
+        let (file, overrides, options) = (config::read(home)?, Vec::new(), Options::default());
+        Ok(Self { home: home.clone(), env: env.clone(), file, overrides, options })
+    }
+
+    /// The configuration, with this model or the configured one.
+    pub fn load(&self, model: Option<&str>) -> Result<Loaded> {
+        let mut overrides = self.overrides.clone();
+        overrides.extend(model.map(|model| (MODEL_NAME, model.into(), Origin::Flag("--model"))));
+        config::load_for(&self.home, self.file.as_deref(), &self.env, overrides)
+    }
+
+    pub fn build(&self, config: &Config) -> Result<Ready> {
+        let parts = Parts { home: &self.home, config, env: &self.env, configured: self.file.is_some() };
+        build(&parts, &self.options)
+    }
+
+    /// The agent for a conversation: with the model chosen there, or the configured one if there is none or it fails.
+    pub fn for_session(&self, session: &str) -> Result<(Loaded, Ready)> {
+        let with_model = |model: Option<&str>| {
+            let loaded = self.load(model)?;
+            let ready = self.build(&loaded.config)?;
+            Ok((loaded, ready))
+        };
+        let Some(chosen) = self.chosen_model(session) else { return with_model(None) };
+        with_model(Some(&chosen)).or_else(|e| {
+            let (loaded, mut ready) = with_model(None)?;
+            let chosen = one_line(&chosen, 80);
+            ready.notices.push(format!("cannot use {chosen}, the model of this conversation: {}", e.message));
+            Ok((loaded, ready))
+        })
+    }
+
+    /// The model that was chosen in a conversation, unless a flag overrides it.
+    pub fn chosen_model(&self, session: &str) -> Option<String> {
+        let is_overridden = self.overrides.iter().any(|(path, ..)| *path == MODEL_NAME);
+        if is_overridden || self.options.memory.is_some() {
+            return None;
+        }
+        // A session that cannot be read is reported when the turn loads it.
+        session::stored_state(&self.home, session).unwrap_or_default().remove(session::MODEL)
+    }
+
+    /// Stores the model as the one of a conversation.
+    pub fn choose_model(&self, session: &str, model: &str) -> Result<()> {
+        if self.options.memory.is_some() {
+            return Ok(());
+        }
+        let store = Files::new(self.home.clone());
+        let mut session = store.load(session, &Cancel::new(None))?;
+        store.append(&mut session, &[Entry::State(session::MODEL, model)], Durability::Now, SystemTime::now())
+    }
+
+    /// Archives a conversation and starts a new one. Returns whether there was one.
+    pub fn reset(&self, session: &str) -> Result<bool> {
+        Ok(archive::reset(&self.home, session, &Cancel::new(None), SystemTime::now())?.is_some())
+    }
+}
