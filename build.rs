@@ -10,8 +10,9 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     collect(&root, &mut files)?;
     files.sort();
-    let mut code =
-        String::from("/// Paths and texts, in the order of their paths.\npub const FILES: &[(&str, &str)] = &[\n");
+    let mut code = String::from(
+        "/// Paths and texts, in the order of their paths.\npub(crate) const FILES: &[(&str, &str)] = &[\n",
+    );
     for path in files {
         let name = path.strip_prefix(&root).map_err(io::Error::other)?;
         code.push_str(&format!(

@@ -27,14 +27,14 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY
 
 /// A held directory.
 #[derive(Debug)]
-pub struct Dir {
+pub(crate) struct Dir {
     fd: OwnedFd,
     reach: Reach,
 }
 
 /// How far paths from a directory may lead.
 #[derive(Clone, Debug)]
-pub enum Reach {
+pub(crate) enum Reach {
     Beneath,
     /// Wherever the process may go, as the user has chosen.
     Everywhere,
@@ -44,7 +44,7 @@ pub enum Reach {
 
 /// A tree that is closed, and the one within it that is open. Real paths, without links.
 #[derive(Debug)]
-pub struct Exclusion {
+pub(crate) struct Exclusion {
     pub closed: PathBuf,
     pub open: PathBuf,
 }
@@ -61,31 +61,31 @@ impl Exclusion {
 /// What to do with symbolic links that stay within reach. With [`Reach::Everywhere`] it applies to the last component
 /// alone.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Links {
+pub(crate) enum Links {
     Follow,
     Refuse,
 }
 
 impl Dir {
     /// Holds a directory whose path is trusted.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
         let fd = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .doing(format_args!("opening {}", path.display()))?;
         Ok(Self { fd, reach: Reach::Beneath })
     }
 
-    pub fn reaching(self, reach: Reach) -> Self {
+    pub(crate) fn reaching(self, reach: Reach) -> Self {
         Self { reach, ..self }
     }
 
     /// The directory at `path`, open for reading, with the same reach.
-    pub fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
+    pub(crate) fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
         let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), links)?;
         Ok(Self { fd, reach: self.reach.clone() })
     }
 
     /// The names in this directory, sorted.
-    pub fn names(&self) -> Result<Vec<CString>> {
+    pub(crate) fn names(&self) -> Result<Vec<CString>> {
         let entries = rustix::fs::Dir::read_from(self)?;
         let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
         let mut names = names.collect::<Result<Vec<_>, _>>()?;
@@ -95,12 +95,12 @@ impl Dir {
     }
 
     /// The directory called `name` in this one, unless it is a link or cannot be read.
-    pub fn subdir(&self, name: &CStr) -> Option<Self> {
+    pub(crate) fn subdir(&self, name: &CStr) -> Option<Self> {
         self.dir_at(Path::new(OsStr::from_bytes(name.to_bytes())), Links::Refuse).ok()
     }
 
     /// Opens `path` from this directory. `""` and `.` are the directory itself.
-    pub fn open_at(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_at(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = flags | OFlags::CLOEXEC;
         if let Reach::Beneath = self.reach {
@@ -165,7 +165,7 @@ impl Dir {
 
     /// Where a file at `path` is, or would be created: its directory, open for reading, and its name there. A link in the
     /// last place is followed to the name of its target.
-    pub fn locate(&self, path: &Path) -> Result<(Self, OsString), Errno> {
+    pub(crate) fn locate(&self, path: &Path) -> Result<(Self, OsString), Errno> {
         let mut path = path.to_owned();
         for _ in 0..=MAX_LINKS {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::ISDIR) };
@@ -180,7 +180,7 @@ impl Dir {
     }
 
     /// Opens a regular file for reading; never waits for a pipe or a device. Errors name it `asked`.
-    pub fn read(&self, path: &Path, asked: &Path, links: Links) -> Result<fs_err::File> {
+    pub(crate) fn read(&self, path: &Path, asked: &Path, links: Links) -> Result<fs_err::File> {
         let fd = self.open_at(path, READ, Mode::empty(), links).map_err(|e| explain(e, asked))?;
         is_regular(&fstat(&fd)?, asked)?;
         Ok(fs_err::File::from_parts(fd.into(), asked))
@@ -204,7 +204,7 @@ fn components(path: &Path) -> Result<Vec<OsString>, Errno> {
         .collect()
 }
 
-pub fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
+pub(crate) fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Error::failed(format!("{} is a directory", path.display()))),
@@ -213,7 +213,7 @@ pub fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
 }
 
 /// Puts an error of [`Dir::open_at`] into words.
-pub fn explain(e: Errno, path: &Path) -> Error {
+pub(crate) fn explain(e: Errno, path: &Path) -> Error {
     let path = path.display();
     Error::failed(match e {
         Errno::XDEV => format!("{path} leads out of the workspace"),
@@ -230,10 +230,10 @@ pub fn explain(e: Errno, path: &Path) -> Error {
 }
 
 /// The most bytes that this process itself reads of a file that a model can write.
-pub const MAX_UNTRUSTED: usize = 64 << 10;
+pub(crate) const MAX_UNTRUSTED: usize = 64 << 10;
 
 /// Reads the start of a file that a model can write, with a notice where it is cut.
-pub fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
+pub(crate) fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
     let Some((file, len)) = open_untrusted(dir, path)? else { return Ok(None) };
     let mut text = read_lossy(file, MAX_UNTRUSTED)?;
     if len > MAX_UNTRUSTED as u64 {
@@ -243,7 +243,7 @@ pub fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
 }
 
 /// Reads the last `max` bytes of such a file, and whether that is all of it.
-pub fn read_untrusted_end(dir: &Path, path: &str, max: usize) -> Result<Option<(String, bool)>> {
+pub(crate) fn read_untrusted_end(dir: &Path, path: &str, max: usize) -> Result<Option<(String, bool)>> {
     let Some((mut file, len)) = open_untrusted(dir, path)? else { return Ok(None) };
     let start = len.saturating_sub(max as u64);
     file.seek(SeekFrom::Start(start))?;

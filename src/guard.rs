@@ -28,7 +28,7 @@ const SETTING: &str = "tools.web.fetch.allow_private";
 type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 #[derive(Clone)]
-pub struct AddressGuard {
+pub(crate) struct AddressGuard {
     allow_private: bool,
     lookup: Arc<Lookup>,
 }
@@ -118,12 +118,12 @@ const GLOBAL: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
 impl AddressGuard {
     /// `allow_private` also allows loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, 198.18/15, `fc00::/7` and
     /// `fec0::/10`. Link-local addresses and cloud metadata services stay refused.
-    pub fn new(allow_private: bool) -> Self {
+    pub(crate) fn new(allow_private: bool) -> Self {
         Self { allow_private, lookup: Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())) }
     }
 
     #[cfg(test)]
-    pub fn with_lookup(
+    pub(crate) fn with_lookup(
         mut self,
         lookup: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Self {
@@ -148,7 +148,7 @@ impl AddressGuard {
     ///
     /// `host` is a name, an IPv4 address in any notation (`127.1`, `0x7f000001`, `017700000001`), or an IPv6 address with
     /// or without brackets.
-    pub fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+    pub(crate) fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
         let refused = |e: &str| ConnectError::Refused(Error::failed(format!("{host:?} {e}")));
         if port == 0 {
             return Err(ConnectError::Refused(Error::failed("cannot connect to port 0")));
@@ -174,7 +174,7 @@ impl AddressGuard {
 
 /// Connects to the first of `addresses`, as [`AddressGuard::resolve`] returned them, that answers within its share of
 /// `timeout`: a silent one must not use up the time of the next.
-pub fn connect(addresses: &[SocketAddr], timeout: Duration) -> Result<TcpStream, ConnectError> {
+pub(crate) fn connect(addresses: &[SocketAddr], timeout: Duration) -> Result<TcpStream, ConnectError> {
     let until = Instant::now() + timeout;
     let mut last = unreachable("no address to connect to".to_owned());
     for (address, waiting) in addresses.iter().zip((1..=addresses.len()).rev()) {

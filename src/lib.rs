@@ -2,82 +2,90 @@
 //!
 //! # Code map
 //!
-//! Each file is a room with one job. A room uses only rooms of lower ranks (`tests/house.rs` proves it).
+//! Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`], [`session`] and [`tool`]. The rest is private.
+//!
+//! Each file or folder is a room with one job. A room uses only rooms of lower ranks (`tests/house.rs` proves it).
 //!
 //! | rank | room | job |
 //! |---|---|---|
-//! | 6 | `main`, [`cli`] | arguments to a command; print; exit code |
-//! | 5 | [`app`] | names concrete types and wires them together: an agent (`mod`, `models`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
-//! | 4 | [`gateway`] | the dispatcher (`mod`), what waits in each conversation (`queue`), background `tasks`, the `clock` that queues scheduled jobs, the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
-//! | 3 | [`agent`] | the turn loop (`turn`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
-//! | 3 | [`doctor`] | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
+//! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`); a conversation at the terminal (`terminal`, `repl`, `input`, `signals`, `printer`, `screen`, `echo`); a question with its files (`question`, `attach`); what onboarding imports (`import`, `convert`) |
+//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
+//! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
+//! | 3 | [`agent`] | the turn loop (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
+//! | 3 | `doctor` | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`, `quirks`), its API (`dialect`): OpenAI's (`openai`, `replies`, `stream`) and Anthropic's (`anthropic`), the `demo` |
-//! | 2 | [`telegram`] | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), delivery (`send`, `upload`), unknown users |
+//! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), delivery (`send`, `upload`), `unknown_users` |
 //! | 2 | [`tool`] | the trait (`mod`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools |
-//! | 1 | [`config`] | the table of settings (`settings`), its four layers (`load`), API keys, vendors and the choice of a model |
-//! | 1 | [`http`] | makes every HTTP request (`client`), and says what failed (`errors`) |
-//! | 1 | [`hands`] | runs one file or exec call in a process without secrets: the caller (`mod`), the process (`inside`), commands (`run`) |
-//! | 1 | [`jail`] | confines a hands process: namespaces and mounts (`root`), Landlock, seccomp |
-//! | 1 | [`files`] | the file tools, inside a hands process: trees and dispatch (`mod`), `read`, `list`, `grep`, `edit`, the agent's `notes`; how a file changes safely (`atomic`) |
-//! | 1 | [`proxy`] | the guarded network of a command |
+//! | 1 | `config` | the table of settings (`settings`), its four layers (`load`), API keys, vendors and the choice of a model |
+//! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`), and says what failed (`errors`) |
+//! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `process_count`), the process (`process`), its commands (`exec`, `reaper`) |
+//! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
+//! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files; how a file changes safely (`atomic`) |
+//! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`), its socket in the jail (`listener`), its connections (`tunnel`) |
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
-//! | 1 | [`outbox`] | messages to chats, kept until they are delivered |
+//! | 1 | `outbox` | messages to chats, kept until they are delivered |
 //! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `split`) and the `terminal` |
-//! | 1 | [`skills`] | skills in the Agent Skills format: reads them (`mod`, `front`), installs and removes them (`install`) |
-//! | 1 | [`usage`] | what the models have been asked and what it cost, and a day's budget |
-//! | 1 | [`cron`] | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
-//! | 0 | [`message`], [`bus`], [`error`], [`secret`] | words that everybody speaks |
-//! | 0 | [`template`] | the files a new home starts with |
-//! | 0 | [`wire`] | the messages between bantam and a hands process |
-//! | 0 | [`guard`] | the hosts that a model may make this program connect to |
-//! | 0 | [`cancel`], [`child`], [`disk`], [`beneath`], [`paths`], [`sse`], [`text`], [`sys`], [`zone`], [`notify`], [`log`] | one resource each |
+//! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs and removes them (`install`) |
+//! | 1 | `usage` | what the models have been asked and what it cost, and a day's budget |
+//! | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
+//! | 0 | [`message`], [`bus`], [`error`], `secret` | words that everybody speaks |
+//! | 0 | `template` | the files a new home starts with |
+//! | 0 | `wire` | the messages between bantam and a hands process |
+//! | 0 | `guard` | the hosts that a model may make this program connect to |
+//! | 0 | `cancel`, `child`, `disk`, `beneath`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //!
 //! # Where a new thing goes
 //!
-//! - **A tool**: a file in `tool/` that implements [`tool::Tool`], and one line in [`app::build`]. If it touches the
+//! - **A tool**: a file in `tool/` that implements [`tool::Tool`], and one line in `app::build`. If it touches the
 //!   workspace, a job in `wire.rs` and its work in `files/`; one that works on files needs no more than that and a
 //!   row of the table in `tool/files.rs`.
 //! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
-//! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to [`gateway::serve`] by a command in `cli/`.
+//! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by a command in `cli/`.
 //! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`.
 //! - **A command**: a file in `cli/` and a line in its table.
 
+// Not in tests, which share modules with the test programs.
+#![cfg_attr(not(test), deny(unreachable_pub))]
+
 pub mod agent;
-pub mod app;
-pub(crate) mod beneath;
+mod app;
+mod beneath;
 pub mod bus;
-pub mod cancel;
-pub(crate) mod child;
-pub mod cli;
-pub mod config;
-pub mod cron;
-pub mod disk;
-pub(crate) mod doctor;
+mod cancel;
+mod child;
+mod cli;
+mod config;
+mod cron;
+mod disk;
+mod doctor;
 pub mod error;
-pub(crate) mod files;
-pub mod gateway;
-pub(crate) mod guard;
-pub mod hands;
-pub mod http;
-pub(crate) mod jail;
-pub mod log;
+mod files;
+mod gateway;
+mod guard;
+mod hands;
+mod http;
+mod jail;
+mod log;
 mod markdown;
 pub mod message;
-pub mod notify;
-pub mod outbox;
-pub mod paths;
+mod notify;
+mod outbox;
+mod paths;
 pub mod provider;
-pub(crate) mod proxy;
-pub mod secret;
+mod proxy;
+mod secret;
 pub mod session;
-pub(crate) mod skills;
-pub(crate) mod sse;
-pub(crate) mod sys;
-pub mod telegram;
-pub(crate) mod template;
-pub(crate) mod text;
+mod skills;
+mod sse;
+mod sys;
+mod telegram;
+mod template;
+mod text;
 pub mod tool;
-pub mod usage;
-pub(crate) mod wire;
-pub mod zone;
+mod usage;
+mod wire;
+mod zone;
+
+#[doc(hidden)]
+pub use cli::main;

@@ -13,7 +13,7 @@ use crate::text::{one_line, rfc3339};
 
 /// How much a line matters, by the names of `log.level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     /// Something was lost, or will not be done.
     Error,
     /// Something is wrong and is tried again, or got around.
@@ -24,7 +24,7 @@ pub enum Level {
 }
 
 /// Takes a line.
-pub type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
+pub(crate) type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
 /// From the one that matters most.
 const NAMES: [(&str, Level); 4] =
@@ -35,7 +35,7 @@ const LONGEST: usize = 500;
 
 /// Where lines go.
 #[derive(Clone, Copy, Debug)]
-pub struct Log {
+pub(crate) struct Log {
     least: Level,
     json: bool,
     /// What the lines are about; empty for the program itself.
@@ -44,22 +44,22 @@ pub struct Log {
 
 impl Log {
     /// With the name of the level from which on lines are written.
-    pub fn new(level: &str, json: bool) -> Self {
+    pub(crate) fn new(level: &str, json: bool) -> Self {
         let least = NAMES.iter().find(|(name, _)| *name == level).map_or(Level::Info, |(_, level)| *level);
         Self { least, json, about: "" }
     }
 
     /// The same for lines about this.
-    pub fn about(self, about: &'static str) -> Self {
+    pub(crate) fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 
     /// To be handed to those who tell.
-    pub fn sink(self, about: &'static str) -> Sink {
+    pub(crate) fn sink(self, about: &'static str) -> Sink {
         Arc::new(move |level, text| self.about(about).write(level, text))
     }
 
-    pub fn write(&self, level: Level, text: &str) {
+    pub(crate) fn write(&self, level: Level, text: &str) {
         if let Some(line) = self.line(level, text, SystemTime::now()) {
             // One write, so that lines of several threads stay whole. Nobody may be there to read it.
             drop(std::io::stderr().lock().write_all(line.as_bytes()));

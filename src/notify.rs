@@ -38,7 +38,7 @@ pub(crate) fn bind(home: &Home) -> Result<Listener> {
 
 impl Listener {
     /// Waits for a signal.
-    pub fn wait(&self) -> io::Result<()> {
+    pub(crate) fn wait(&self) -> io::Result<()> {
         self.0.recv(&mut [0; 1]).map(drop)
     }
 }

@@ -21,7 +21,7 @@ use crate::text::one_line;
 
 /// A message to a chat.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Item {
+pub(crate) struct Item {
     /// `telegram:CHAT`.
     pub to: String,
     /// Markdown.
@@ -36,7 +36,7 @@ pub struct Item {
 
 /// A message that is not delivered yet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pending {
+pub(crate) struct Pending {
     pub id: String,
     pub item: Item,
     /// How many of its pieces are sent.
@@ -46,7 +46,7 @@ pub struct Pending {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Pending,
     Sent,
     /// It will never be accepted; the reason.
@@ -54,7 +54,7 @@ pub enum Outcome {
 }
 
 #[derive(Clone, Debug)]
-pub struct Outbox {
+pub(crate) struct Outbox {
     home: Home,
 }
 
@@ -68,7 +68,7 @@ const REMEMBERED: usize = 500;
 const MAX_REASON: usize = 200;
 
 impl Outbox {
-    pub fn new(home: Home) -> Self {
+    pub(crate) fn new(home: Home) -> Self {
         Self { home }
     }
 
@@ -81,18 +81,18 @@ impl Outbox {
     }
 
     /// The path of a file to send, by its name in [`Item::file`].
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.files().join(name)
     }
 
     /// A new file to fill, keep and then post, and its name. Hold it until it is posted.
-    pub fn new_file(&self) -> Result<(NewFile, String)> {
+    pub(crate) fn new_file(&self) -> Result<(NewFile, String)> {
         let name = fresh_id();
         Ok((NewFile::begin(&self.file(&name))?, name))
     }
 
     /// Posts a message and returns its id. On disk when this returns.
-    pub fn post(&self, item: &Item) -> Result<String> {
+    pub(crate) fn post(&self, item: &Item) -> Result<String> {
         telegram_chat(&item.to)?;
         let new = Pending { id: fresh_id(), item: item.clone(), pieces: 0, moves: 0 };
         self.append(&new.line(), Durability::Now).doing("keeping a message to be sent")?;
@@ -100,22 +100,22 @@ impl Outbox {
     }
 
     /// Records how many pieces are sent.
-    pub fn progress(&self, id: &str, pieces: usize) -> Result<()> {
+    pub(crate) fn progress(&self, id: &str, pieces: usize) -> Result<()> {
         self.append(&json!({"said": id, "pieces": pieces}), Durability::Later)
     }
 
     /// Records that a message is sent.
-    pub fn done(&self, id: &str) -> Result<()> {
+    pub(crate) fn done(&self, id: &str) -> Result<()> {
         self.append(&json!({"over": id}), Durability::Later)
     }
 
     /// Records that a message will never be accepted.
-    pub fn give_up(&self, id: &str, why: &str) -> Result<()> {
+    pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
         self.append(&json!({"over": id, "why": one_line(why, MAX_REASON)}), Durability::Later)
     }
 
     /// Posts the rest of a message again, for another chat.
-    pub fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
+    pub(crate) fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
         let item = Item { to, ..pending.item.clone() };
         let new = Pending { id: fresh_id(), item, pieces: pending.pieces, moves: pending.moves + 1 };
         // One line: a crash leaves either message to be sent, not both.
@@ -126,12 +126,12 @@ impl Outbox {
     }
 
     /// The messages to send, the oldest first.
-    pub fn pending(&self) -> Result<Vec<Pending>> {
+    pub(crate) fn pending(&self) -> Result<Vec<Pending>> {
         Ok(self.read()?.pending)
     }
 
     /// What became of a message. One that is not remembered counts as sent.
-    pub fn outcome(&self, id: &str) -> Result<Outcome> {
+    pub(crate) fn outcome(&self, id: &str) -> Result<Outcome> {
         let state = self.read()?;
         let mut id = id;
         for end in &state.ends {
@@ -146,12 +146,12 @@ impl Outbox {
     }
 
     /// The ids of the incoming messages that have an answer here, sent or not.
-    pub fn answered(&self) -> Result<Vec<String>> {
+    pub(crate) fn answered(&self) -> Result<Vec<String>> {
         Ok(self.read()?.answered)
     }
 
     /// The lock to hold while delivering: two senders would send messages twice.
-    pub fn sender(&self, wait: Duration, cancel: &Cancel) -> Result<Lock> {
+    pub(crate) fn sender(&self, wait: Duration, cancel: &Cancel) -> Result<Lock> {
         Lock::acquire(&self.home.session_lock("sender"), wait, cancel)
     }
 
@@ -285,110 +285,4 @@ impl OutboxState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_posted_stays_until_it_is_over_through_renewals() {
-        let root = std::env::temp_dir().join(format!("bantam-outbox-{}", std::process::id()));
-        let outbox = Outbox::new(Home::new(root.clone()));
-        assert!(outbox.pending().unwrap().is_empty());
-        let item = |n: usize| Item {
-            to: "telegram:1".into(),
-            text: format!("{n} 日本 {}", "x".repeat(4000)),
-            answers: vec![format!("telegram:{n}")],
-            ..Item::default()
-        };
-        let kept = outbox.post(&item(0)).unwrap();
-        outbox.progress(&kept, 2).unwrap();
-        for n in 1..150 {
-            let id = outbox.post(&item(n)).unwrap();
-            assert_eq!(outbox.pending().unwrap().len(), 2);
-            outbox.done(&id).unwrap();
-        }
-        let left = outbox.pending().unwrap();
-        assert_eq!(left, [Pending { id: kept, item: item(0), pieces: 2, moves: 0 }]);
-        let answered = outbox.answered().unwrap();
-        assert!((0..150).all(|n| answered.contains(&format!("telegram:{n}"))), "{answered:?}");
-        let files =
-            fs_err::read_dir(root.join("state")).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_file());
-        assert_eq!(files.count(), 1);
-        assert!(fs_err::metadata(root.join("state/outbox.jsonl")).unwrap().len() < 2 * COMPACT_AT);
-        fs_err::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
-    fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() {
-        let root = std::env::temp_dir().join(format!("bantam-outbox-files-{}", std::process::id()));
-        let outbox = Outbox::new(Home::new(root.clone()));
-        let post = || {
-            let (mut file, name) = outbox.new_file().unwrap();
-            file.push(b"bytes").unwrap();
-            file.keep().unwrap();
-            let item = Item { to: "telegram:1".into(), file: name, name: "a.txt".into(), ..Item::default() };
-            (outbox.post(&item).unwrap(), item)
-        };
-        let ((first, one), (second, two)) = (post(), post());
-        let (filling, name) = outbox.new_file().unwrap();
-        fs_err::write(outbox.file("orphan"), "left").unwrap();
-        outbox.done(&first).unwrap();
-        assert!(!outbox.file("orphan").exists() && outbox.file(&name).exists());
-        drop(filling);
-        assert!(!outbox.file(&name).exists());
-        assert!(!outbox.file(&one.file).exists() && outbox.file(&two.file).exists());
-        // Posted anew, it takes its file along.
-        let pending = outbox.pending().unwrap().remove(0);
-        outbox.redirect(&pending, "telegram:-2".into()).unwrap();
-        assert!(outbox.file(&two.file).exists());
-        assert_eq!(outbox.outcome(&second).unwrap(), Outcome::Pending);
-        let pending = outbox.pending().unwrap().remove(0);
-        assert_eq!(pending.item, Item { to: "telegram:-2".into(), ..two.clone() });
-        outbox.give_up(&pending.id, "no such chat").unwrap();
-        assert_eq!(outbox.outcome(&second).unwrap(), Outcome::GivenUp("no such chat".into()));
-        assert_eq!(outbox.outcome(&first).unwrap(), Outcome::Sent);
-        assert_eq!(fs_err::read_dir(root.join("state/outbox")).unwrap().count(), 0);
-        fs_err::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
-    fn what_became_of_something_is_known_through_renewals() {
-        let root = std::env::temp_dir().join(format!("bantam-outbox-outcomes-{}", std::process::id()));
-        let outbox = Outbox::new(Home::new(root.clone()));
-        let item = |to: &str, text: &str| Item { to: to.into(), text: text.into(), ..Item::default() };
-        let moved = outbox.post(&item("telegram:-1", "mine")).unwrap();
-        outbox.progress(&moved, 3).unwrap();
-        let pending = outbox.pending().unwrap().remove(0);
-        outbox.redirect(&pending, "telegram:-2".into()).unwrap();
-        let refused = Outcome::GivenUp("chat not found".into());
-        let mut ids = Vec::new();
-        for n in 0..20 {
-            let id = outbox.post(&item("telegram:1", &format!("{n} {}", "x".repeat(4000)))).unwrap();
-            outbox.give_up(&id, "chat not found").unwrap();
-            ids.push(id);
-            assert!(ids.iter().all(|id| outbox.outcome(id).unwrap() == refused), "item {n}");
-            assert_eq!(outbox.outcome(&moved).unwrap(), Outcome::Pending, "item {n}");
-        }
-        let left = outbox.pending().unwrap();
-        // What has been said of it is not said again.
-        assert_eq!((left.len(), left[0].pieces, left[0].moves), (1, 3, 1));
-        outbox.give_up(&left[0].id, "chat not found").unwrap();
-        assert_eq!(outbox.outcome(&moved).unwrap(), refused);
-        // Only the last ones are remembered, so that the file stays short.
-        for n in 0..REMEMBERED {
-            outbox.give_up(&format!("{n}-0-0"), "chat not found").unwrap();
-        }
-        let path = root.join("state/outbox.jsonl");
-        assert!(fs_err::metadata(path).unwrap().len() < 5 * COMPACT_AT);
-        fs_err::remove_dir_all(root).unwrap();
-    }
-
-    #[test]
-    fn what_nobody_could_deliver_is_not_taken() {
-        let root = std::env::temp_dir().join(format!("bantam-outbox-place-{}", std::process::id()));
-        let outbox = Outbox::new(Home::new(root.clone()));
-        for to in ["pigeon:1", "telegram:", ""] {
-            assert!(outbox.post(&Item { to: to.into(), ..Item::default() }).is_err(), "{to}");
-        }
-        assert!(!root.exists());
-    }
-}
+mod tests;

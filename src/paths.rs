@@ -7,75 +7,75 @@ use crate::text::one_line;
 
 /// `$BANTAM_HOME`.
 #[derive(Clone, Debug)]
-pub struct Home {
+pub(crate) struct Home {
     root: PathBuf,
 }
 
 impl Home {
-    pub fn new(root: PathBuf) -> Self {
+    pub(crate) fn new(root: PathBuf) -> Self {
         Self { root }
     }
 
-    pub fn root(&self) -> &Path {
+    pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    pub fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.root.join("config.json")
     }
 
     /// Identity, guidelines, skills and prompts; no tool can write them.
-    pub fn agent(&self) -> PathBuf {
+    pub(crate) fn agent(&self) -> PathBuf {
         self.root.join("agent")
     }
 
     /// The default workspace.
-    pub fn workspace(&self) -> PathBuf {
+    pub(crate) fn workspace(&self) -> PathBuf {
         self.root.join("workspace")
     }
 
-    pub fn sessions(&self) -> PathBuf {
+    pub(crate) fn sessions(&self) -> PathBuf {
         self.root.join("sessions")
     }
 
-    pub fn usage(&self) -> PathBuf {
+    pub(crate) fn usage(&self) -> PathBuf {
         self.root.join("usage")
     }
 
     /// The live file of a session.
-    pub fn session(&self, name: &str) -> PathBuf {
+    pub(crate) fn session(&self, name: &str) -> PathBuf {
         self.sessions().join(format!("{name}.jsonl"))
     }
 
     /// Notes that the next turn of a session picks up.
-    pub fn session_notes(&self, name: &str) -> PathBuf {
+    pub(crate) fn session_notes(&self, name: &str) -> PathBuf {
         self.sessions().join(format!("{name}.jsonl.notes"))
     }
 
-    pub fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.root.join("state")
     }
 
     /// Held by a turn of the session.
-    pub fn session_lock(&self, name: &str) -> PathBuf {
+    pub(crate) fn session_lock(&self, name: &str) -> PathBuf {
         self.state().join("locks").join(format!("{name}.lock"))
     }
 
-    pub fn cron_jobs(&self) -> PathBuf {
+    pub(crate) fn cron_jobs(&self) -> PathBuf {
         self.root.join("cron").join("jobs.json")
     }
 
-    pub fn cron_runs(&self) -> PathBuf {
+    pub(crate) fn cron_runs(&self) -> PathBuf {
         self.root.join("cron").join("runs.jsonl")
     }
 
     /// Guards both files of `cron/`. No session has this name.
-    pub fn cron_lock(&self) -> PathBuf {
+    pub(crate) fn cron_lock(&self) -> PathBuf {
         self.session_lock("cron")
     }
 
     /// Held by a run of the job whose session is `name`.
-    pub fn run_lock(&self, name: &str) -> PathBuf {
+    pub(crate) fn run_lock(&self, name: &str) -> PathBuf {
         self.session_lock(&format!("{name}.run"))
     }
 }
@@ -85,7 +85,7 @@ const MAX_NAME: usize = 200;
 
 /// The name of a session on disk: `CHANNEL_CHAT`. Characters with a meaning in paths, and the dot before a segment number,
 /// become `%XX`.
-pub fn session_name(channel: &str, chat: &str) -> Result<String> {
+pub(crate) fn session_name(channel: &str, chat: &str) -> Result<String> {
     let mut name = format!("{channel}_");
     for c in chat.chars() {
         if c.is_alphanumeric() || matches!(c, '-' | '_' | '@' | '+') {
@@ -108,10 +108,10 @@ pub fn session_name(channel: &str, chat: &str) -> Result<String> {
 }
 
 /// The name of the Telegram channel.
-pub const TELEGRAM: &str = "telegram";
+pub(crate) const TELEGRAM: &str = "telegram";
 
 /// The chat of a destination `telegram:CHAT`: the number of a user or a group, or `GROUP_TOPIC`.
-pub fn telegram_chat(to: &str) -> Result<&str> {
+pub(crate) fn telegram_chat(to: &str) -> Result<&str> {
     let is_chat = |chat: &&str| {
         let (number, topic) = chat.split_once('_').map_or((*chat, None), |(number, topic)| (number, Some(topic)));
         // One spelling for each chat, so that it has one session and one order: not `+42` or `042`.

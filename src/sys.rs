@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 /// Waits until one of the descriptors is ready, and tells which are. A signal or the timeout leaves none ready.
-pub fn poll(watched: &[(BorrowedFd, PollFlags)], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
+pub(crate) fn poll(watched: &[(BorrowedFd, PollFlags)], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
     let mut fds: Vec<_> = watched.iter().map(|(fd, events)| PollFd::from_borrowed_fd(*fd, *events)).collect();
     // Rounded up to the next millisecond, so that a wait does not end early.
     let timeout = timeout.map(|time| if time.is_zero() { time } else { time + Duration::from_millis(1) });
@@ -25,7 +25,7 @@ pub fn poll(watched: &[(BorrowedFd, PollFlags)], timeout: Option<Duration>) -> i
 }
 
 /// Closes this process's memory, environment and descriptors to other processes of its user, and prevents core dumps.
-pub fn deny_inspection() -> io::Result<()> {
+pub(crate) fn deny_inspection() -> io::Result<()> {
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).map_err(Into::into)
 }
 
@@ -46,14 +46,14 @@ fn ending_set() -> libc::sigset_t {
 
 /// Blocks SIGINT, SIGTERM and SIGHUP in this thread and those it starts, so that [`wait_for_signal`] gets them. The
 /// standard library unblocks them in children.
-pub fn block_signals() {
+pub(crate) fn block_signals() {
     let set = ending_set();
     // SAFETY: the set is initialised and lives through the call; the old mask is not asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// Waits for one of the blocked signals and returns its number.
-pub fn wait_for_signal() -> i32 {
+pub(crate) fn wait_for_signal() -> i32 {
     let set = ending_set();
     let mut signal = 0;
     // SAFETY: both pointers are to live values of the right type.
@@ -62,7 +62,7 @@ pub fn wait_for_signal() -> i32 {
 }
 
 /// Whether the clock is synchronised, by NTP as a rule; `false` where the kernel does not say.
-pub fn clock_is_synchronised() -> bool {
+pub(crate) fn clock_is_synchronised() -> bool {
     // SAFETY: all-zero bytes are a valid timex; with modes 0 the call changes nothing, and fills it in.
     let (state, clock) = unsafe {
         let mut clock: libc::timex = std::mem::zeroed();
@@ -72,7 +72,7 @@ pub fn clock_is_synchronised() -> bool {
 }
 
 /// Closes every inherited descriptor above standard error.
-pub fn close_inherited() -> io::Result<()> {
+pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: close_range takes three integers. The caller owns no descriptor above 2 yet.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } == 0 {
         return Ok(());
@@ -89,13 +89,17 @@ pub fn close_inherited() -> io::Result<()> {
 }
 
 /// Moves this process into new namespaces.
-pub fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
+pub(crate) fn unshare(flags: rustix::thread::UnshareFlags) -> io::Result<()> {
     // SAFETY: the caller is single-threaded and shares no descriptor table, which is what unshare could pull apart.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
 }
 
 /// Sets attributes of a mount and, if `below`, of all mounts in it (Linux 5.12).
-pub fn set_mount_attributes(mount: BorrowedFd, set: rustix::mount::MountAttrFlags, below: bool) -> io::Result<()> {
+pub(crate) fn set_mount_attributes(
+    mount: BorrowedFd,
+    set: rustix::mount::MountAttrFlags,
+    below: bool,
+) -> io::Result<()> {
     /// `struct mount_attr` of `linux/mount.h`.
     #[repr(C)]
     struct MountAttr {
@@ -121,7 +125,7 @@ pub fn set_mount_attributes(mount: BorrowedFd, set: rustix::mount::MountAttrFlag
 }
 
 /// Brings up the loopback interface of this network namespace.
-pub fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
+pub(crate) fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
@@ -133,7 +137,7 @@ pub fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
 }
 
 /// The Landlock ABI version of this kernel; an error without Landlock.
-pub fn landlock_abi() -> io::Result<u32> {
+pub(crate) fn landlock_abi() -> io::Result<u32> {
     /// `LANDLOCK_CREATE_RULESET_VERSION` of `linux/landlock.h`.
     const VERSION: libc::c_uint = 1;
     // SAFETY: with this flag the call takes no structure and makes no descriptor.
@@ -144,7 +148,7 @@ pub fn landlock_abi() -> io::Result<u32> {
 }
 
 /// Applies a seccomp filter to this thread and what it starts, irrevocably.
-pub fn apply_seccomp_filter(program: &mut [libc::sock_filter]) -> io::Result<()> {
+pub(crate) fn apply_seccomp_filter(program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let filter = libc::sock_fprog { len, filter: program.as_mut_ptr() };
     // SAFETY: the program lives through the call, which copies it and checks it.
@@ -157,7 +161,7 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
 
 /// Kills every other process of the pid namespace that this is process 1 of. Any other process is refused: it would kill
 /// everything its user runs.
-pub fn kill_all_others() -> io::Result<()> {
+pub(crate) fn kill_all_others() -> io::Result<()> {
     if !rustix::process::getpid().is_init() {
         return Err(io::Error::other("not process 1 of a namespace"));
     }

@@ -8,22 +8,22 @@ use crate::error::Result;
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
 
 /// The text of the file at `path` in `workspace-template/`.
-pub fn text(path: &str) -> Option<String> {
+pub(crate) fn text(path: &str) -> Option<String> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
 }
 
 /// The files below `dir` in `workspace-template/`: paths relative to it, and texts.
-pub fn below(dir: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(crate) fn below(dir: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     FILES.iter().filter_map(move |(path, text)| Some((path.strip_prefix(dir)?.strip_prefix('/')?, *text)))
 }
 
 /// The names of the files directly in `dir`.
-pub fn names(dir: &str) -> Vec<&'static str> {
+pub(crate) fn names(dir: &str) -> Vec<&'static str> {
     below(dir).map(|(name, _)| name).filter(|name| !name.contains('/')).collect()
 }
 
 /// Writes the files below `part` (`agent` or `workspace`) into `dir`, and keeps those that exist.
-pub fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOutcome)>> {
+pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOutcome)>> {
     disk::make_dir(dir)?;
     let mut written = Vec::new();
     for (path, text) in below(part) {

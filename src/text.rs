@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::zone::Civil;
 
 /// The longest prefix of `text` of at most `max` bytes that ends on a character boundary.
-pub fn clip(text: &str, max: usize) -> &str {
+pub(crate) fn clip(text: &str, max: usize) -> &str {
     let mut end = max.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -16,7 +16,7 @@ pub fn clip(text: &str, max: usize) -> &str {
 
 /// One line of at most `max` characters for display: white space, control characters and bidirectional overrides become
 /// single spaces; `…` marks a cut.
-pub fn one_line(text: &str, max: usize) -> String {
+pub(crate) fn one_line(text: &str, max: usize) -> String {
     let (mut out, mut length) = (String::new(), 0);
     let overrides = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     for word in text.split(|c: char| c.is_whitespace() || c.is_control() || overrides(c)).filter(|w| !w.is_empty()) {
@@ -36,13 +36,13 @@ pub fn one_line(text: &str, max: usize) -> String {
 }
 
 /// A Markdown fence that nothing in `text` can close.
-pub fn fence(text: &str) -> String {
+pub(crate) fn fence(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(2) + 1)
 }
 
 /// A number of bytes for people: `12 KB`.
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} bytes"),
         1_024..1_048_576 => format!("{} KB", bytes / 1_024),
@@ -51,12 +51,12 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// Removes control characters other than tabs and line feeds, so that text cannot control a terminal.
-pub fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
 }
 
 /// The candidate nearest to `word`, if it may be a misspelling of it.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).clamp(1, 3);
     candidates
         .into_iter()
@@ -87,7 +87,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// RFC 3339 in UTC with milliseconds: `2026-11-21T22:44:35.120Z`. A time before 1970 is written as 1970.
-pub fn rfc3339(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let t = Civil::of(since.as_secs().try_into().unwrap_or_default());
     format!(
@@ -103,15 +103,15 @@ pub fn rfc3339(time: SystemTime) -> String {
 }
 
 /// Formats local time as `2026-11-21 22:44:35`: ten characters are the day, seven the month.
-pub type LocalTime = Arc<dyn Fn(SystemTime) -> String + Send + Sync>;
+pub(crate) type LocalTime = Arc<dyn Fn(SystemTime) -> String + Send + Sync>;
 
 /// UTC in the format of [`LocalTime`].
-pub fn utc(time: SystemTime) -> String {
+pub(crate) fn utc(time: SystemTime) -> String {
     rfc3339(time)[..19].replace('T', " ")
 }
 
 /// The first lines of `text` that fit into `max` bytes; of a longer first line, what fits.
-pub fn first_lines(text: &str, max: usize) -> &str {
+pub(crate) fn first_lines(text: &str, max: usize) -> &str {
     let start = clip(text, max);
     if start.len() == text.len() {
         return text;
@@ -120,7 +120,7 @@ pub fn first_lines(text: &str, max: usize) -> &str {
 }
 
 /// Whole milliseconds of `time`.
-pub fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 

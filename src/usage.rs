@@ -45,7 +45,7 @@ pub trait Ledger: Send + Sync {
 }
 
 /// The files of `$BANTAM_HOME/usage`.
-pub struct UsageFiles {
+pub(crate) struct UsageFiles {
     dir: PathBuf,
     budget: Budget,
     local_time: LocalTime,
@@ -71,7 +71,7 @@ impl Today {
 }
 
 impl UsageFiles {
-    pub fn new(dir: PathBuf, budget: Budget, local_time: LocalTime) -> Self {
+    pub(crate) fn new(dir: PathBuf, budget: Budget, local_time: LocalTime) -> Self {
         Self { dir, budget, local_time, today: Mutex::default() }
     }
 
@@ -193,7 +193,7 @@ fn read_lines(path: &Path, from: u64, each: &mut dyn FnMut(&[u8])) -> Result<u64
 
 /// Several calls together.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Totals {
+pub(crate) struct Totals {
     pub calls: u64,
     pub usage: Usage,
     /// Of the calls with a price; `None` if there are none.
@@ -211,7 +211,7 @@ impl Totals {
 }
 
 #[derive(Debug, Default)]
-pub struct UsageReport {
+pub(crate) struct UsageReport {
     /// By day and model.
     pub rows: BTreeMap<(String, String), Totals>,
     pub total: Totals,
@@ -220,7 +220,7 @@ pub struct UsageReport {
 }
 
 /// Adds up all that was recorded below `dir` since the day `since`.
-pub fn report(dir: &Path, since: &str) -> Result<UsageReport> {
+pub(crate) fn report(dir: &Path, since: &str) -> Result<UsageReport> {
     let mut report = UsageReport::default();
     let mut names = Vec::new();
     match fs_err::read_dir(dir) {

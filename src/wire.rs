@@ -19,14 +19,14 @@ use crate::error::{Context, Error, Result};
 /// Bytes of a reply, header and body together.
 const MAX_REPLY: usize = 1 << 20;
 /// Bytes of a reply's body.
-pub const MAX_BODY: usize = MAX_REPLY - (16 << 10);
+pub(crate) const MAX_BODY: usize = MAX_REPLY - (16 << 10);
 /// Bytes of a job.
 const MAX_JOB: usize = 64 << 20;
 
 /// What confines a hands process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Confinement {
+pub(crate) enum Confinement {
     /// Namespaces and a new root, a seccomp filter, and Landlock where the kernel has it.
     Namespaces,
     /// Landlock and a seccomp filter.
@@ -38,14 +38,14 @@ pub enum Confinement {
 }
 
 impl Confinement {
-    pub fn is_sandboxed(self) -> bool {
+    pub(crate) fn is_sandboxed(self) -> bool {
         matches!(self, Self::Namespaces | Self::Landlock)
     }
 }
 
 /// How a hands process confines itself. Paths are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-pub struct Setup {
+pub(crate) struct Setup {
     pub confinement: Confinement,
     pub network: Network,
     /// The tree it works in.
@@ -64,12 +64,12 @@ pub struct Setup {
 
 impl Setup {
     /// The trees that may be read and not changed.
-    pub fn readable_trees(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn readable_trees(&self) -> impl Iterator<Item = &Path> {
         self.read_paths.iter().chain(&self.agent_dir).map(PathBuf::as_path)
     }
 
     /// How far a path from the workspace leads.
-    pub fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         match &self.all_except {
             None => Reach::Beneath,
             // A jail leaves that tree out itself.
@@ -85,7 +85,7 @@ impl Setup {
 /// The one thing a hands process does.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub enum Job {
+pub(crate) enum Job {
     File(FileJob),
     Exec(ExecJob),
     /// Describes the confinement, a line for each layer.
@@ -93,7 +93,7 @@ pub enum Job {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
-pub struct ExecJob {
+pub(crate) struct ExecJob {
     pub command: String,
     pub working_dir: String,
     pub timeout_secs: u64,
@@ -104,7 +104,7 @@ pub struct ExecJob {
 /// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub enum FileJob {
+pub(crate) enum FileJob {
     ListDir {
         path: String,
         /// Levels to descend; 1 is the directory alone.
@@ -157,7 +157,7 @@ pub enum FileJob {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub struct FilePart {
+pub(crate) struct FilePart {
     /// The directory to store it in, and its name there. A taken name gets a number.
     pub dir: String,
     pub name: String,
@@ -171,7 +171,7 @@ pub struct FilePart {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub struct MemoryRequest {
+pub(crate) struct MemoryRequest {
     pub action: MemoryAction,
     /// The note's name.
     pub key: Option<String>,
@@ -181,7 +181,7 @@ pub struct MemoryRequest {
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum MemoryAction {
+pub(crate) enum MemoryAction {
     #[default]
     View,
     Write,
@@ -192,7 +192,7 @@ pub enum MemoryAction {
 
 impl Job {
     /// The job's own time limit, in seconds.
-    pub fn seconds(&self) -> u64 {
+    pub(crate) fn seconds(&self) -> u64 {
         match self {
             Self::Exec(job) => job.timeout_secs,
             Self::File(_) | Self::Layers => 60,
@@ -202,7 +202,7 @@ impl Job {
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub enum Header {
+pub(crate) enum Header {
     /// The body is the text asked for.
     Text,
     /// The body is an image file.
@@ -224,7 +224,7 @@ pub enum Header {
 /// The images that models can see.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum ImageKind {
+pub(crate) enum ImageKind {
     Png,
     Jpeg,
     Gif,
@@ -233,7 +233,7 @@ pub enum ImageKind {
 
 impl ImageKind {
     /// Recognises a file by its first bytes.
-    pub fn of(start: &[u8]) -> Option<Self> {
+    pub(crate) fn of(start: &[u8]) -> Option<Self> {
         match start {
             [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some(Self::Png),
             [0xff, 0xd8, 0xff, ..] => Some(Self::Jpeg),
@@ -244,7 +244,7 @@ impl ImageKind {
     }
 
     /// The IANA media type.
-    pub fn mime(self) -> &'static str {
+    pub(crate) fn mime(self) -> &'static str {
         match self {
             Self::Png => "image/png",
             Self::Jpeg => "image/jpeg",
@@ -256,7 +256,7 @@ impl ImageKind {
 
 impl Header {
     /// The error for a caller that expected another header.
-    pub fn into_error(self) -> Error {
+    pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
             Self::Text | Self::Image { .. } | Self::Part(_) | Self::Exited { .. } => {
@@ -269,7 +269,7 @@ impl Header {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Termination {
+pub(crate) enum Termination {
     Code(i32),
     Signal(i32),
     TimedOut,
@@ -281,13 +281,13 @@ pub enum Termination {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
+pub(crate) struct Reply {
     pub header: Header,
     pub body: Vec<u8>,
 }
 
 /// A job with its length in front.
-pub fn encode_job(job: &Job) -> Result<Vec<u8>> {
+pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {
     let json = serde_json::to_vec(job).map_err(|e| Error::failed(e.to_string()))?;
     if json.len() > MAX_JOB {
         return Err(Error::failed("the arguments are too large"));
@@ -295,7 +295,7 @@ pub fn encode_job(job: &Job) -> Result<Vec<u8>> {
     Ok([&encode_len(json.len())?[..], &json].concat())
 }
 
-pub fn receive_job(from: &mut impl Read) -> Result<Job> {
+pub(crate) fn receive_job(from: &mut impl Read) -> Result<Job> {
     let len = read_len(from)?;
     if len > MAX_JOB {
         return Err(Error::failed("the job is too long"));
@@ -303,7 +303,7 @@ pub fn receive_job(from: &mut impl Read) -> Result<Job> {
     parse(from, len).doing("reading the job")
 }
 
-pub fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
+pub(crate) fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
     let header = serde_json::to_vec(&reply.header).map_err(|e| Error::failed(e.to_string()))?;
     to.write_all(&encode_len(header.len())?)?;
     to.write_all(&encode_len(reply.body.len())?)?;
@@ -312,7 +312,7 @@ pub fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
     Ok(to.flush()?)
 }
 
-pub fn receive_reply(from: &mut impl Read) -> Result<Reply> {
+pub(crate) fn receive_reply(from: &mut impl Read) -> Result<Reply> {
     let (header, body) = (read_len(from)?, read_len(from)?);
     if header.saturating_add(body) > MAX_REPLY {
         return Err(Error::failed("the reply is too long"));

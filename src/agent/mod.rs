@@ -34,7 +34,7 @@ pub use task::{Background, TaskResult};
 pub use turn_context::Tokens;
 
 use crate::bus::Origin;
-use crate::cancel::Cancel;
+pub use crate::cancel::{Cancel, Hook, Why};
 use crate::error::Result;
 use crate::message::{Image, Message, User};
 use crate::provider::chain::ModelChain;

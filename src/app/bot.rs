@@ -8,14 +8,14 @@ use crate::paths::Home;
 use crate::telegram::api::{Api, BASE};
 
 /// The bot, ready to be used.
-pub struct Bot {
+pub(crate) struct Bot {
     /// As configured, but with the token itself where the file names a variable, a file or a command.
     pub settings: config::Telegram,
     pub api: Api,
 }
 
 impl Bot {
-    pub fn new(settings: &config::Telegram, home: &Home, env: &Env) -> Result<Self> {
+    pub(crate) fn new(settings: &config::Telegram, home: &Home, env: &Env) -> Result<Self> {
         let mut settings = settings.clone();
         if settings.token.is_empty() {
             return Err(Error::config("there is no channels.telegram.token")
@@ -33,12 +33,12 @@ impl Bot {
     }
 
     /// The bot's numeric id, the first part of its token.
-    pub fn id(&self) -> i64 {
+    pub(crate) fn id(&self) -> i64 {
         self.settings.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default()
     }
 }
 
 /// Whether the gateway runs the bot. A token without `enabled`, for example in the environment, counts as enabled.
-pub fn is_enabled(loaded: &Loaded) -> bool {
+pub(crate) fn is_enabled(loaded: &Loaded) -> bool {
     loaded.config.channels.telegram.enabled || !loaded.origins.contains_key("channels.telegram.enabled")
 }

@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Delivers what turns of a command send.
-pub struct Delivery {
+pub(crate) struct Delivery {
     home: Home,
     outbox: Outbox,
     api: Arc<Api>,
@@ -33,14 +33,14 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    pub fn new(home: &Home, config: &Config, env: &Env, notice: fn(&str)) -> Result<Self> {
+    pub(crate) fn new(home: &Home, config: &Config, env: &Env, notice: fn(&str)) -> Result<Self> {
         let api = Arc::new(Bot::new(&config.channels.telegram, home, env)?.api);
         Ok(Self { home: home.clone(), outbox: Outbox::new(home.clone()), api, notice })
     }
 
     /// What to do at the end of a turn: delivers its answer to the chat `to`, noted there under a title, and what the turn
     /// has posted with the tool `message`.
-    pub fn after(self, to: Option<(String, String)>) -> impl FnOnce(&Response) -> Result<()> + Send {
+    pub(crate) fn after(self, to: Option<(String, String)>) -> impl FnOnce(&Response) -> Result<()> + Send {
         move |response| {
             to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title))?;
             if response.tool_calls.iter().any(|call| call.ok && call.name == "message") {
@@ -81,7 +81,7 @@ impl Delivery {
     }
 
     /// Sends what turns have posted with the tool `message`, unless a gateway does.
-    pub fn send_posted(&self) {
+    pub(crate) fn send_posted(&self) {
         let is_done = || self.outbox.pending().is_ok_and(|pending| pending.is_empty());
         if is_done() || is_running(&self.home) {
             return;

@@ -12,9 +12,9 @@ use crate::session::{self, Entry, Files, Store, archive};
 use crate::text::one_line;
 
 /// The setting that names the model.
-pub const MODEL_NAME: &str = "agents.defaults.model_name";
+pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";
 
-pub struct AgentFactory {
+pub(crate) struct AgentFactory {
     pub home: Home,
     pub env: Env,
     /// The text of config.json.
@@ -24,25 +24,25 @@ pub struct AgentFactory {
 }
 
 impl AgentFactory {
-    pub fn new(home: &Home, env: &Env) -> Result<Self> {
+    pub(crate) fn new(home: &Home, env: &Env) -> Result<Self> {
         let (file, overrides, options) = (config::read(home)?, Vec::new(), Options::default());
         Ok(Self { home: home.clone(), env: env.clone(), file, overrides, options })
     }
 
     /// The configuration, with this model or the configured one.
-    pub fn load(&self, model: Option<&str>) -> Result<Loaded> {
+    pub(crate) fn load(&self, model: Option<&str>) -> Result<Loaded> {
         let mut overrides = self.overrides.clone();
         overrides.extend(model.map(|model| (MODEL_NAME, model.into(), Origin::Flag("--model"))));
         config::load_for(&self.home, self.file.as_deref(), &self.env, overrides)
     }
 
-    pub fn build(&self, config: &Config) -> Result<Ready> {
+    pub(crate) fn build(&self, config: &Config) -> Result<Ready> {
         let parts = Parts { home: &self.home, config, env: &self.env, configured: self.file.is_some() };
         build(&parts, &self.options)
     }
 
     /// The agent for a conversation: with the model chosen there, or the configured one if there is none or it fails.
-    pub fn for_session(&self, session: &str) -> Result<(Loaded, Ready)> {
+    pub(crate) fn for_session(&self, session: &str) -> Result<(Loaded, Ready)> {
         let with_model = |model: Option<&str>| {
             let loaded = self.load(model)?;
             let ready = self.build(&loaded.config)?;
@@ -58,7 +58,7 @@ impl AgentFactory {
     }
 
     /// The model that was chosen in a conversation, unless a flag overrides it.
-    pub fn chosen_model(&self, session: &str) -> Option<String> {
+    pub(crate) fn chosen_model(&self, session: &str) -> Option<String> {
         let is_overridden = self.overrides.iter().any(|(path, ..)| *path == MODEL_NAME);
         if is_overridden || self.options.memory.is_some() {
             return None;
@@ -68,7 +68,7 @@ impl AgentFactory {
     }
 
     /// Stores the model as the one of a conversation.
-    pub fn choose_model(&self, session: &str, model: &str) -> Result<()> {
+    pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
         if self.options.memory.is_some() {
             return Ok(());
         }
@@ -78,7 +78,7 @@ impl AgentFactory {
     }
 
     /// Archives a conversation and starts a new one. Returns whether there was one.
-    pub fn reset(&self, session: &str) -> Result<bool> {
+    pub(crate) fn reset(&self, session: &str) -> Result<bool> {
         Ok(archive::reset(&self.home, session, &Cancel::new(None), SystemTime::now())?.is_some())
     }
 }

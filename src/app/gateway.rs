@@ -33,7 +33,7 @@ use crate::zone::Zone;
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(200);
 
 /// What a gateway needs to start. Loading it proves that the configuration works.
-pub struct Startup {
+pub(crate) struct Startup {
     loaded: Loaded,
     bot: Bot,
     hands: Hands,
@@ -43,7 +43,7 @@ pub struct Startup {
 }
 
 impl Startup {
-    pub fn load(home: &Home, env: &Env) -> Result<Self> {
+    pub(crate) fn load(home: &Home, env: &Env) -> Result<Self> {
         let factory = AgentFactory::new(home, env)?;
         let loaded = factory.load(None)?;
         if !bot::is_enabled(&loaded) {
@@ -60,7 +60,7 @@ impl Startup {
 }
 
 /// Serves until a signal. Returns only if the process is to exit.
-pub fn run(env: &Env) -> Result<()> {
+pub(crate) fn run(env: &Env) -> Result<()> {
     // The kernel named the process after the link that started it.
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
     let shutdown = Shutdown::on_signal()?;

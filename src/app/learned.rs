@@ -91,7 +91,7 @@ fn write(home: &Home, host: &str, model: &str, quirks: &[Quirk], now: SystemTime
 }
 
 /// Where it is kept; whoever removes it has everything found out anew.
-pub fn path(home: &Home) -> PathBuf {
+pub(crate) fn path(home: &Home) -> PathBuf {
     home.state().join(FILE)
 }
 

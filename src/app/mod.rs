@@ -1,10 +1,10 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
-pub mod bot;
-pub mod deliver;
-pub mod factory;
-pub mod gateway;
-pub mod learned;
+pub(crate) mod bot;
+pub(crate) mod deliver;
+pub(crate) mod factory;
+pub(crate) mod gateway;
+pub(crate) mod learned;
 mod models;
 mod monitor;
 mod pool;
@@ -45,7 +45,7 @@ use crate::zone::Zone;
 pub(crate) use models::chain;
 
 /// Where an agent's settings come from.
-pub struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     pub home: &'a Home,
     pub config: &'a Config,
     pub env: &'a Env,
@@ -54,7 +54,7 @@ pub struct Parts<'a> {
 }
 
 /// What the command that builds an agent decides.
-pub struct Options {
+pub(crate) struct Options {
     /// Holds the conversations; `None` stores them in the home.
     pub memory: Option<session::Memory>,
     pub stream: bool,
@@ -73,13 +73,13 @@ impl Default for Options {
 }
 
 /// An agent, and notices for its user.
-pub struct Ready {
+pub(crate) struct Ready {
     pub agent: Agent,
     pub notices: Vec<String>,
 }
 
 /// Makes the workspace from the template when it is missing.
-pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
+pub(crate) fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
     let workspace = workspace(home, config, env)?;
     if workspace.is_dir() {
         return Ok(());
@@ -88,7 +88,7 @@ pub fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
 }
 
 /// Puts the agent together. Writes nothing.
-pub fn build(parts: &Parts, options: &Options) -> Result<Ready> {
+pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
     let redactor = Redactor::new(config.secrets(env));
@@ -149,7 +149,7 @@ fn history(config: &Config, window: u64) -> History {
 }
 
 /// The hands that every tool call goes through.
-pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
+pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     let workspace = workspace(home, config, env)?;
     let exec = &config.tools.exec;
     if let Some(tree) = hands::readable(&real(home.root())).filter(|_| exec.sandbox != Sandbox::Off) {
@@ -173,7 +173,7 @@ pub fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
 }
 
 /// The variables of the user's that every command gets.
-pub fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
+pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     let names = config.tools.exec.pass_env.iter();
     names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
 }
@@ -185,7 +185,13 @@ pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
 
 /// Every tool that the configuration allows, with one for `jobs` where there are such. Needs no model and no key, and makes
 /// no files.
-pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env, jobs: Option<Jobs>) -> Vec<Box<dyn Tool>> {
+pub(crate) fn tools(
+    hands: &Arc<Hands>,
+    home: &Home,
+    config: &Config,
+    env: &Env,
+    jobs: Option<Jobs>,
+) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
     tools.push(Box::new(Think::new()));
     tools.push(Box::new(ReadSkill::new(skills(home, config))));
@@ -209,7 +215,7 @@ pub fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env, jobs: 
 }
 
 /// By which days begin and end: those of notes, and those of usage and its budget.
-pub fn local_time(env: &Env) -> LocalTime {
+pub(crate) fn local_time(env: &Env) -> LocalTime {
     // Read when it is first asked for. A zone that cannot be used is reported where times are shown.
     let (env, zone) = (env.clone(), OnceLock::new());
     Arc::new(move |time| {
@@ -220,7 +226,7 @@ pub fn local_time(env: &Env) -> LocalTime {
 }
 
 /// Where the agent works, absolute.
-pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
+pub(crate) fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {
         return Ok(home.workspace());
@@ -231,7 +237,7 @@ pub fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
 }
 
 /// The trees that a setting opens to the tools.
-pub fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
+pub(crate) fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
     let mut trees = Vec::new();
     for path in written.iter().filter(|path| !path.is_empty()) {
         let tree = absolute(path, env).doing(setting)?;

@@ -33,7 +33,7 @@ struct Monitor {
 }
 
 /// Reports that the gateway is ready and returns the callback for the poller. The hook reports its end after a signal.
-pub fn start(
+pub(super) fn start(
     home: &Home,
     env: &Env,
     reload: Reload,

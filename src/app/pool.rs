@@ -16,7 +16,7 @@ use crate::text::clip;
 use crate::usage;
 
 /// One agent for each model in use, made on demand.
-pub struct AgentPool {
+pub(super) struct AgentPool {
     factory: AgentFactory,
     /// The bot's token, resolved: it is redacted wherever it appears.
     token: Secret,
@@ -25,12 +25,12 @@ pub struct AgentPool {
 }
 
 impl AgentPool {
-    pub fn new(factory: AgentFactory, token: Secret) -> Self {
+    pub(super) fn new(factory: AgentFactory, token: Secret) -> Self {
         Self { factory, token, agents: Mutex::default() }
     }
 
     /// The agent for a model, and notices about a new one.
-    pub fn get(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
+    pub(super) fn get(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
         let key = model.map(str::to_owned);
         if let Some(agent) = agents.get(&key) {

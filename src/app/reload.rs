@@ -18,7 +18,7 @@ const IDLE_CHECK: Duration = Duration::from_millis(100);
 /// A file that changes within this time is still being written.
 const SETTLED: Duration = Duration::from_millis(200);
 
-pub struct Reload {
+pub(super) struct Reload {
     home: Home,
     env: Env,
     seen: Option<(SystemTime, u64)>,
@@ -26,12 +26,12 @@ pub struct Reload {
 
 impl Reload {
     /// Create it before reading the file, so that no change goes unnoticed.
-    pub fn new(home: &Home, env: &Env) -> Self {
+    pub(super) fn new(home: &Home, env: &Env) -> Self {
         Self { home: home.clone(), env: env.clone(), seen: stamp(home) }
     }
 
     /// Restarts the gateway if the file has changed to one that a gateway can start with.
-    pub fn check(&mut self, dispatcher: &Weak<Dispatcher>, shutdown: &Arc<Shutdown>, log: Log) {
+    pub(super) fn check(&mut self, dispatcher: &Weak<Dispatcher>, shutdown: &Arc<Shutdown>, log: Log) {
         if shutdown.is_restart_planned() || !self.has_changed() {
             return;
         }

@@ -12,7 +12,7 @@ use crate::{child, sys};
 /// How long turns may go on. The next start resumes those that are still under way.
 const GRACE: Duration = Duration::from_secs(3);
 
-pub struct Shutdown {
+pub(super) struct Shutdown {
     /// Ends polling.
     pub cancel: Cancel,
     signalled: AtomicBool,
@@ -22,7 +22,7 @@ pub struct Shutdown {
 
 impl Shutdown {
     /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
-    pub fn on_signal() -> Result<Arc<Self>> {
+    pub(super) fn on_signal() -> Result<Arc<Self>> {
         sys::block_signals();
         let flag = AtomicBool::default;
         let cancel = Cancel::new(None);
@@ -37,21 +37,21 @@ impl Shutdown {
         Ok(shutdown)
     }
 
-    pub fn is_signalled(&self) -> bool {
+    pub(super) fn is_signalled(&self) -> bool {
         self.signalled.load(Ordering::SeqCst)
     }
 
     /// Announces a restart. False if the program is ending or restarting already.
-    pub fn plan_restart(&self) -> bool {
+    pub(super) fn plan_restart(&self) -> bool {
         self.cancel.why().is_none() && !self.restart.swap(true, Ordering::SeqCst)
     }
 
-    pub fn is_restart_planned(&self) -> bool {
+    pub(super) fn is_restart_planned(&self) -> bool {
         self.restart.load(Ordering::SeqCst)
     }
 
     /// Stops polling, and ends the process after [`GRACE`] unless the main thread has done so.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.cancel.stop();
         std::thread::sleep(GRACE);
         if !self.done.load(Ordering::SeqCst) {
@@ -60,7 +60,7 @@ impl Shutdown {
     }
 
     /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
-    pub fn finish(&self) -> Result<()> {
+    pub(super) fn finish(&self) -> Result<()> {
         self.done.store(true, Ordering::SeqCst);
         if self.is_restart_planned() && !self.is_signalled() {
             return Err(child::reexec(&["gateway"])).doing("restarting");

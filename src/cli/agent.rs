@@ -22,7 +22,7 @@ use crate::paths::{session_name, telegram_chat};
 use crate::session::Memory;
 use crate::text::rfc3339;
 
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "agent",
     words: "[TEXT...]",
     about: "ask once; without TEXT at a terminal, hold a conversation",

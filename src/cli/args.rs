@@ -9,7 +9,7 @@ use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::text::{nearest, one_line};
 
-pub struct Command {
+pub(super) struct Command {
     /// `agent`, or a group and its subcommand: `sessions list`.
     pub name: &'static str,
     /// The words after the name: `KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable.
@@ -20,12 +20,12 @@ pub struct Command {
 }
 
 impl Command {
-    pub fn group(&self) -> Option<&'static str> {
+    pub(super) fn group(&self) -> Option<&'static str> {
         self.name.split_once(' ').map(|(group, _)| group)
     }
 }
 
-pub struct Flag {
+pub(super) struct Flag {
     pub short: Option<char>,
     /// Without the dashes.
     pub long: &'static str,
@@ -35,35 +35,35 @@ pub struct Flag {
 }
 
 impl Flag {
-    pub const fn new(short: Option<char>, long: &'static str, value: &'static str, help: &'static str) -> Self {
+    pub(super) const fn new(short: Option<char>, long: &'static str, value: &'static str, help: &'static str) -> Self {
         Self { short, long, value, help }
     }
 }
 
 /// Parsed arguments, with flags under their long names.
 #[derive(Debug, Default)]
-pub struct Args {
+pub(super) struct Args {
     flags: BTreeMap<&'static str, Vec<String>>,
     pub words: Vec<String>,
 }
 
 impl Args {
-    pub fn has(&self, flag: &str) -> bool {
+    pub(super) fn has(&self, flag: &str) -> bool {
         self.flags.contains_key(flag)
     }
 
     /// The last value given.
-    pub fn value(&self, flag: &str) -> Option<&str> {
+    pub(super) fn value(&self, flag: &str) -> Option<&str> {
         self.values(flag).last()
     }
 
     /// Every value given, in order.
-    pub fn values(&self, flag: &str) -> impl Iterator<Item = &str> {
+    pub(super) fn values(&self, flag: &str) -> impl Iterator<Item = &str> {
         self.flags.get(flag).into_iter().flatten().map(String::as_str)
     }
 
     /// The value as a number of at least 1.
-    pub fn number(&self, flag: &str) -> Result<Option<u64>> {
+    pub(super) fn number(&self, flag: &str) -> Result<Option<u64>> {
         let Some(text) = self.value(flag) else { return Ok(None) };
         let wrong = |what| {
             Error::usage(format!("--{flag} {}: {what}", one_line(text, 40))).hint(format!("for example --{flag} 30"))
@@ -76,7 +76,7 @@ impl Args {
     }
 
     /// Fails when both flags are given.
-    pub fn exclude(&self, one: &str, other: &str) -> Result<()> {
+    pub(super) fn exclude(&self, one: &str, other: &str) -> Result<()> {
         if self.has(one) && self.has(other) {
             return Err(Error::usage(format!("--{one} contradicts --{other}")).hint("leave one out"));
         }
@@ -85,12 +85,12 @@ impl Args {
 }
 
 #[derive(Debug)]
-pub enum Parsed {
+pub(super) enum Parsed {
     Help,
     Run(Args),
 }
 
-pub fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<Parsed> {
+pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<Parsed> {
     let help = || format!("bantam help {}", command.name);
     let utf8 = |word: OsString| {
         word.into_string()

@@ -12,7 +12,7 @@ use crate::text::{fence, one_line};
 use crate::wire::ImageKind;
 
 /// What is attached, as the message carries it.
-pub enum Attachment {
+pub(super) enum Attachment {
     /// The whole text, with its name, in a fence.
     Text(String),
     Image(Image),
@@ -23,7 +23,7 @@ const MOST_TEXT: usize = 1 << 20;
 /// The most of an image. Servers refuse larger ones, and every later turn sends it again.
 const MOST_IMAGE: usize = 4 << 20;
 
-pub fn read(path: &str) -> Result<Attachment> {
+pub(super) fn read(path: &str) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     // The user named it, so it may be a pipe or a link as well as a file.

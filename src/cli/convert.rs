@@ -56,7 +56,7 @@ const NEVER_TAKEN: [&str; 8] = [
     "tools.web.fetch.allow_private",
 ];
 
-pub struct Converted {
+pub(super) struct Converted {
     /// In our shape; what has its default is left out.
     pub config: Value,
     /// Paths of theirs that mean nothing here.
@@ -66,7 +66,7 @@ pub struct Converted {
 }
 
 /// Converts a parsed config.json. No MCP server that refers to `old_home` is taken over.
-pub fn convert(theirs: Value, old_home: Option<&Path>) -> Converted {
+pub(super) fn convert(theirs: Value, old_home: Option<&Path>) -> Converted {
     let mut conversion = Conversion { theirs, ours: json!({}), refused: Vec::new() };
     conversion.telegram();
     for (from, to, change) in TABLE {

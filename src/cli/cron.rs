@@ -20,7 +20,7 @@ use crate::paths::{Home, telegram_chat};
 use crate::text::{one_line, printable};
 use crate::zone::Zone;
 
-pub const ADD: Command = Command {
+pub(super) const ADD: Command = Command {
     name: "cron add",
     words: "",
     about: "schedule a message to the agent; bantam gateway runs it",
@@ -37,7 +37,7 @@ pub const ADD: Command = Command {
     run: add,
 };
 
-pub const LIST: Command = Command {
+pub(super) const LIST: Command = Command {
     name: "cron list",
     words: "",
     about: "list the jobs: next run, how the last one ended, schedule and name",
@@ -45,7 +45,7 @@ pub const LIST: Command = Command {
     run: list,
 };
 
-pub const REMOVE: Command = Command {
+pub(super) const REMOVE: Command = Command {
     name: "cron remove",
     words: "ID",
     about: "remove a job; its runs stay on record",
@@ -53,13 +53,13 @@ pub const REMOVE: Command = Command {
     run: remove,
 };
 
-pub const ENABLE: Command =
+pub(super) const ENABLE: Command =
     Command { name: "cron enable", words: "ID", about: "let a disabled job run again", flags: &[], run: enable };
 
-pub const DISABLE: Command =
+pub(super) const DISABLE: Command =
     Command { name: "cron disable", words: "ID", about: "keep a job without running it", flags: &[], run: disable };
 
-pub const RUN: Command = Command {
+pub(super) const RUN: Command = Command {
     name: "cron run",
     words: "ID",
     about: "run a job now and print its answer; exits like bantam agent",
@@ -70,7 +70,7 @@ pub const RUN: Command = Command {
     run: run_now,
 };
 
-pub const HISTORY: Command = Command {
+pub(super) const HISTORY: Command = Command {
     name: "cron history",
     words: "[ID]",
     about: "list the runs, the newest last: when, how each ended and how long it took",

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::secret::Redactor;
 
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "doctor",
     words: "[--provider [NAME]]",
     about: "does it work here, and the line that fixes it; exit code 1 if a check fails",

@@ -10,7 +10,7 @@ use crate::error::{Context, Kind, Result};
 use crate::sys;
 
 /// As long as this is there, what is typed is not shown.
-pub struct Hidden {
+pub(super) struct Hidden {
     stdin: Stdin,
     before: Termios,
 }
@@ -18,7 +18,7 @@ pub struct Hidden {
 impl Hidden {
     /// Takes the echo away, and has a signal give it back before it ends the program. No thread may have been started yet:
     /// the signal would end it there and then.
-    pub fn begin() -> Result<Self> {
+    pub(super) fn begin() -> Result<Self> {
         let stdin = io::stdin();
         let before = tcgetattr(&stdin).doing("asking the terminal how it is set")?;
         let mut hidden = before.clone();

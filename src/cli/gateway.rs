@@ -6,7 +6,7 @@ use crate::config::Env;
 use crate::error::Result;
 use crate::gateway::init;
 
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "gateway",
     words: "",
     about: "run the Telegram bot and scheduled jobs until SIGTERM; for systemd, a container or a terminal",

@@ -18,7 +18,7 @@ use crate::zone::Zone;
 /// Jobs on the page.
 const MAX_JOBS: usize = 5;
 
-pub struct GatewayStatus {
+pub(super) struct GatewayStatus {
     /// What `bantam status --json` shows, but for the strangers; times as RFC 3339, null where there is none.
     object: Value,
     /// Users without permission who wrote.
@@ -28,7 +28,7 @@ pub struct GatewayStatus {
 }
 
 impl GatewayStatus {
-    pub fn of(home: &Home, env: &Env, sessions: &[archive::Summary]) -> Self {
+    pub(super) fn of(home: &Home, env: &Env, sessions: &[archive::Summary]) -> Self {
         let mut warnings = Vec::new();
         let inbox = or_warn(inbox::status(&home.state()), &mut warnings);
         let pending = or_warn(Outbox::new(home.clone()).pending(), &mut warnings);
@@ -45,14 +45,14 @@ impl GatewayStatus {
         Self { object, strangers: inbox.unknown_users, warnings }
     }
 
-    pub fn object(&self) -> Value {
+    pub(super) fn object(&self) -> Value {
         let mut object = self.object.clone();
         object["strangers"] = self.strangers.clone().into();
         object
     }
 
     /// Labels and texts of lines; one without a label continues the line above.
-    pub fn lines(&self, zone: &Zone) -> Vec<(&'static str, String)> {
+    pub(super) fn lines(&self, zone: &Zone) -> Vec<(&'static str, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let at = |value: &Value| local_time(&text(value), zone);
         let object = &self.object;

@@ -5,7 +5,7 @@ use super::{COMMANDS, find, print};
 use crate::config::Env;
 use crate::error::Result;
 
-pub const COMMAND: Command =
+pub(super) const COMMAND: Command =
     Command { name: "help", words: "[COMMAND...]", about: "show this page, or that of a command", flags: &[], run };
 
 /// The width of the left column, and of a page.
@@ -20,7 +20,7 @@ fn run(args: &Args, _: &Env) -> Result<u8> {
 }
 
 /// Prints the page of a command, or of all subcommands of a group.
-pub fn show(commands: &[&Command]) -> Result<u8> {
+pub(super) fn show(commands: &[&Command]) -> Result<u8> {
     print(&commands.iter().map(|command| section(command)).collect::<Vec<_>>().join("\n")).map(|()| 0)
 }
 

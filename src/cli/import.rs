@@ -39,7 +39,7 @@ const FOREIGN: [(&str, &str); 2] =
     [("sessions", "conversations of other programs are not supported"), ("state", "only that program uses it")];
 
 /// What `--import` names.
-pub struct Import {
+pub(super) struct Import {
     config: Option<Converted>,
     /// Where the configuration came from.
     config_path: PathBuf,
@@ -54,7 +54,7 @@ struct ForeignHome {
 }
 
 impl Import {
-    pub fn open(path: &str, home: &Home) -> Result<Self> {
+    pub(super) fn open(path: &str, home: &Home) -> Result<Self> {
         Self::read(path, home).doing(format_args!("importing {}", one_line(path, 200)))
     }
 
@@ -85,12 +85,12 @@ impl Import {
         Ok(Self { config, config_path, home: Some(ForeignHome { dir, workspace }) })
     }
 
-    pub fn has_config(&self) -> bool {
+    pub(super) fn has_config(&self) -> bool {
         self.config.is_some()
     }
 
     /// Brings over what there is, and prints a line for each thing.
-    pub fn run(&self, home: &Home) -> Result<()> {
+    pub(super) fn run(&self, home: &Home) -> Result<()> {
         if let Some(config) = &self.config {
             self.write_config(config, home)?;
         }

@@ -12,14 +12,14 @@ const PASTE_GAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// Standard input, line by line.
 #[derive(Default)]
-pub struct LineReader {
+pub(super) struct LineReader {
     buffer: Vec<u8>,
     at_end: bool,
 }
 
 impl LineReader {
     /// The next line; `None` at the end of input.
-    pub fn next(&mut self) -> Option<String> {
+    pub(super) fn next(&mut self) -> Option<String> {
         while !self.buffer.contains(&b'\n') && !self.at_end {
             self.fill();
         }
@@ -33,7 +33,7 @@ impl LineReader {
     }
 
     /// The next line, if it arrives together with the last one, as in a paste.
-    pub fn pasted(&mut self) -> Option<String> {
+    pub(super) fn pasted(&mut self) -> Option<String> {
         let stdin = io::stdin();
         let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
         if !self.buffer.contains(&b'\n') && poll(&mut ready, Some(&PASTE_GAP)) == Ok(1) {

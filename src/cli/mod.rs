@@ -26,12 +26,13 @@ mod terminal;
 mod tools;
 mod usage;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use crate::config::Env;
+use crate::config::{self, Env};
 use crate::error::{Context, Error, Kind, Result};
+use crate::hands;
 use crate::sys;
 use crate::text::{nearest, one_line};
 use crate::zone::{Civil, Zone};
@@ -65,9 +66,14 @@ const COMMANDS: &[&Command] = &[
     &help::COMMAND,
 ];
 
-/// Runs the program.
-pub fn main(args: impl Iterator<Item = OsString>, env: &Env) -> ExitCode {
-    ExitCode::from(run(args, env).unwrap_or_else(|e| report(&e)))
+/// Runs the program: a hands process if the first argument says so, otherwise a command.
+pub fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let first = args.next();
+    if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(OsStr::to_str) {
+        return hands::main(role, args.next().as_deref().and_then(OsStr::to_str));
+    }
+    ExitCode::from(run(first.into_iter().chain(args), &config::environment()).unwrap_or_else(|e| report(&e)))
 }
 
 fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {

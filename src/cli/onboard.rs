@@ -20,7 +20,7 @@ use crate::secret::Secret;
 use crate::template;
 use crate::text::{nearest, one_line};
 
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "onboard",
     words: "",
     about: "write config.json, agent/ and workspace/; never overwrites",

@@ -15,7 +15,7 @@ use crate::text::printable;
 
 /// What goes to standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(super) enum Format {
     Text,
     /// One object for the whole turn.
     Json,
@@ -25,20 +25,20 @@ pub enum Format {
 
 /// What goes to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verbosity {
+pub(super) enum Verbosity {
     Quiet,
     Normal,
     Verbose,
 }
 
 #[derive(Clone, Copy)]
-pub struct Output {
+pub(super) struct Output {
     pub format: Format,
     pub verbosity: Verbosity,
 }
 
 impl Output {
-    pub fn of(args: &Args) -> Self {
+    pub(super) fn of(args: &Args) -> Self {
         let format = match (args.has("json"), args.has("events")) {
             (true, _) => Format::Json,
             (_, true) => Format::Events,
@@ -53,7 +53,7 @@ impl Output {
     }
 
     /// Prints warnings and notices, unless quiet.
-    pub fn warn<'a>(self, lines: impl IntoIterator<Item = &'a String>) {
+    pub(super) fn warn<'a>(self, lines: impl IntoIterator<Item = &'a String>) {
         if self.verbosity != Verbosity::Quiet {
             lines.into_iter().for_each(|line| super::tell(&format!("bantam: {line}")));
         }
@@ -61,9 +61,9 @@ impl Output {
 }
 
 /// Runs at the end of a turn, to deliver the answer. Its error becomes the turn's, unless that has one already.
-pub type AfterTurn = Box<dyn FnOnce(&Response) -> Result<()> + Send>;
+pub(super) type AfterTurn = Box<dyn FnOnce(&Response) -> Result<()> + Send>;
 
-pub struct Printer {
+pub(super) struct Printer {
     output: Output,
     screen: Screen,
     /// Text is shown as it arrives.
@@ -75,13 +75,13 @@ pub struct Printer {
 }
 
 impl Printer {
-    pub fn new(output: Output, screen: Screen, after: Option<AfterTurn>) -> Self {
+    pub(super) fn new(output: Output, screen: Screen, after: Option<AfterTurn>) -> Self {
         let streams = output.format == Format::Text && screen.stdout_is_terminal;
         let markdown = (streams && screen.style.ansi).then(|| Markdown::new(Look { utf8: screen.style.utf8 }));
         Self { output, screen, streams, markdown, after, answers: String::new() }
     }
 
-    pub fn begin(&self) {
+    pub(super) fn begin(&self) {
         self.progress("thinking...");
     }
 
@@ -91,7 +91,7 @@ impl Printer {
         }
     }
 
-    pub fn event(&mut self, event: Event) {
+    pub(super) fn event(&mut self, event: Event) {
         if self.output.format == Format::Events {
             // A failure to write is reported at the end.
             drop(self.screen.answer(&format!("{}\n", event_json(&event))));
@@ -133,7 +133,7 @@ impl Printer {
     }
 
     /// A turn is over; the reports of so many background tasks are still to come.
-    pub fn turn_ends(&mut self, response: &Response, tasks: usize) {
+    pub(super) fn turn_ends(&mut self, response: &Response, tasks: usize) {
         self.end_text();
         // A pipe gets no half answers.
         if !response.partial && !response.output.is_empty() {
@@ -151,7 +151,7 @@ impl Printer {
     }
 
     /// Prints the end. A failure to write the answer, or to deliver it, becomes the response's error.
-    pub fn finish(&mut self, mut response: Response) -> Response {
+    pub(super) fn finish(&mut self, mut response: Response) -> Response {
         // The object tells whether delivery succeeded; text does not wait for it.
         if self.output.format != Format::Text {
             self.deliver(&mut response);
@@ -214,7 +214,7 @@ fn error_json(e: &Error) -> Value {
 }
 
 /// The object of `--json` for a failure before the turn.
-pub fn failure_json(e: &Error) -> Value {
+pub(super) fn failure_json(e: &Error) -> Value {
     let stop = if e.kind == ErrorKind::Interrupted { TurnStop::Cancelled } else { TurnStop::Error };
     json!({
         "ok": false, "output": "", "session": null, "model": null, "stop": stop.name(), "steps": 0, "tool_calls": [],

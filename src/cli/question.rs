@@ -21,13 +21,13 @@ const SILENCE: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 /// More than any model reads at once.
 const MAX_INPUT: u64 = 8 << 20;
 
-pub struct Question {
+pub(super) struct Question {
     pub text: String,
     pub images: Vec<Image>,
 }
 
 /// Reads the question. `None` when there is none, and a terminal to hold a conversation at.
-pub fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Option<Question>> {
+pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Option<Question>> {
     let words = args.words.join(" ");
     let asked = match args.value("message") {
         Some(_) if !words.is_empty() => {

@@ -50,7 +50,7 @@ enum Input {
     End,
 }
 
-pub struct Repl {
+pub(super) struct Repl {
     pub factory: AgentFactory,
     /// The part of the session's name after `cli_`.
     pub chat: String,
@@ -61,7 +61,7 @@ pub struct Repl {
 }
 
 /// Talks until the user leaves. Returns the exit code.
-pub fn run(repl: Repl) -> Result<u8> {
+pub(super) fn run(repl: Repl) -> Result<u8> {
     let Repl { factory, chat, output, models, agent } = repl;
     let screen = Screen::new(&factory.env);
     let signals = Signals::watch(screen.clone(), Some(warn))?;

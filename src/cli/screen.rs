@@ -12,14 +12,14 @@ use crate::text::printable;
 
 /// What the terminal can show, according to the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Style {
+pub(super) struct Style {
     /// Escape sequences; none with `NO_COLOR` and on a dumb terminal.
     pub ansi: bool,
     pub utf8: bool,
 }
 
 impl Style {
-    pub fn of(env: &Env) -> Self {
+    pub(super) fn of(env: &Env) -> Self {
         let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
         let utf8 = locale.map(|l| l.to_ascii_lowercase()).is_some_and(|l| l.contains("utf-8") || l.contains("utf8"));
@@ -30,7 +30,7 @@ impl Style {
 
 /// Clones are the same screen.
 #[derive(Clone)]
-pub struct Screen {
+pub(super) struct Screen {
     cursor: Arc<Mutex<Cursor>>,
     pub style: Style,
     pub stdout_is_terminal: bool,
@@ -53,7 +53,7 @@ struct Cursor {
 }
 
 impl Screen {
-    pub fn new(env: &Env) -> Self {
+    pub(super) fn new(env: &Env) -> Self {
         Self {
             cursor: Arc::default(),
             style: Style::of(env),
@@ -63,7 +63,7 @@ impl Screen {
     }
 
     /// Shows what the program does, on a terminal that can erase it again.
-    pub fn progress(&self, text: &'static str) {
+    pub(super) fn progress(&self, text: &'static str) {
         if self.stderr_is_terminal && self.style.ansi {
             let mut cursor = self.lock();
             cursor.erase();
@@ -73,7 +73,7 @@ impl Screen {
     }
 
     /// Writes to standard output.
-    pub fn answer(&self, text: &str) -> Result<()> {
+    pub(super) fn answer(&self, text: &str) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -87,12 +87,12 @@ impl Screen {
     }
 
     /// Writes a line to standard error.
-    pub fn note(&self, line: &str) {
+    pub(super) fn note(&self, line: &str) {
         self.write_line(&printable(line));
     }
 
     /// The same, dimmed where there are colours.
-    pub fn detail(&self, line: &str) {
+    pub(super) fn detail(&self, line: &str) {
         let bullet = if self.style.utf8 { "·" } else { "-" };
         let line = format!("{bullet} {}", printable(line));
         if self.style.ansi && self.stderr_is_terminal {
@@ -113,7 +113,7 @@ impl Screen {
     }
 
     /// Shows a prompt on whichever stream is a terminal.
-    pub fn prompt(&self, text: &str) {
+    pub(super) fn prompt(&self, text: &str) {
         let mut cursor = self.lock();
         cursor.end_line();
         // The user can type even where the prompt cannot be shown.
@@ -127,17 +127,17 @@ impl Screen {
     }
 
     /// Records that Enter ended the line of the prompt.
-    pub fn entered(&self) {
+    pub(super) fn entered(&self) {
         self.lock().open_line = None;
     }
 
     /// Ends an open line and the progress indicator.
-    pub fn end_line(&self) {
+    pub(super) fn end_line(&self) {
         self.lock().clear();
     }
 
     /// The same at the program's sudden end, unless another thread is stuck while it writes.
-    pub fn end_line_if_free(&self) {
+    pub(super) fn end_line_if_free(&self) {
         if let Ok(mut cursor) = self.cursor.try_lock() {
             cursor.clear();
         }

@@ -15,7 +15,7 @@ use crate::app;
 use crate::config::{self, Env};
 use crate::error::{Context, Error, Result};
 
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "service",
     words: "",
     about: "a systemd unit that keeps the gateway running; redirect it into a file",

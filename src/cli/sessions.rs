@@ -15,7 +15,7 @@ use crate::session::archive::{self, Item, Transcript, TranscriptEntry, TurnStatu
 use crate::text::{one_line, printable, size};
 use crate::zone::Zone;
 
-pub const LIST: Command = Command {
+pub(super) const LIST: Command = Command {
     name: "sessions list",
     words: "",
     about: "list conversations, newest first: messages, last use, size, state",
@@ -23,7 +23,7 @@ pub const LIST: Command = Command {
     run: list,
 };
 
-pub const SHOW: Command = Command {
+pub(super) const SHOW: Command = Command {
     name: "sessions show",
     words: "KEY",
     about: "print a conversation; KEY as listed, or the NAME given to --session",
@@ -34,7 +34,7 @@ pub const SHOW: Command = Command {
     run: show,
 };
 
-pub const RESET: Command = Command {
+pub(super) const RESET: Command = Command {
     name: "sessions reset",
     words: "KEY",
     about: "start a conversation over; the old one stays as KEY.N.jsonl",
@@ -42,7 +42,7 @@ pub const RESET: Command = Command {
     run: reset,
 };
 
-pub const PRUNE: Command = Command {
+pub(super) const PRUNE: Command = Command {
     name: "sessions prune",
     words: "",
     about: "remove old earlier segments, never a current conversation",
@@ -50,7 +50,7 @@ pub const PRUNE: Command = Command {
     run: prune,
 };
 
-pub const ERASE: Command = Command {
+pub(super) const ERASE: Command = Command {
     name: "sessions erase",
     words: "KEY",
     about: "remove a conversation and its earlier segments",

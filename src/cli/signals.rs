@@ -10,7 +10,7 @@ use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::sys;
 
 #[derive(Clone, Default)]
-pub struct Signals(Arc<Mutex<SignalState>>);
+pub(super) struct Signals(Arc<Mutex<SignalState>>);
 
 #[derive(Default)]
 struct SignalState {
@@ -27,7 +27,7 @@ struct SignalState {
 impl Signals {
     /// Blocks the signals in every thread started from now on, and starts one that waits for them. The first Ctrl-C outside
     /// of a turn calls `at_prompt`; without it, it ends the program.
-    pub fn watch(screen: Screen, at_prompt: Option<fn(&Screen)>) -> Result<Self> {
+    pub(super) fn watch(screen: Screen, at_prompt: Option<fn(&Screen)>) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
         sys::block_signals();
@@ -57,7 +57,7 @@ impl Signals {
     }
 
     /// From now on a signal stops the turn that `question` starts.
-    pub fn turn_begins(&self, inbound: &Sender<Inbound>, question: &Inbound) {
+    pub(super) fn turn_begins(&self, inbound: &Sender<Inbound>, question: &Inbound) {
         let Inbound { origin, session, .. } = question;
         let stop = Inbound::message(origin.clone(), session.clone(), String::new());
         let mut state = self.lock();
@@ -66,18 +66,18 @@ impl Signals {
     }
 
     /// Whether a signal stopped it.
-    pub fn turn_ends(&self) -> bool {
+    pub(super) fn turn_ends(&self) -> bool {
         let mut state = self.lock();
         state.turn = None;
         state.is_stopped
     }
 
     /// Whether Ctrl-C was typed at the prompt since the last call.
-    pub fn take_interrupt(&self) -> bool {
+    pub(super) fn take_interrupt(&self) -> bool {
         std::mem::take(&mut self.lock().at_prompt)
     }
 
-    pub fn is_terminating(&self) -> bool {
+    pub(super) fn is_terminating(&self) -> bool {
         self.lock().is_terminating
     }
 

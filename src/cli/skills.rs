@@ -16,7 +16,7 @@ use crate::{app, template};
 /// Installing a skill holds the lock for a few file writes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub const LIST: Command = Command {
+pub(super) const LIST: Command = Command {
     name: "skills list",
     words: "",
     about: "list skills: purpose, and missing requirements",
@@ -24,10 +24,10 @@ pub const LIST: Command = Command {
     run: list,
 };
 
-pub const SHOW: Command =
+pub(super) const SHOW: Command =
     Command { name: "skills show", words: "NAME", about: "print the text of a skill", flags: &[], run: show };
 
-pub const INSTALL: Command = Command {
+pub(super) const INSTALL: Command = Command {
     name: "skills install",
     words: "DIR",
     about: "copy a skill into agent/skills/; read it first: the agent obeys it",
@@ -35,7 +35,7 @@ pub const INSTALL: Command = Command {
     run: install,
 };
 
-pub const REMOVE: Command = Command {
+pub(super) const REMOVE: Command = Command {
     name: "skills remove",
     words: "NAME",
     about: "delete a skill and all its files",

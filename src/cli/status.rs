@@ -19,7 +19,7 @@ use crate::session::archive;
 use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
 
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "status",
     words: "",
     about: "show what is configured, and where each value came from",

@@ -16,7 +16,13 @@ use crate::gateway::Dispatcher;
 use crate::text::millis;
 
 /// Asks one question and prints the answer.
-pub fn ask(agent: Agent, question: Inbound, output: Output, after: Option<AfterTurn>, env: &Env) -> Result<Response> {
+pub(super) fn ask(
+    agent: Agent,
+    question: Inbound,
+    output: Output,
+    after: Option<AfterTurn>,
+    env: &Env,
+) -> Result<Response> {
     let screen = Screen::new(env);
     let signals = Signals::watch(screen.clone(), None)?;
     let mut printer = Printer::new(output, screen, after);
@@ -27,7 +33,7 @@ pub fn ask(agent: Agent, question: Inbound, output: Output, after: Option<AfterT
 }
 
 /// Runs `conversation` on its own thread, next to the dispatcher.
-pub fn serve<T: Send + 'static>(
+pub(super) fn serve<T: Send + 'static>(
     dispatcher: &Arc<Dispatcher>,
     conversation: impl FnOnce(&Connection) -> T + Send + 'static,
 ) -> Result<T> {
@@ -50,14 +56,14 @@ impl<F: FnOnce(&Connection) + Send + 'static> Channel for Terminal<F> {
 }
 
 /// The way to the dispatcher and back.
-pub struct Connection {
+pub(super) struct Connection {
     inbound: Sender<Inbound>,
     events: Receiver<Outbound>,
 }
 
 impl Connection {
     /// Runs a turn and prints it, with its background tasks and the answers to their reports.
-    pub fn turn(&self, question: Inbound, printer: &mut Printer, signals: &Signals) -> Result<Response> {
+    pub(super) fn turn(&self, question: Inbound, printer: &mut Printer, signals: &Signals) -> Result<Response> {
         let gone = || Error::failed("the dispatcher ended before the turn");
         signals.turn_begins(&self.inbound, &question);
         printer.begin();

@@ -12,7 +12,7 @@ use crate::secret::Redactor;
 use crate::text::one_line;
 use crate::tool::Registry;
 
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "tools",
     words: "",
     about: "list every tool with its risk (safe: it only reads) and source",

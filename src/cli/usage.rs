@@ -14,7 +14,7 @@ use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
 
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "usage",
     words: "",
     about: "tokens and cost by day and model",
@@ -88,6 +88,6 @@ fn table(report: &UsageReport) -> String {
 }
 
 /// For people; a dash without a price.
-pub fn cost(cost: Option<f64>) -> String {
+pub(super) fn cost(cost: Option<f64>) -> String {
     cost.map_or("-".to_owned(), |cost| format!("{cost:.4}"))
 }

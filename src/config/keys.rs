@@ -20,7 +20,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_LENGTH: u64 = 64 << 10;
 
 /// A key that is resolved when it is first needed: until then no file is opened and no command run.
-pub struct ApiKey {
+pub(crate) struct ApiKey {
     written: Secret,
     env: Arc<Env>,
     config: PathBuf,
@@ -30,12 +30,12 @@ pub struct ApiKey {
 
 impl ApiKey {
     /// See [`resolve`]. The redactor learns the key.
-    pub fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
+    pub(crate) fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
         Self { written, env, config, redactor, resolved: OnceLock::new() }
     }
 
     /// The key. After a failure the next call tries again.
-    pub fn get(&self) -> Result<&Secret> {
+    pub(crate) fn get(&self) -> Result<&Secret> {
         if let Some(key) = self.resolved.get() {
             return Ok(key);
         }
@@ -76,7 +76,7 @@ fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
 }
 
 /// The key that `written` refers to. `config` is the file it stands in.
-pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
+pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
     let fail = |what: String, hint: String| Err(Error::config(format!("reading a key: {what}")).hint(hint));
     let key = match Reference::parse(written) {
         Reference::Plain(text) => text.to_owned(),
@@ -104,7 +104,7 @@ pub fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
 }
 
 /// The key, as far as it is known without opening or running anything.
-pub fn known(written: &Secret, env: &Env) -> Option<Secret> {
+pub(crate) fn known(written: &Secret, env: &Env) -> Option<Secret> {
     let key = match Reference::parse(written) {
         Reference::Plain(text) => text,
         Reference::Variable(name) => variable(name, env)?,
@@ -114,7 +114,7 @@ pub fn known(written: &Secret, env: &Env) -> Option<Secret> {
 }
 
 /// Where [`resolve`] looks, for people.
-pub fn source(written: &Secret) -> String {
+pub(crate) fn source(written: &Secret) -> String {
     match Reference::parse(written) {
         Reference::Plain(_) => "in config.json (plain text)".to_owned(),
         Reference::Variable(name) => format!("the variable {name}"),
@@ -124,7 +124,7 @@ pub fn source(written: &Secret) -> String {
 }
 
 /// The variable that the key should come from and that is not set.
-pub fn missing<'a>(written: &'a Secret, env: &Env) -> Option<&'a str> {
+pub(crate) fn missing<'a>(written: &'a Secret, env: &Env) -> Option<&'a str> {
     match Reference::parse(written) {
         Reference::Variable(name) if variable(name, env).is_none() => Some(name),
         _ => None,
@@ -132,7 +132,7 @@ pub fn missing<'a>(written: &'a Secret, env: &Env) -> Option<&'a str> {
 }
 
 /// Whether [`resolve`] would run a program.
-pub fn is_command(written: &Secret) -> bool {
+pub(crate) fn is_command(written: &Secret) -> bool {
     matches!(Reference::parse(written), Reference::Command(_))
 }
 

@@ -14,7 +14,7 @@ use crate::text::nearest;
 
 /// Where a value came from, unless it is a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub(crate) enum Origin {
     File,
     /// The variable's name.
     Env(String),
@@ -23,7 +23,7 @@ pub enum Origin {
 }
 
 /// A layer above the file: the path, its value, and where it came from.
-pub type Override = (&'static str, Value, Origin);
+pub(crate) type Override = (&'static str, Value, Origin);
 
 /// Every setting has a value; those without an origin have their default.
 #[derive(Default)]

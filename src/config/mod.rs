@@ -1,14 +1,14 @@
 //! The configuration: finds the home, reads config.json, and turns it into the values that the program uses.
 
-pub mod keys;
+pub(crate) mod keys;
 mod load;
 mod locate;
 mod models;
-pub mod proxy;
-pub mod settings;
+pub(crate) mod proxy;
+pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
-pub mod vendors;
+pub(crate) mod vendors;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -18,8 +18,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use load::Layers;
-pub use load::{Origin, Override};
-pub use models::Model;
+pub(crate) use load::{Origin, Override};
+pub(crate) use models::Model;
 
 use crate::child::{Network, Sandbox};
 use crate::error::{Context, Error, Result};
@@ -29,7 +29,7 @@ use crate::secret::Secret;
 
 /// The values that the program uses, by the names of [`settings`]. Each has a default, so none is optional here.
 #[derive(Clone, Deserialize)]
-pub struct Config {
+pub(crate) struct Config {
     pub agents: Agents,
     pub model_list: Vec<ModelEntry>,
     pub channels: Channels,
@@ -44,18 +44,18 @@ pub struct Config {
 
 /// What may be spent per day; 0 is no limit.
 #[derive(Clone, Copy, Default, Deserialize)]
-pub struct Budget {
+pub(crate) struct Budget {
     pub daily_tokens: u64,
     pub daily_cost: f64,
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Agents {
+pub(crate) struct Agents {
     pub defaults: Defaults,
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Defaults {
+pub(crate) struct Defaults {
     pub workspace: String,
     pub restrict_to_workspace: bool,
     pub model_name: String,
@@ -74,7 +74,7 @@ pub struct Defaults {
 }
 
 #[derive(Clone, Default, Deserialize)]
-pub struct ModelEntry {
+pub(crate) struct ModelEntry {
     pub model_name: String,
     pub model: String,
     pub api_base: String,
@@ -95,12 +95,12 @@ pub struct ModelEntry {
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Channels {
+pub(crate) struct Channels {
     pub telegram: Telegram,
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Telegram {
+pub(crate) struct Telegram {
     pub enabled: bool,
     pub token: Secret,
     /// As written; only numbers count.
@@ -112,25 +112,25 @@ pub struct Telegram {
 }
 
 /// The id that an entry of `allow_from` stands for.
-pub fn user_id(written: &str) -> Option<i64> {
+pub(crate) fn user_id(written: &str) -> Option<i64> {
     written.trim().parse().ok()
 }
 
 impl Telegram {
     /// The ids in `allow_from`, the owner first.
-    pub fn ids(&self) -> Vec<i64> {
+    pub(crate) fn ids(&self) -> Vec<i64> {
         self.allow_from.iter().filter_map(|written| user_id(written)).collect()
     }
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     /// Turns that run at once.
     pub workers: usize,
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Tools {
+pub(crate) struct Tools {
     pub read_paths: Vec<String>,
     pub write_paths: Vec<String>,
     pub exec: Exec,
@@ -138,7 +138,7 @@ pub struct Tools {
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Exec {
+pub(crate) struct Exec {
     pub enabled: bool,
     /// Seconds.
     pub timeout: u64,
@@ -149,23 +149,23 @@ pub struct Exec {
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Web {
+pub(crate) struct Web {
     pub search: Search,
     pub fetch: Fetch,
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Fetch {
+pub(crate) struct Fetch {
     pub allow_private: bool,
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Search {
+pub(crate) struct Search {
     pub api_key: Secret,
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Session {
+pub(crate) struct Session {
     /// Share of the model's window.
     pub compact_at: f64,
     /// 0: never.
@@ -175,21 +175,21 @@ pub struct Session {
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Cron {
+pub(crate) struct Cron {
     pub enabled: bool,
     pub grace_minutes: u64,
 }
 
 /// What the gateway logs to stderr.
 #[derive(Clone, Deserialize)]
-pub struct Log {
+pub(crate) struct Log {
     /// `error`, `warn`, `info` or `debug`.
     pub level: String,
     pub json: bool,
 }
 
 #[derive(Clone, Deserialize)]
-pub struct Heartbeat {
+pub(crate) struct Heartbeat {
     pub enabled: bool,
     pub interval_minutes: u64,
     /// `telegram:CHAT`; empty: the owner.
@@ -197,7 +197,7 @@ pub struct Heartbeat {
 }
 
 /// What [`Config::load`] found.
-pub struct Loaded {
+pub(crate) struct Loaded {
     pub config: Config,
     /// The same as JSON, with every setting, including those the program does not use yet.
     pub values: Value,
@@ -209,7 +209,7 @@ pub struct Loaded {
 
 impl Config {
     /// Lays the layers over each other. `file` is the name and the text of config.json.
-    pub fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
+    pub(crate) fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
         let Layers { values, origins, warnings } = load::load(file, env, flags)?;
         let config =
             Self::deserialize(&values).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
@@ -218,20 +218,20 @@ impl Config {
 }
 
 /// The settings of a home: `file` is the text of its config.json.
-pub fn load_for(home: &Home, file: Option<&str>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
+pub(crate) fn load_for(home: &Home, file: Option<&str>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
     let name = home.config().display().to_string();
     Config::load(file.map(|text| (name.as_str(), text)), env, flags)
 }
 
 /// The environment, read once. A variable that is not Unicode cannot be a setting.
-pub type Env = BTreeMap<String, String>;
+pub(crate) type Env = BTreeMap<String, String>;
 
-pub fn environment() -> Env {
+pub(crate) fn environment() -> Env {
     std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
 }
 
 /// Where everything is kept: `BANTAM_HOME`, else systemd's state directory, else `~/.bantam`.
-pub fn home(env: &Env) -> Result<Home> {
+pub(crate) fn home(env: &Env) -> Result<Home> {
     let set = |name: &str| env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let root = set("BANTAM_HOME")
         // systemd joins several directories with colons; ours is the first.
@@ -248,7 +248,7 @@ pub fn home(env: &Env) -> Result<Home> {
 const MAX_SIZE: u64 = 1 << 20;
 
 /// The text of config.json, `None` when there is none.
-pub fn read(home: &Home) -> Result<Option<String>> {
+pub(crate) fn read(home: &Home) -> Result<Option<String>> {
     let path = home.config();
     match read_json(&path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -259,7 +259,7 @@ pub fn read(home: &Home) -> Result<Option<String>> {
 }
 
 /// The text of a regular file of reasonable size.
-pub fn read_json(path: &Path) -> std::io::Result<String> {
+pub(crate) fn read_json(path: &Path) -> std::io::Result<String> {
     let refuse = |what: String| Err(std::io::Error::new(ErrorKind::InvalidData, what));
     // Checked before opening, which blocks on a pipe.
     let meta = std::fs::metadata(path)?;

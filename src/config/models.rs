@@ -14,7 +14,7 @@ use crate::text::nearest;
 
 /// A model, ready to be asked.
 #[derive(Clone)]
-pub struct Model {
+pub(crate) struct Model {
     /// `vendor/model`, for people.
     pub name: String,
     pub protocol: Protocol,
@@ -43,7 +43,7 @@ fn fail(what: impl std::fmt::Display) -> Error {
 
 impl Config {
     /// The configured model, else that of the first vendor whose key is set. `None`: a local server or the demo.
-    pub fn choose_model(&self, env: &Env) -> Result<Option<Model>> {
+    pub(crate) fn choose_model(&self, env: &Env) -> Result<Option<Model>> {
         let wanted = self.agents.defaults.model_name.trim();
         if !wanted.is_empty() {
             return self.named(wanted, env).map(Some);
@@ -57,7 +57,7 @@ impl Config {
     }
 
     /// The model called `name`: an entry of the list, or `vendor/model`.
-    pub fn named(&self, name: &str, env: &Env) -> Result<Model> {
+    pub(crate) fn named(&self, name: &str, env: &Env) -> Result<Model> {
         let find = |fits: &dyn Fn(&ModelEntry) -> bool| self.model_list.iter().find(|entry| fits(entry));
         if let Some(entry) = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name)) {
             return self.resolve(entry, &entry.model, env);
@@ -144,7 +144,7 @@ impl Config {
     }
 
     /// Every configured secret that is known without opening a file or running a command, for the redactor.
-    pub fn secrets(&self, env: &Env) -> Vec<Secret> {
+    pub(crate) fn secrets(&self, env: &Env) -> Vec<Secret> {
         let listed = self.model_list.iter().flat_map(|entry| {
             entry.api_keys.iter().chain(std::iter::once(&entry.api_key)).chain(entry.headers.values()).cloned()
         });

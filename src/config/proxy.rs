@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use super::Env;
 
 /// The proxy for a URL; empty for a direct connection.
-pub fn proxy(url: &str, env: &Env) -> String {
+pub(crate) fn proxy(url: &str, env: &Env) -> String {
     let set = |name: &str| {
         let found = env.get(name).or_else(|| env.get(&name.to_ascii_lowercase()));
         found.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())

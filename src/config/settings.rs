@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// What a value may be, and its default where that is not empty.
 #[derive(Clone, Copy)]
-pub enum Type {
+pub(crate) enum Type {
     Text,
     /// Text that is never shown.
     Secret,
@@ -31,9 +31,11 @@ pub enum Type {
 }
 
 /// One setting. In its path `[]` stands for each entry of a list, `*` for each name of a map.
-pub struct Setting {
+pub(crate) struct Setting {
     pub path: &'static str,
     pub kind: Type,
+    /// A test compares it with the reference in the README.
+    #[cfg_attr(not(test), expect(dead_code))]
     pub help: &'static str,
 }
 
@@ -45,7 +47,7 @@ const fn row(path: &'static str, kind: Type, help: &'static str) -> Setting {
 
 const SEARCH_ENGINES: &[&str] = &["auto", "brave", "tavily", "searxng", "duckduckgo"];
 
-pub const SETTINGS: &[Setting] = &[
+pub(crate) const SETTINGS: &[Setting] = &[
     row("agents.defaults.workspace", Text, "where the agent works; empty: workspace/ in the home"),
     row("agents.defaults.restrict_to_workspace", Bool(true), "false: tools see what you see, except the home"),
     row("agents.defaults.model_name", Text, "a model_list name, or vendor/model"),
@@ -124,11 +126,11 @@ pub const SETTINGS: &[Setting] = &[
 ];
 
 /// Sections that one variable sets as a whole, in JSON: what is inside them has no variable of its own.
-pub const SECTIONS: [&str; 2] = ["model_list", "mcpServers"];
+pub(crate) const SECTIONS: [&str; 2] = ["model_list", "mcpServers"];
 
 impl Setting {
     /// The parts of the path: `model_list`, `[]`, `model`.
-    pub fn segments(&self) -> Vec<&'static str> {
+    pub(crate) fn segments(&self) -> Vec<&'static str> {
         self.path
             .split('.')
             .flat_map(|name| name.strip_suffix("[]").map_or(vec![name], |list| vec![list, "[]"]))
@@ -136,12 +138,12 @@ impl Setting {
     }
 
     /// `BANTAM_` and the path in capitals; `None` inside lists and maps.
-    pub fn env_name(&self) -> Option<String> {
+    pub(crate) fn env_name(&self) -> Option<String> {
         let is_fixed = !self.path.contains(['[', '*']);
         is_fixed.then(|| format!("BANTAM_{}", self.path.replace('.', "_").to_ascii_uppercase()))
     }
 
-    pub fn default(&self) -> Value {
+    pub(crate) fn default(&self) -> Value {
         match self.kind {
             Text | Secret => json!(""),
             Bool(default) => json!(default),
@@ -154,12 +156,12 @@ impl Setting {
         }
     }
 
-    pub fn is_secret(&self) -> bool {
+    pub(crate) fn is_secret(&self) -> bool {
         matches!(self.kind, Secret | Secrets | Map | Any)
     }
 
     /// The value in the table's form; `None` if it is not of this type.
-    pub fn check(&self, value: &Value) -> Option<Value> {
+    pub(crate) fn check(&self, value: &Value) -> Option<Value> {
         let text = |value: &Value| match value {
             Value::String(text) => Some(json!(text)),
             Value::Number(number) => Some(json!(number.to_string())),
@@ -185,7 +187,7 @@ impl Setting {
     }
 
     /// What [`Setting::check`] accepts, for an error's hint.
-    pub fn expected(&self) -> String {
+    pub(crate) fn expected(&self) -> String {
         match self.kind {
             Text | Secret => "text in quotes".to_owned(),
             Bool(_) => "true or false".to_owned(),
@@ -200,7 +202,7 @@ impl Setting {
     }
 
     /// The JSON that a variable's text means: text needs no quotes, and a list may be given with commas.
-    pub fn parse(&self, text: &str) -> Value {
+    pub(crate) fn parse(&self, text: &str) -> Value {
         match self.kind {
             Text | Secret | OneOf(..) => text.into(),
             Texts | Secrets if !text.trim_start().starts_with('[') => {
@@ -212,7 +214,7 @@ impl Setting {
 }
 
 /// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
-pub fn same_name(a: &str, b: &str) -> bool {
+pub(crate) fn same_name(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = u8> {
         name.bytes().filter(|b| *b != b'_').map(|b| b.to_ascii_lowercase())
     }

@@ -4,7 +4,7 @@
 
 /// How requests to a vendor are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// The OpenAI chat completions API.
     OpenAi,
     /// The same, with another header for the key, and the model's name in the address.
@@ -15,7 +15,7 @@ pub enum Protocol {
     Demo,
 }
 
-pub struct Vendor {
+pub(crate) struct Vendor {
     pub name: &'static str,
     pub protocol: Protocol,
     /// Empty where every customer has their own.
@@ -31,7 +31,7 @@ const fn openai(name: &'static str, base: &'static str, key_env: &'static str, d
 }
 
 /// In the order in which their key variables are tried.
-pub const VENDORS: &[Vendor] = &[
+pub(crate) const VENDORS: &[Vendor] = &[
     openai("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-5-mini"),
     Vendor {
         name: "anthropic",
@@ -77,19 +77,19 @@ const ALIASES: [(&str, &str); 15] = [
     ("ollama-local", "ollama"),
 ];
 
-pub fn find(name: &str) -> Option<&'static Vendor> {
+pub(crate) fn find(name: &str) -> Option<&'static Vendor> {
     let name = canonical(name);
     VENDORS.iter().find(|v| v.name == name)
 }
 
 /// The vendor whose models' names begin like this one: `gpt-5` is by `openai`.
-pub fn by_model(model: &str) -> Option<&'static Vendor> {
+pub(crate) fn by_model(model: &str) -> Option<&'static Vendor> {
     let end = model.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(model.len());
     find(&model[..end])
 }
 
 /// The table's name for a vendor; for others, the name in lower case.
-pub fn canonical(name: &str) -> String {
+pub(crate) fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let dashed = name.replace('_', "-");
     ALIASES.iter().find(|(alias, _)| *alias == dashed).map_or(name, |(_, vendor)| (*vendor).to_owned())

@@ -9,14 +9,14 @@ use crate::paths::Home;
 use crate::text::{nearest, one_line};
 
 #[derive(Default)]
-pub struct JobsFile {
+pub(super) struct JobsFile {
     /// The file's other fields.
     fields: Map<String, Value>,
     pub jobs: Vec<Job>,
 }
 
 impl JobsFile {
-    pub fn read(home: &Home) -> Result<Self> {
+    pub(super) fn read(home: &Home) -> Result<Self> {
         let path = home.cron_jobs();
         let broken = |what: String| {
             Error::config(format!("reading the jobs: {}: {what}", path.display()))
@@ -51,7 +51,7 @@ impl JobsFile {
     }
 
     /// Replaces the file; on disk before this returns. The caller holds the lock.
-    pub fn write(&self, home: &Home) -> Result<()> {
+    pub(super) fn write(&self, home: &Home) -> Result<()> {
         let mut fields = self.fields.clone();
         fields.entry("version").or_insert(json!(1));
         fields.insert("jobs".to_owned(), self.jobs.iter().map(|job| Value::Object(job.fields.clone())).collect());
@@ -62,7 +62,7 @@ impl JobsFile {
     }
 
     /// The job with this id, or with a name that no other job has.
-    pub fn find(&mut self, id: &str) -> Result<&mut Job> {
+    pub(super) fn find(&mut self, id: &str) -> Result<&mut Job> {
         let by_id = self.jobs.iter().position(|job| job.id() == id);
         let named: Vec<usize> = (0..self.jobs.len()).filter(|at| self.jobs[*at].name() == id).collect();
         let shown = one_line(id, 40);

@@ -3,18 +3,18 @@
 use super::schedule::Schedule;
 
 /// The id of its conversation and its runs.
-pub const ID: &str = "heartbeat";
+pub(crate) const ID: &str = "heartbeat";
 
 /// The agent's answer when there is nothing to report.
-pub const QUIET: &str = "HEARTBEAT_OK";
+pub(crate) const QUIET: &str = "HEARTBEAT_OK";
 
 /// Counts from 1970, so that a restart does not move it.
-pub fn schedule(minutes: u64) -> Schedule {
+pub(crate) fn schedule(minutes: u64) -> Schedule {
     Schedule::Every { interval: i64::try_from(minutes).unwrap_or(i64::MAX).saturating_mul(60_000), anchor: 0 }
 }
 
 /// The prompt for this file; `None` when it has only comments (`<!-- -->`), headings and empty lines.
-pub fn question(file: &str) -> Option<String> {
+pub(crate) fn question(file: &str) -> Option<String> {
     let mut tasks = String::new();
     let mut left = file;
     while let Some((before, comment)) = left.split_once("<!--") {
@@ -35,7 +35,7 @@ pub fn question(file: &str) -> Option<String> {
 }
 
 /// Whether an answer says that there is nothing to report.
-pub fn is_quiet(answer: &str) -> bool {
+pub(crate) fn is_quiet(answer: &str) -> bool {
     answer.trim_matches(|c: char| c.is_whitespace() || "*_`.\"".contains(c)) == QUIET
 }
 

@@ -12,13 +12,13 @@ use crate::text::one_line;
 use crate::zone::Zone;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Job {
+pub(crate) struct Job {
     pub(super) fields: Map<String, Value>,
 }
 
 /// Whether a job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub(crate) enum Due {
     /// Not before this time; never with `None`.
     Later(Option<Millis>),
     /// Once, however many of its times have passed.
@@ -31,71 +31,72 @@ pub enum Due {
 const CLOCK_CORRECTION: Millis = 3 * 3600 * 1000;
 
 impl Job {
-    pub fn fields(&self) -> &Map<String, Value> {
+    pub(crate) fn fields(&self) -> &Map<String, Value> {
         &self.fields
     }
 
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         get(&self.fields, "id").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The name, else the message.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         get(&self.fields, "name").and_then(Value::as_str).unwrap_or_else(|| self.message())
     }
 
-    pub fn is_enabled(&self) -> bool {
+    pub(crate) fn is_enabled(&self) -> bool {
         get(&self.fields, "enabled").and_then(Value::as_bool).unwrap_or(true)
     }
 
-    pub fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         self.text("payload", "message").unwrap_or_default()
     }
 
     /// Where the answer goes, as `telegram:CHAT`.
-    pub fn to(&self) -> Option<String> {
+    pub(crate) fn to(&self) -> Option<String> {
         let deliver = self.part("payload", "deliver").and_then(Value::as_bool).unwrap_or(false);
         let (channel, chat) = self.text("payload", "channel").zip(self.text("payload", "to")).filter(|_| deliver)?;
         Some(format!("{channel}:{chat}"))
     }
 
     /// The conversation that the runs continue; without one, each starts its own.
-    pub fn session(&self) -> Option<&str> {
+    pub(crate) fn session(&self) -> Option<&str> {
         self.text("payload", "session")
     }
 
     /// The zone of the schedule's times of day; without one, the zone of this machine.
-    pub fn tz(&self) -> Option<&str> {
+    pub(crate) fn tz(&self) -> Option<&str> {
         self.text("schedule", "tz")
     }
 
     /// As stored. Another program's may be wrong; [`Job::due`] checks it.
-    pub fn next_run(&self) -> Option<Millis> {
+    pub(crate) fn next_run(&self) -> Option<Millis> {
         self.number("state", "nextRunAtMs")
     }
 
-    pub fn last_run(&self) -> Option<Millis> {
+    pub(crate) fn last_run(&self) -> Option<Millis> {
         self.number("state", "lastRunAtMs")
     }
 
     /// `ok`, `error`, ...; empty before the first run.
-    pub fn last_status(&self) -> &str {
+    pub(crate) fn last_status(&self) -> &str {
         self.text("state", "lastStatus").unwrap_or_default()
     }
 
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.last_status() == Status::Running.name()
     }
 
-    pub fn last_error(&self) -> &str {
+    #[cfg(test)]
+    pub(crate) fn last_error(&self) -> &str {
         self.text("state", "lastError").unwrap_or_default()
     }
 
-    pub fn is_deleted_after_run(&self) -> bool {
+    pub(crate) fn is_deleted_after_run(&self) -> bool {
         get(&self.fields, "deleteAfterRun").and_then(Value::as_bool).unwrap_or(false)
     }
 
-    pub fn schedule(&self) -> Result<Schedule> {
+    pub(crate) fn schedule(&self) -> Result<Schedule> {
         let wrong = |what: String| Error::config(format!("the job {}: {what}", one_line(self.id(), 40)));
         match self.text("schedule", "kind").unwrap_or_default() {
             "at" => self
@@ -117,7 +118,7 @@ impl Job {
     }
 
     /// The schedule for people: `every 60 s`, `30 7 * * * (Europe/Berlin)`.
-    pub fn when(&self, zone: &Zone) -> String {
+    pub(crate) fn when(&self, zone: &Zone) -> String {
         match self.schedule() {
             Err(_) => "?".to_owned(),
             Ok(Schedule::At(at)) => format!("at {}", zone.stamp(at / 1000)),
@@ -132,7 +133,7 @@ impl Job {
     }
 
     /// Whether the job is due at `now`. What should have run more than `grace` ago is missed.
-    pub fn due(&self, now: Millis, grace: Millis, zone: &Zone) -> Result<Due> {
+    pub(crate) fn due(&self, now: Millis, grace: Millis, zone: &Zone) -> Result<Due> {
         if !self.is_enabled() {
             return Ok(Due::Later(None));
         }

@@ -18,7 +18,7 @@ use crate::text::one_line;
 use crate::zone::Zone;
 
 #[derive(Clone)]
-pub struct Jobs {
+pub(crate) struct Jobs {
     home: Home,
     /// The variables that name a time zone.
     env: BTreeMap<String, String>,
@@ -26,14 +26,14 @@ pub struct Jobs {
 
 /// What [`Jobs::tick`] does with jobs for a single time. They wait while the clock may show any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OneShots {
+pub(crate) enum OneShots {
     Run,
     Wait,
 }
 
 /// The work that is due.
 #[derive(Debug, Default)]
-pub struct Tick {
+pub(crate) struct Tick {
     /// The jobs that are due.
     pub due: Vec<Job>,
     /// The jobs that were missed, each with the time it should have run at.
@@ -47,7 +47,7 @@ pub struct Tick {
 }
 
 /// A run under way. While this lives, no other run of the job begins; [`Jobs::finish`] records how the run ended.
-pub struct ActiveRun {
+pub(crate) struct ActiveRun {
     pub job: Job,
     /// When the run began; with the job's id, its name in the record.
     pub at: Millis,
@@ -62,19 +62,19 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 const BUSY_RETRY: Millis = 60_000;
 
 impl Jobs {
-    pub fn new(home: Home, env: &BTreeMap<String, String>) -> Self {
+    pub(crate) fn new(home: Home, env: &BTreeMap<String, String>) -> Self {
         let mut env = env.clone();
         env.retain(|name, _| matches!(name.as_str(), "TZ" | "TZDIR"));
         Self { home, env }
     }
 
     /// The zone of that name, else the zone of this machine.
-    pub fn zone(&self, name: Option<&str>) -> Result<Zone> {
+    pub(crate) fn zone(&self, name: Option<&str>) -> Result<Zone> {
         name.map_or_else(|| Zone::local(&self.env), |name| Zone::named(name, &self.env))
     }
 
     /// The next times of a job, and the zone of its times of day.
-    pub fn upcoming(&self, job: &Job, now: Millis, count: usize) -> Result<(Zone, Vec<Millis>)> {
+    pub(crate) fn upcoming(&self, job: &Job, now: Millis, count: usize) -> Result<(Zone, Vec<Millis>)> {
         let (zone, schedule) = (self.zone(job.tz())?, job.schedule()?);
         let times =
             std::iter::successors(schedule.next(now, &zone), |at| schedule.next(*at, &zone)).take(count).collect();
@@ -82,7 +82,7 @@ impl Jobs {
     }
 
     /// All jobs. A run that was cut short shows as of unknown outcome. Changes nothing.
-    pub fn list(&self) -> Result<Vec<Job>> {
+    pub(crate) fn list(&self) -> Result<Vec<Job>> {
         let mut jobs = JobsFile::read(&self.home)?.jobs;
         if jobs.iter().any(Job::is_running) {
             // Under the lock, because a run may be ending right now.
@@ -98,12 +98,12 @@ impl Jobs {
     }
 
     /// When the file was last written, by the clock of that time.
-    pub fn written(&self) -> Option<Millis> {
+    pub(crate) fn written(&self) -> Option<Millis> {
         Some(schedule::millis(fs_err::metadata(self.home.cron_jobs()).ok()?.modified().ok()?))
     }
 
     /// Every run on record, the oldest first, then those under way or cut short.
-    pub fn history(&self) -> Result<Vec<Run>> {
+    pub(crate) fn history(&self) -> Result<Vec<Run>> {
         let mut runs = runs::read(&self.home.cron_runs())?;
         for run in self.list()?.iter().filter_map(Run::unrecorded) {
             if !runs.iter().any(|other| other.is(&run)) {
@@ -113,7 +113,7 @@ impl Jobs {
         Ok(runs)
     }
 
-    pub fn add(&self, new: &NewJob, now: Millis) -> Result<Job> {
+    pub(crate) fn add(&self, new: &NewJob, now: Millis) -> Result<Job> {
         let tz = Some(new.tz.trim()).filter(|tz| !tz.is_empty());
         let zone = self.zone(tz).map_err(|e| Error { kind: Kind::Usage, ..e })?;
         let mut job = Job { fields: new.fields(&zone, now)? };
@@ -131,7 +131,7 @@ impl Jobs {
         })
     }
 
-    pub fn remove(&self, id: &str) -> Result<Job> {
+    pub(crate) fn remove(&self, id: &str) -> Result<Job> {
         self.edit(|file| {
             let job = file.find(id)?.clone();
             if job.is_running() {
@@ -144,7 +144,7 @@ impl Jobs {
     }
 
     /// Enables or disables a job. An enabled one runs at its next time.
-    pub fn set_enabled(&self, id: &str, enabled: bool, now: Millis) -> Result<Job> {
+    pub(crate) fn set_enabled(&self, id: &str, enabled: bool, now: Millis) -> Result<Job> {
         self.edit(|file| {
             let job = file.find(id)?;
             let next = if enabled { job.schedule()?.next(now, &self.zone(job.tz())?) } else { None };
@@ -160,7 +160,7 @@ impl Jobs {
     /// What to run now, what was missed or cut short, and when the next job is due. Missed runs and those that were cut short
     /// are recorded; where there are none, nothing is written. A run that began more than `grace` late would be missed.
     /// `is_queued` tells which jobs were found due before and have not begun yet.
-    pub fn tick(
+    pub(crate) fn tick(
         &self,
         now: Millis,
         grace: Millis,
@@ -218,14 +218,14 @@ impl Jobs {
     }
 
     /// Starts a run of a job, due or not. On disk before this returns: the run, and when the job runs next.
-    pub fn start(&self, id: &str, now: Millis) -> Result<ActiveRun> {
+    pub(crate) fn start(&self, id: &str, now: Millis) -> Result<ActiveRun> {
         let _lock = self.lock()?;
         self.begin(JobsFile::read(&self.home)?, id, now, now)
     }
 
     /// Starts a run that was found due at the time `at`. `None` when it is not due any more: somebody else has run the job,
     /// or changed it.
-    pub fn start_due(&self, id: &str, at: Millis, grace: Millis, now: Millis) -> Result<Option<ActiveRun>> {
+    pub(crate) fn start_due(&self, id: &str, at: Millis, grace: Millis, now: Millis) -> Result<Option<ActiveRun>> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;
         let Some(job) = file.jobs.iter_mut().find(|job| job.id() == id) else { return Ok(None) };
@@ -257,7 +257,7 @@ impl Jobs {
 
     /// Records the end of the run of a job that began at the time `at`. A job for a single time that went well is removed, if
     /// it says so.
-    pub fn finish(&self, id: &str, at: Millis, outcome: &Outcome, now: Millis) -> Result<()> {
+    pub(crate) fn finish(&self, id: &str, at: Millis, outcome: &Outcome, now: Millis) -> Result<()> {
         let _lock = self.lock()?;
         let (status, error) = match outcome {
             Ok(()) => (Status::Ok, ""),

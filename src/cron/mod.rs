@@ -5,17 +5,17 @@
 //! and its outcome is unknown. Every change is made under one lock, so commands and a running gateway see each other's.
 
 mod file;
-pub mod heartbeat;
+pub(crate) mod heartbeat;
 mod job;
 mod jobs;
 mod new;
 mod runs;
-pub mod schedule;
+pub(crate) mod schedule;
 
-pub use job::{Due, Job};
-pub use jobs::{ActiveRun, Jobs, OneShots, Tick};
-pub use new::{NewJob, When};
-pub use runs::{Outcome, Run, Status};
+pub(crate) use job::{Due, Job};
+pub(crate) use jobs::{ActiveRun, Jobs, OneShots, Tick};
+pub(crate) use new::{NewJob, When};
+pub(crate) use runs::Status;
 
 #[cfg(test)]
 mod tests;

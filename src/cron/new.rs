@@ -10,7 +10,7 @@ use crate::zone::Zone;
 
 /// A job to be added.
 #[derive(Clone, Debug)]
-pub struct NewJob {
+pub(crate) struct NewJob {
     /// Empty: the beginning of the message.
     pub name: String,
     pub message: String,
@@ -24,7 +24,7 @@ pub struct NewJob {
 }
 
 #[derive(Clone, Debug)]
-pub enum When {
+pub(crate) enum When {
     /// As [`schedule::at`] reads it.
     At(String),
     /// Seconds.

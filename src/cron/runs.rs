@@ -11,7 +11,7 @@ use crate::error::{Context, Result};
 
 /// How a run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub(crate) enum Status {
     Running,
     Ok,
     Error,
@@ -22,7 +22,7 @@ pub enum Status {
 }
 
 impl Status {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Ok => "ok",
@@ -34,10 +34,10 @@ impl Status {
 }
 
 /// How a run ended: well, or with this error.
-pub type Outcome = std::result::Result<(), String>;
+pub(super) type Outcome = std::result::Result<(), String>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     pub job: String,
     /// When it began; for a missed run, when that was noticed.
     pub at: Millis,
@@ -47,18 +47,18 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn new(job: &Job, at: Millis, status: Status) -> Self {
+    pub(crate) fn new(job: &Job, at: Millis, status: Status) -> Self {
         Self { job: job.id().to_owned(), at, ended: None, status, error: String::new() }
     }
 
     /// The run of a job whose state says `running` although no process runs it.
-    pub fn interrupted(job: &Job) -> Self {
+    pub(crate) fn interrupted(job: &Job) -> Self {
         let run = Self::new(job, job.last_run().unwrap_or_default(), Status::Unknown);
         Self { error: "the program ended before the run did".to_owned(), ..run }
     }
 
     /// The last run of a job, if it is under way or cut short, which the record may not know yet.
-    pub fn unrecorded(job: &Job) -> Option<Self> {
+    pub(crate) fn unrecorded(job: &Job) -> Option<Self> {
         match job.last_status() {
             "running" => Some(Self::new(job, job.last_run()?, Status::Running)),
             "unknown" => Some(Self::interrupted(job)),
@@ -66,12 +66,12 @@ impl Run {
         }
     }
 
-    pub fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         self.at == other.at && self.job == other.job
     }
 
     /// Its line in the record.
-    pub fn fields(&self) -> Fields {
+    pub(crate) fn fields(&self) -> Fields {
         let mut line = Fields::new();
         line.insert("job".to_owned(), self.job.as_str().into());
         line.insert("atMs".to_owned(), self.at.into());
@@ -91,7 +91,7 @@ const MAX_LINES: usize = 1000;
 const KEPT_LINES: usize = 300;
 
 /// All runs on record, the oldest first. Changes nothing and takes no lock.
-pub fn read(path: &Path) -> Result<Vec<Run>> {
+pub(super) fn read(path: &Path) -> Result<Vec<Run>> {
     let found = disk::read_journal(path).doing("reading the record of runs")?.unwrap_or_default();
     let mut runs: Vec<Run> = Vec::new();
     for Line { fields, .. } in found.lines {
@@ -115,7 +115,7 @@ pub fn read(path: &Path) -> Result<Vec<Run>> {
 }
 
 /// Appends a run; on disk before this returns. The caller holds the lock.
-pub fn record(path: &Path, run: &Run) -> Result<()> {
+pub(super) fn record(path: &Path, run: &Run) -> Result<()> {
     let line = run.fields();
     let mut header = Fields::new();
     header.insert("v".to_owned(), 1.into());

@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::zone::{Civil, Zone};
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
-pub type Millis = i64;
+pub(crate) type Millis = i64;
 
 /// When a job runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Schedule {
+pub(crate) enum Schedule {
     /// Once.
     At(Millis),
     /// Whenever a whole number of intervals has passed since `anchor`, so that a restart does not move it.
@@ -26,13 +26,13 @@ pub enum Schedule {
 }
 
 /// A time before 1970 counts as 1970.
-pub fn millis(time: SystemTime) -> Millis {
+pub(crate) fn millis(time: SystemTime) -> Millis {
     Millis::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(Millis::MAX)
 }
 
 impl Schedule {
     /// Goes by elapsed time and not by a time of day or a date.
-    pub fn is_elapsing(&self) -> bool {
+    pub(crate) fn is_elapsing(&self) -> bool {
         match self {
             Self::At(_) => false,
             Self::Every { .. } => true,
@@ -42,7 +42,7 @@ impl Schedule {
 
     /// The first time after `after`, if there is one within the next nine years. `zone` is the zone of an expression's
     /// times of day.
-    pub fn next(&self, after: Millis, zone: &Zone) -> Option<Millis> {
+    pub(crate) fn next(&self, after: Millis, zone: &Zone) -> Option<Millis> {
         // Within the calendar's range, whatever a file says.
         let after = after.clamp(-FARTHEST, FARTHEST);
         match self {
@@ -62,7 +62,7 @@ const FARTHEST: Millis = 253_402_300_799_000;
 
 /// The five fields of an expression, each a set of bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cron {
+pub(crate) struct Cron {
     minutes: u64,
     hours: u64,
     /// From bit 1.
@@ -89,7 +89,7 @@ const MOST_DAYS: i64 = 9 * 366;
 
 impl Cron {
     /// Reads an expression: five fields with lists, ranges, steps and names, or one of the words that begin with `@`.
-    pub fn parse(expr: &str) -> Result<Self> {
+    pub(crate) fn parse(expr: &str) -> Result<Self> {
         let expr = expr.trim();
         let plain = match expr.to_ascii_lowercase().as_str() {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -216,7 +216,7 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
 
 /// Reads a single time: RFC 3339, a time of day and a date as clocks show it in `zone` (`2026-03-29T02:30`), or a time
 /// from now (`+20m`, `+1h30m`; s, m, h, d).
-pub fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
+pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     let text = text.trim();
     let read = match text.strip_prefix('+') {
         Some(span) => span_millis(span).and_then(|span| now.checked_add(span)),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::runs::Run;
 use super::schedule::{Millis, Schedule};
 use super::*;
 use crate::disk;

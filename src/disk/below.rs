@@ -12,7 +12,7 @@ use super::make_dir;
 use crate::error::{Context, Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyOutcome {
+pub(crate) enum CopyOutcome {
     /// The file was created, with this many bytes.
     Created(u64),
     /// Something is at that path already, and stays.
@@ -25,13 +25,19 @@ pub enum CopyOutcome {
 
 /// Who may do what with a new file. In both cases that is the owner alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub(crate) enum Access {
     ReadWrite,
     Execute,
 }
 
 /// Creates the file `path` below `root` with what `from` gives, at most `max` bytes, and the directories that are missing.
-pub fn copy_new(root: &Path, path: &Path, from: &mut impl Read, access: Access, max: u64) -> Result<CopyOutcome> {
+pub(crate) fn copy_new(
+    root: &Path,
+    path: &Path,
+    from: &mut impl Read,
+    access: Access,
+    max: u64,
+) -> Result<CopyOutcome> {
     make_dir(root)?;
     let whole = root.join(path);
     let doing = || format!("writing {}", whole.display());
@@ -96,7 +102,7 @@ fn fill(file: &mut File, from: &mut impl Read, max: u64) -> Result<u64> {
 }
 
 /// Syncs everything that was written to the file system of `dir`.
-pub fn sync_all(dir: &Path) -> Result<()> {
+pub(crate) fn sync_all(dir: &Path) -> Result<()> {
     let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     Ok(rustix::fs::syncfs(dir)?)
 }

@@ -17,7 +17,7 @@ use super::{make_dir, parent, sync_all, sync_dir, write_new};
 use crate::error::{Error, Result};
 
 /// A line's fields, without `crc` and `seq`.
-pub type Fields = Map<String, Value>;
+pub(crate) type Fields = Map<String, Value>;
 
 /// When an append has to be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub enum Durability {
 
 /// A line as read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub(crate) struct Line {
     pub seq: u64,
     pub fields: Value,
 }
 
 /// An open log. The caller holds the lock that guards it.
 #[derive(Debug)]
-pub struct Journal {
+pub(crate) struct Journal {
     file: File,
     pub(super) path: PathBuf,
     /// The length of the complete lines, and of those known to be on disk.
@@ -50,7 +50,7 @@ pub struct Journal {
 
 /// An open log with its lines.
 #[derive(Debug)]
-pub struct Opened {
+pub(crate) struct Opened {
     pub journal: Journal,
     pub lines: Vec<Line>,
     /// One sentence for each damage found, and for a repaired tail.
@@ -59,7 +59,7 @@ pub struct Opened {
 
 impl Journal {
     /// Creates a log that begins with these lines; on disk before this returns.
-    pub fn create(path: &Path, first: &[Fields]) -> Result<Self> {
+    pub(crate) fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = parent(path);
         let is_new = !dir.is_dir();
         make_dir(dir)?;
@@ -107,12 +107,12 @@ impl Journal {
     }
 
     /// The `seq` of the next line.
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
     /// Appends these lines with one write. On an error, none of them is in the file.
-    pub fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
+    pub(crate) fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
         let bytes: Vec<u8> = lines.iter().zip(self.next..).flat_map(|(line, seq)| encode(line, seq)).collect();
         self.write(&bytes, durability).map_err(|e| {
             e.doing(format_args!("saving to {}", self.path.display()))
@@ -155,7 +155,7 @@ impl Journal {
 
 /// What a log holds.
 #[derive(Debug, Default)]
-pub struct Contents {
+pub(crate) struct Contents {
     pub lines: Vec<Line>,
     /// One sentence for each damaged, missing or repeated line.
     pub damage: Vec<String>,
@@ -165,7 +165,7 @@ pub struct Contents {
 
 /// Reads the log in this file and changes nothing. `None` when there is no file. Needs no lock: lines are only ever appended, so
 /// what is being written is at the end.
-pub fn read_file(path: &Path) -> Result<Option<Contents>> {
+pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
     // Non-blocking, or opening a named pipe would wait for a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {

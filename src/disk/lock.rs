@@ -15,13 +15,13 @@ use crate::error::{Error, Kind, Result};
 
 /// A lock between processes, held until dropped; the kernel releases it when the process dies. The holder may remove the file:
 /// a lock on a file that is no longer at its path guards nothing, so [`Lock::acquire`] checks that and starts over.
-pub struct Lock {
+pub(crate) struct Lock {
     pub(super) file: File,
 }
 
 impl Lock {
     /// Waits up to `wait` for the lock at `path`.
-    pub fn acquire(path: &Path, wait: Duration, cancel: &Cancel) -> Result<Self> {
+    pub(crate) fn acquire(path: &Path, wait: Duration, cancel: &Cancel) -> Result<Self> {
         make_dir_synced(parent(path))?;
         let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         let mut lock = Self { file: open()? };

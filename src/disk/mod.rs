@@ -4,7 +4,9 @@
 mod below;
 mod journal;
 mod lock;
-pub mod segments;
+pub(crate) mod segments;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
@@ -14,16 +16,17 @@ use std::time::Duration;
 use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 
-pub use below::{Access, CopyOutcome, copy_new, sync_all};
-pub use journal::{Contents, Durability, Fields, Journal, Line, read_file};
-pub use lock::Lock;
-pub use segments::read_journal;
+pub(crate) use below::{Access, CopyOutcome, copy_new, sync_all};
+pub use journal::Durability;
+pub(crate) use journal::{Contents, Fields, Journal, Line, read_file};
+pub(crate) use lock::Lock;
+pub(crate) use segments::read_journal;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 
 /// Creates `dir` and the directories missing above it, readable by the owner alone.
-pub fn make_dir(dir: &Path) -> Result<()> {
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir) {
         Ok(()) => Ok(()),
@@ -43,7 +46,7 @@ fn make_dir_synced(dir: &Path) -> Result<()> {
 
 /// Creates a file, readable by the owner alone, and the directories above it. `false`, and nothing changed, when something is
 /// at that path.
-pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
+pub(crate) fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     make_dir(parent(path))?;
     let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
@@ -55,7 +58,7 @@ pub fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
 
 /// Replaces the file at `path`, readable by the owner alone: readers see the old one or the new one, whole. With
 /// [`Durability::Now`] the new one is on disk before this returns; else a power cut may lose both. The caller holds a lock.
-pub fn replace(path: &Path, content: &[u8], durability: Durability) -> Result<()> {
+pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Result<()> {
     let dir = parent(path);
     if durability == Durability::Now {
         make_dir_synced(dir)?;
@@ -84,7 +87,7 @@ pub fn replace(path: &Path, content: &[u8], durability: Durability) -> Result<()
 
 /// Appends a line, with one write, to a file that other processes append to at the same time. Creates the file and the
 /// directories above it. A last write that was cut short becomes a line of its own. The name of a new directory is not synced.
-pub fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()> {
+pub(crate) fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
     let mut file = match options.open(path) {
@@ -112,14 +115,14 @@ pub fn append_line(path: &Path, line: &str, durability: Durability) -> Result<()
 }
 
 /// The bytes that ordinary users may still write to the file system of `path`.
-pub fn free(path: &Path) -> Result<u64> {
+pub(crate) fn free(path: &Path) -> Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// A new file that is written in pieces, readable by the owner alone. Dropping it removes the file, unless [`NewFile::keep`] was
 /// called. It is locked while it is written, so that others can tell it from what a crash left behind.
-pub struct NewFile {
+pub(crate) struct NewFile {
     path: PathBuf,
     lock: Lock,
     kept: bool,
@@ -127,17 +130,17 @@ pub struct NewFile {
 
 impl NewFile {
     /// Creates the file and the directories above it.
-    pub fn begin(path: &Path) -> Result<Self> {
+    pub(crate) fn begin(path: &Path) -> Result<Self> {
         let lock = Lock::acquire(path, Duration::ZERO, &Cancel::new(None))?;
         Ok(Self { path: path.to_owned(), lock, kept: false })
     }
 
-    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<()> {
         Ok(self.lock.file.write_all(bytes)?)
     }
 
     /// Makes the file stay; on disk before this returns.
-    pub fn keep(&mut self) -> Result<()> {
+    pub(crate) fn keep(&mut self) -> Result<()> {
         self.lock.file.sync_all()?;
         sync_dir(parent(&self.path))?;
         self.kept = true;
@@ -155,7 +158,7 @@ impl Drop for NewFile {
 
 /// Renames `from` to `to` in the same directory; on disk before this returns. `false`, and nothing changed, when something is at
 /// `to`.
-pub fn rename_new(from: &Path, to: &Path) -> Result<bool> {
+pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<bool> {
     if to.symlink_metadata().is_ok() {
         return Ok(false);
     }
@@ -164,7 +167,7 @@ pub fn rename_new(from: &Path, to: &Path) -> Result<bool> {
 }
 
 /// Removes a file, or a directory with its contents, if it is there.
-pub fn remove(path: &Path) -> Result<()> {
+pub(crate) fn remove(path: &Path) -> Result<()> {
     let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
     match if is_dir { fs_err::remove_dir_all(path) } else { fs_err::remove_file(path) } {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
@@ -173,7 +176,7 @@ pub fn remove(path: &Path) -> Result<()> {
 }
 
 /// Removes those of these files that are there, all in one directory; on disk before this returns.
-pub fn remove_files(files: &[PathBuf]) -> Result<()> {
+pub(crate) fn remove_files(files: &[PathBuf]) -> Result<()> {
     for file in files {
         match fs_err::remove_file(file) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(e.into()),

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 
 /// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub(crate) enum Part {
     Live,
     Segment(u64),
     /// A new segment that a crash left, a torn tail, or notes and the new file of notes that a crash left.
@@ -30,7 +30,7 @@ pub enum Part {
 }
 
 /// The KEY and the role of a file by its name; `None` for other files. A KEY has no dot.
-pub fn part(name: &str) -> Option<(&str, Part)> {
+pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
     let (key, rest) = name.split_once('.')?;
     if rest == "jsonl" {
         return Some((key, Part::Live));
@@ -43,7 +43,7 @@ pub fn part(name: &str) -> Option<(&str, Part)> {
 }
 
 /// The earlier segments of the log at `live`, by their numbers.
-pub fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
+pub(crate) fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let key = live.file_stem().unwrap_or_default();
     let mut found = BTreeMap::new();
     let entries = match fs_err::read_dir(parent(live)) {
@@ -62,7 +62,7 @@ pub fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
 impl Journal {
     /// Opens a log and reads its live segment whole. Repairs a tail that a crash cut short, and finishes a new segment that one
     /// interrupted. `None` when there is no log.
-    pub fn open(path: &Path) -> Result<Option<Opened>> {
+    pub(crate) fn open(path: &Path) -> Result<Option<Opened>> {
         let mut opened = Self::open_file(path)?;
         if opened.is_none() {
             // Missing, or emptied by a power cut.
@@ -76,7 +76,7 @@ impl Journal {
     }
 
     /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.
-    pub fn renew(&mut self, mut first: Vec<Fields>) -> Result<PathBuf> {
+    pub(crate) fn renew(&mut self, mut first: Vec<Fields>) -> Result<PathBuf> {
         let path = self.path.clone();
         let count = first.len();
         if let Some(header) = first.first_mut() {
@@ -112,7 +112,7 @@ impl Journal {
     }
 
     /// Begins a new segment and removes all earlier ones.
-    pub fn restart(&mut self, first: Vec<Fields>) -> Result<()> {
+    pub(crate) fn restart(&mut self, first: Vec<Fields>) -> Result<()> {
         self.renew(first)?;
         for old in segments(&self.path).unwrap_or_default().into_values() {
             drop(fs_err::remove_file(old));
@@ -123,7 +123,7 @@ impl Journal {
 
 /// Reads the live segment of a log and changes nothing. `None` when there is no log. Where a new segment is half begun, this reads
 /// what [`Journal::open`] would make the live one.
-pub fn read_journal(path: &Path) -> Result<Option<Contents>> {
+pub(crate) fn read_journal(path: &Path) -> Result<Option<Contents>> {
     match read_file(path)? {
         Some(found) if !found.lines.is_empty() || !found.damage.is_empty() => Ok(Some(found)),
         found => match substitute(path)? {

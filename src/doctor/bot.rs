@@ -14,7 +14,7 @@ const NAME: &str = "telegram";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks Telegram about the bot. `allowed` is the number of users who may talk to it.
-pub fn bot(api: &Api, allowed: usize) -> Vec<Check> {
+pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
     let cancel = Cancel::new(Some(TIMEOUT));
     let ask = |method| api.call(method, &json!({}), Duration::ZERO, &cancel);
     let me = match ask("getMe") {

@@ -25,7 +25,7 @@ use crate::paths::Home;
 const NAME: &str = "canary";
 
 /// What the canaries run with.
-pub struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     pub home: &'a Home,
     pub hands: &'a Hands,
     pub env: &'a Env,
@@ -81,7 +81,7 @@ const CANARIES: &[(&str, Effect, &str)] = &[
 ];
 
 /// Tries every canary.
-pub fn run(subject: &Subject, report: &mut dyn FnMut(Check)) -> Result<()> {
+pub(crate) fn run(subject: &Subject, report: &mut dyn FnMut(Check)) -> Result<()> {
     let mut targets = Targets::set_up(subject)?;
     let result = CANARIES.iter().try_for_each(|(tries, effect, command)| {
         report(targets.check(tries, *effect, command)?);

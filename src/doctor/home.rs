@@ -13,7 +13,7 @@ use crate::paths::Home;
 use crate::session;
 
 /// `$BANTAM_HOME` itself.
-pub fn directory(home: &Home) -> Check {
+pub(crate) fn directory(home: &Home) -> Check {
     const NAME: &str = "home";
     const ELSEWHERE: &str = "export BANTAM_HOME=/a/directory/you/can/write";
     let root = home.root();
@@ -45,7 +45,7 @@ pub fn directory(home: &Home) -> Check {
 }
 
 /// `config.json`, as `loaded`; `exists` is whether there is such a file.
-pub fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) -> Vec<Check> {
+pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) -> Vec<Check> {
     const NAME: &str = "config";
     let path = home.config();
     let shown = path.display();
@@ -72,7 +72,7 @@ pub fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) -> Vec<
 }
 
 /// Checks the lines of every conversation and repairs none.
-pub fn sessions(home: &Home) -> Vec<Check> {
+pub(crate) fn sessions(home: &Home) -> Vec<Check> {
     const NAME: &str = "sessions";
     let dir = home.sessions();
     let entries = match fs_err::read_dir(&dir) {

@@ -17,7 +17,7 @@ use crate::wire::{ExecJob, Header, Job};
 const NAME: &str = "jail";
 
 /// The user that bantam runs as. As root it does not pass root's rights on, but it needs none of them.
-pub fn user(home: &Path) -> Check {
+pub(crate) fn user(home: &Path) -> Check {
     let user = geteuid();
     if !user.is_root() {
         return Check::ok("user", format!("{}, not root", user.as_raw()));
@@ -34,7 +34,7 @@ pub fn user(home: &Path) -> Check {
 }
 
 /// Enters each kind of confinement, then runs a command as the model's are run. Returns whether a command can run in the jail.
-pub fn jail(hands: &Hands, exec: &Exec, obstacles: &Obstacles, report: &mut dyn FnMut(Check)) -> Result<bool> {
+pub(crate) fn jail(hands: &Hands, exec: &Exec, obstacles: &Obstacles, report: &mut dyn FnMut(Check)) -> Result<bool> {
     let cancel = Cancel::new(None);
     let abi = sys::landlock_abi();
     let namespaces = hands.try_confinement(Confinement::Namespaces, &cancel)?;

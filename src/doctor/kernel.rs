@@ -11,7 +11,7 @@ use crate::config::Env;
 
 /// What keeps namespaces and Landlock from programs on this system.
 #[derive(Clone, Debug, Default)]
-pub struct Obstacles {
+pub(crate) struct Obstacles {
     /// This program.
     exe: PathBuf,
     /// The fix for the container that this program runs in.
@@ -48,7 +48,7 @@ const SETTINGS: [(&str, &str, &str); 2] = [
 ];
 
 impl Obstacles {
-    pub fn find(env: &Env) -> Self {
+    pub(crate) fn find(env: &Env) -> Self {
         let read = |path: &str| fs_err::read_to_string(path).ok().map(|text| text.trim().to_owned());
         let is_set = |path: &str, value: &str| read(path).is_some_and(|text| text == value);
         let container = if Path::new("/run/.containerenv").exists() {
@@ -71,7 +71,7 @@ impl Obstacles {
     }
 
     /// Lines that open namespaces to bantam, and to as little else as possible.
-    pub fn namespace_fixes(&self) -> Vec<String> {
+    pub(crate) fn namespace_fixes(&self) -> Vec<String> {
         let mut fixes: Vec<String> = self.container.iter().chain(&self.settings).map(|&fix| fix.to_owned()).collect();
         // In a container, the profile and the filter are the host's.
         if self.apparmor && self.container.is_none() {
@@ -98,7 +98,7 @@ impl Obstacles {
     }
 
     /// The line that would bring a Landlock that confines, from what the kernel said about it.
-    pub fn landlock_fix(&self, abi: &io::Result<u32>) -> Option<String> {
+    pub(crate) fn landlock_fix(&self, abi: &io::Result<u32>) -> Option<String> {
         match abi {
             Ok(_) => Some("use a kernel from 6.2 on: the Landlock of this one is too old".to_owned()),
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -114,7 +114,7 @@ impl Obstacles {
 }
 
 /// The kernel, and the two system calls that confinement needs.
-pub fn kernel() -> Check {
+pub(crate) fn kernel() -> Check {
     const NAME: &str = "kernel";
     let uname = rustix::system::uname();
     let [system, release, machine] =

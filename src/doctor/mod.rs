@@ -2,12 +2,12 @@
 //!
 //! The jail is not judged by its settings but tried ([`canary`]). Nothing that the user owns is repaired or changed.
 
-pub mod bot;
-pub mod canary;
-pub mod home;
-pub mod jail;
-pub mod kernel;
-pub mod model;
+pub(crate) mod bot;
+pub(crate) mod canary;
+pub(crate) mod home;
+pub(crate) mod jail;
+pub(crate) mod kernel;
+pub(crate) mod model;
 
 use std::fmt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::text::{one_line, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Ok,
     Fail,
     /// Not configured, not possible here, or as the user wants it.
@@ -25,7 +25,7 @@ pub enum Verdict {
 
 /// What one check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub(crate) struct Check {
     pub verdict: Verdict,
     pub name: &'static str,
     pub found: String,
@@ -38,29 +38,29 @@ impl Check {
         Self { verdict, name, found: found.into(), fixes: Vec::new() }
     }
 
-    pub fn ok(name: &'static str, found: impl Into<String>) -> Self {
+    pub(crate) fn ok(name: &'static str, found: impl Into<String>) -> Self {
         Self::new(Verdict::Ok, name, found)
     }
 
-    pub fn fail(name: &'static str, found: impl Into<String>) -> Self {
+    pub(crate) fn fail(name: &'static str, found: impl Into<String>) -> Self {
         Self::new(Verdict::Fail, name, found)
     }
 
-    pub fn info(name: &'static str, found: impl Into<String>) -> Self {
+    pub(crate) fn info(name: &'static str, found: impl Into<String>) -> Self {
         Self::new(Verdict::Info, name, found)
     }
 
     /// A failure whose fix is the error's hint.
-    pub fn of_error(name: &'static str, error: Error) -> Self {
+    pub(crate) fn of_error(name: &'static str, error: Error) -> Self {
         Self { fixes: error.hint.into_iter().collect(), ..Self::fail(name, error.message) }
     }
 
-    pub fn fix(mut self, line: impl Into<String>) -> Self {
+    pub(crate) fn fix(mut self, line: impl Into<String>) -> Self {
         self.fixes.push(line.into());
         self
     }
 
-    pub fn fixes(mut self, lines: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn fixes(mut self, lines: impl IntoIterator<Item = String>) -> Self {
         self.fixes.extend(lines);
         self
     }

@@ -17,10 +17,10 @@ const NAME: &str = "model";
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Some hosts refuse fewer.
-pub const MAX_TOKENS: u64 = 16;
+pub(crate) const MAX_TOKENS: u64 = 16;
 
 /// The model that would answer, and where its key comes from. Runs no command to get the key.
-pub fn configured_model(home: &Home, config: &Config, env: &Env, configured: bool) -> Check {
+pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configured: bool) -> Check {
     const EXPORT: &str = "export OPENROUTER_API_KEY=...    # or another vendor's";
     let model = match config.choose_model(env) {
         Err(e) => return Check::of_error(NAME, e),
@@ -51,7 +51,7 @@ pub fn configured_model(home: &Home, config: &Config, env: &Env, configured: boo
 }
 
 /// Asks for one word, once, without a conversation or tools.
-pub fn ask(provider: &dyn Provider, redactor: &Redactor) -> Check {
+pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Check {
     const NAME: &str = "answer";
     let model = provider.model();
     if model.starts_with("demo/") {

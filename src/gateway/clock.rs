@@ -47,19 +47,19 @@ fn is_plausible(now: i64, earliest: i64, is_synchronised: bool) -> bool {
 }
 
 /// Detects that the clock was set.
-pub struct StepDetector {
+pub(crate) struct StepDetector {
     shown: i64,
     at: Instant,
 }
 
 impl StepDetector {
     /// `shown` is what the clock shows `at` this moment, in milliseconds since 1970.
-    pub fn new(shown: i64, at: Instant) -> Self {
+    pub(crate) fn new(shown: i64, at: Instant) -> Self {
         Self { shown, at }
     }
 
     /// Whether the clock was set since the last call.
-    pub fn was_set(&mut self, shown: i64, at: Instant) -> bool {
+    pub(crate) fn was_set(&mut self, shown: i64, at: Instant) -> bool {
         let passed = millis(at.saturating_duration_since(self.at));
         let moved = shown.saturating_sub(self.shown);
         *self = Self { shown, at };
@@ -68,7 +68,7 @@ impl StepDetector {
 }
 
 /// Sends due jobs and heartbeats to the dispatcher.
-pub struct Clock {
+pub(crate) struct Clock {
     pub home: Home,
     pub jobs: Jobs,
     pub zone: Zone,
@@ -86,7 +86,7 @@ pub struct Clock {
 }
 
 /// A channel with a clock.
-pub struct WithClock<C> {
+pub(crate) struct WithClock<C> {
     pub channel: C,
     /// `None` if scheduled jobs are switched off.
     pub clock: Option<Clock>,
@@ -106,7 +106,7 @@ impl<C: Channel> Channel for WithClock<C> {
 }
 
 /// The conversation of a job's next run, and whether it starts empty.
-pub fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
+pub(crate) fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
     match job.session() {
         Some(key) => Ok((archive::find(home, key).or_else(|_| session_name("cli", key))?, false)),
         None => Ok((session_name(CHANNEL, job.id())?, true)),
@@ -114,7 +114,7 @@ pub fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
 }
 
 /// Archives the conversation of a job's last run and deletes the oldest ones.
-pub fn reset_session(home: &Home, session: &str) -> Result<()> {
+pub(crate) fn reset_session(home: &Home, session: &str) -> Result<()> {
     let cancel = Cancel::new(None);
     archive::reset(home, session, &cancel, SystemTime::now())?;
     archive::thin(home, session, KEPT_RUNS, &cancel)

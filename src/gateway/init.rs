@@ -13,12 +13,12 @@ use crate::error::{Context, Result};
 use crate::{child, sys};
 
 /// Whether this is process 1.
-pub fn is_needed() -> bool {
+pub(crate) fn is_needed() -> bool {
     getpid().is_init()
 }
 
 /// Runs this program with `args` and returns its exit code.
-pub fn run(args: &[&str]) -> Result<u8> {
+pub(crate) fn run(args: &[&str]) -> Result<u8> {
     sys::block_signals();
     let child = child::same(args).spawn().doing("starting the gateway")?;
     let gateway = Pid::from_child(&child);

@@ -2,13 +2,13 @@
 //!
 //! The one-shot command line goes this way too: there is no second path that runs turns.
 
-pub mod clock;
-pub mod init;
+pub(crate) mod clock;
+pub(crate) mod init;
 mod queue;
 mod semaphore;
-pub mod status;
-pub mod systemd;
-pub mod tasks;
+pub(crate) mod status;
+pub(crate) mod systemd;
+pub(crate) mod tasks;
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -24,7 +24,7 @@ use semaphore::Semaphore;
 use tasks::{Spawner, Tasks};
 
 /// Provides agents and answers control messages.
-pub trait Handler: Send + Sync {
+pub(crate) trait Handler: Send + Sync {
     /// The agent for a conversation.
     fn agent(&self, session: &str) -> Result<Arc<Agent>>;
 
@@ -43,7 +43,7 @@ impl Handler for Arc<Agent> {
 
 /// What is under way.
 #[derive(Clone, Copy)]
-pub struct Busy {
+pub(crate) struct Busy {
     pub turns: usize,
     /// Background tasks whose report is not answered yet.
     pub tasks: usize,
@@ -55,7 +55,7 @@ struct SharedLimits {
     tokens: Arc<Tokens>,
 }
 
-pub struct Dispatcher {
+pub(crate) struct Dispatcher {
     handler: Arc<dyn Handler>,
     /// `None`: each turn and each background task has its own limits.
     limits: Option<SharedLimits>,
@@ -69,12 +69,12 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub fn new(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks) -> Arc<Self> {
+    pub(crate) fn new(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks) -> Arc<Self> {
         Arc::new(Self::with_limits(handler, workers, tasks, None))
     }
 
     /// For one question: the agent's limits bound its turn and all that follows from it. The time starts now.
-    pub fn one_shot(agent: Arc<Agent>) -> Arc<Self> {
+    pub(crate) fn one_shot(agent: Arc<Agent>) -> Arc<Self> {
         let limits = agent.limits();
         let (deadline, tokens) = (Instant::now() + limits.timeout, Arc::new(Tokens::new(limits.budget_tokens)));
         let limits = Some(SharedLimits { deadline, tokens });
@@ -87,7 +87,7 @@ impl Dispatcher {
     }
 
     /// Serves a channel until it ends and all turns and background tasks are done.
-    pub fn serve(self: &Arc<Self>, channel: impl Channel) -> Result<()> {
+    pub(crate) fn serve(self: &Arc<Self>, channel: impl Channel) -> Result<()> {
         let (sender, inbound) = mpsc::channel();
         let outbound = channel.start(sender)?;
         self.outbound.get_or_init(|| outbound);
@@ -99,7 +99,7 @@ impl Dispatcher {
     }
 
     /// Whether no message waits and no turn or background task runs.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.queues.is_idle()
     }
 

@@ -40,7 +40,7 @@ impl Queues {
     }
 
     /// Queues a message. Returns true if its conversation needs a worker.
-    pub fn push(&self, message: Inbound) -> bool {
+    pub(super) fn push(&self, message: Inbound) -> bool {
         let mut state = self.lock();
         let needs_worker = !state.by_session.contains_key(&message.session);
         let queue = state.by_session.entry(message.session.clone()).or_insert_with(|| Queue {
@@ -63,12 +63,12 @@ impl Queues {
     }
 
     /// Drops a queue that has no worker.
-    pub fn remove(&self, session: &str) {
+    pub(super) fn remove(&self, session: &str) {
         self.lock().by_session.remove(session);
     }
 
     /// Stops the current turn, or the next one that waits. Returns whether there was one.
-    pub fn stop(&self, session: &str) -> bool {
+    pub(super) fn stop(&self, session: &str) -> bool {
         let mut state = self.lock();
         let Some(queue) = state.by_session.get_mut(session) else { return false };
         // Their tasks are stopped.
@@ -83,7 +83,7 @@ impl Queues {
     }
 
     /// The next message of a conversation, with those that are answered together merged into one. `None` ends the worker.
-    pub fn next(&self, session: &str) -> Option<(Inbound, Cancel)> {
+    pub(super) fn next(&self, session: &str) -> Option<(Inbound, Cancel)> {
         let mut state = self.lock();
         let queue = state.by_session.get_mut(session)?;
         if std::mem::take(&mut queue.is_running) {
@@ -114,21 +114,21 @@ impl Queues {
         }
     }
 
-    pub fn task_begins(&self) {
+    pub(super) fn task_begins(&self) {
         self.lock().tasks += 1;
     }
 
-    pub fn task_ends(&self) {
+    pub(super) fn task_ends(&self) {
         self.lock().tasks -= 1;
         self.changed.notify_all();
     }
 
     /// Whether no message waits and no turn or background task runs.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.lock().is_idle()
     }
 
-    pub fn wait_until_idle(&self) {
+    pub(super) fn wait_until_idle(&self) {
         drop(self.changed.wait_while(self.lock(), |state| !state.is_idle()));
     }
 }

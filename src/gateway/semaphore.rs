@@ -12,15 +12,15 @@ pub(super) struct Semaphore {
 pub(super) struct Permit<'a>(&'a Semaphore);
 
 impl Semaphore {
-    pub fn new(limit: usize) -> Self {
+    pub(super) fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), in_use: Mutex::default(), released: Condvar::new() }
     }
 
-    pub fn in_use(&self) -> usize {
+    pub(super) fn in_use(&self) -> usize {
         *self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn acquire(&self) -> Permit<'_> {
+    pub(super) fn acquire(&self) -> Permit<'_> {
         let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |in_use: &mut usize| *in_use >= self.limit;
         *self.released.wait_while(in_use, is_full).unwrap_or_else(PoisonError::into_inner) += 1;

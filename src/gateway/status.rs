@@ -20,7 +20,7 @@ use crate::text::rfc3339;
 const VERSION: u64 = 1;
 
 /// Writes the file of the gateway that runs.
-pub struct Status {
+pub(crate) struct Status {
     path: PathBuf,
     fields: Mutex<Value>,
 }
@@ -31,7 +31,7 @@ fn path(home: &Home) -> PathBuf {
 
 impl Status {
     /// One that starts now.
-    pub fn new(home: &Home, now: SystemTime) -> Self {
+    pub(crate) fn new(home: &Home, now: SystemTime) -> Self {
         let started = rfc3339(now);
         let fields = json!({
             "v": VERSION,
@@ -44,12 +44,12 @@ impl Status {
     }
 
     /// The name of the bot is known.
-    pub fn serves_as(&self, name: &str) -> Result<()> {
+    pub(crate) fn serves_as(&self, name: &str) -> Result<()> {
         self.change(&mut |fields| fields["bot"] = format!("@{name}").into())
     }
 
     /// A poll went well, or `why` none does.
-    pub fn polls(&self, why: Option<&str>, now: SystemTime) -> Result<()> {
+    pub(crate) fn polls(&self, why: Option<&str>, now: SystemTime) -> Result<()> {
         self.change(&mut |fields| {
             let polling = &mut fields["polling"];
             if polling["ok"] != why.is_none() {
@@ -60,12 +60,12 @@ impl Status {
     }
 
     /// It is about to end.
-    pub fn ends(&self, now: SystemTime) -> Result<()> {
+    pub(crate) fn ends(&self, now: SystemTime) -> Result<()> {
         self.change(&mut |fields| fields["ended"] = rfc3339(now).into())
     }
 
     /// Writes it as it is.
-    pub fn write(&self) -> Result<()> {
+    pub(crate) fn write(&self) -> Result<()> {
         let text = self.fields.lock().unwrap_or_else(PoisonError::into_inner).to_string();
         disk::replace(&self.path, text.as_bytes(), Durability::Later)
     }
@@ -84,13 +84,13 @@ impl Status {
 }
 
 /// What the last gateway of a home wrote; nothing when there was none, or one that writes it in another form.
-pub fn read(home: &Home) -> Option<Value> {
+pub(crate) fn read(home: &Home) -> Option<Value> {
     let text = fs_err::read_to_string(path(home)).ok()?;
     serde_json::from_str::<Value>(&text).ok().filter(|fields| fields["v"] == VERSION)
 }
 
 /// Whether a gateway of this home runs: it holds its lock for as long as it lives. Makes nothing.
-pub fn is_running(home: &Home) -> bool {
+pub(crate) fn is_running(home: &Home) -> bool {
     let lock = home.session_lock("gateway");
     let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));
     lock.exists() && held().is_err_and(|e| e.kind == Kind::Busy)

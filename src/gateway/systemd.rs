@@ -11,14 +11,14 @@ const NO_WATCHDOG: Duration = Duration::from_secs(3600);
 
 /// The service manager that started this process, if any.
 #[derive(Clone)]
-pub struct ServiceManager {
+pub(crate) struct ServiceManager {
     socket: Option<String>,
     /// How often to send `WATCHDOG=1`: twice within the manager's limit.
     pub interval: Duration,
 }
 
 impl ServiceManager {
-    pub fn new(env: &Env) -> Self {
+    pub(crate) fn new(env: &Env) -> Self {
         let is_for_us = env.get("WATCHDOG_PID").is_none_or(|pid| *pid == std::process::id().to_string());
         let limit = env.get("WATCHDOG_USEC").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0);
         let limit = limit.filter(|_| is_for_us).map(Duration::from_micros);
@@ -26,7 +26,7 @@ impl ServiceManager {
     }
 
     /// Sends a state such as `READY=1`. A manager that does not listen is ignored.
-    pub fn notify(&self, state: &str) {
+    pub(crate) fn notify(&self, state: &str) {
         let Some(path) = &self.socket else { return };
         let send = || -> std::io::Result<usize> {
             let address = match path.strip_prefix('@') {

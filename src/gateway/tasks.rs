@@ -42,7 +42,7 @@ const MAX_ANSWERS: usize = 3;
 
 /// The background tasks of all conversations.
 #[derive(Default)]
-pub struct Tasks {
+pub(crate) struct Tasks {
     state: Mutex<TaskState>,
     /// A task has ended or was stopped.
     changed: Condvar,
@@ -77,7 +77,7 @@ enum Stage {
 
 /// What the answer to a report needs to know about its task.
 #[derive(Clone, Copy, Default)]
-pub struct Report {
+pub(crate) struct Report {
     pub depth: u64,
     pub usage: Usage,
     pub cost: Option<f64>,
@@ -107,7 +107,7 @@ struct Record {
 impl Tasks {
     /// The recorded tasks of a home; what an earlier program left, as messages without an [`Ack`]; and the damage, in
     /// sentences. The caller is the only one to have it open.
-    pub fn open(home: &Home) -> Result<(Self, Vec<Inbound>, Vec<String>)> {
+    pub(crate) fn open(home: &Home) -> Result<(Self, Vec<Inbound>, Vec<String>)> {
         let path = home.state().join("tasks.jsonl");
         let (mut messages, mut damage) = (Vec::new(), Vec::new());
         let mut state = TaskState { journal: Some(path.clone()), ..TaskState::default() };
@@ -156,7 +156,7 @@ impl Tasks {
     }
 
     /// The number of open tasks, of one conversation or of all.
-    pub fn count(&self, session: Option<&str>) -> usize {
+    pub(crate) fn count(&self, session: Option<&str>) -> usize {
         let state = self.lock();
         state.open.values().filter(|open| session.is_none_or(|session| open.session == session)).count()
     }
@@ -209,7 +209,7 @@ impl Tasks {
     }
 
     /// Records that a turn answers the report of a task; `None` if the task has been stopped.
-    pub fn begin_answer(&self, id: &str) -> Option<(Report, Result<()>)> {
+    pub(crate) fn begin_answer(&self, id: &str) -> Option<(Report, Result<()>)> {
         let mut state = self.lock();
         let open = state.open.get_mut(id)?;
         open.stage = Stage::Answering;
@@ -218,13 +218,13 @@ impl Tasks {
     }
 
     /// Forgets a task: its report is answered, or it could not begin.
-    pub fn close(&self, id: &str) -> Result<()> {
+    pub(crate) fn close(&self, id: &str) -> Result<()> {
         self.lock().close(id)
     }
 
     /// Stops the tasks of a conversation except one whose report is being answered. Returns their number, and whether
     /// that is recorded.
-    pub fn stop(&self, session: &str) -> (usize, Result<()>) {
+    pub(crate) fn stop(&self, session: &str) -> (usize, Result<()>) {
         let mut state = self.lock();
         let stoppable = state.open.iter().filter(|(_, open)| open.session == session && open.stage != Stage::Answering);
         let stoppable: Vec<(String, String, Cancel)> =
@@ -243,7 +243,7 @@ impl Tasks {
     }
 
     /// The labels of the tasks stopped since the last call.
-    pub fn take_stopped(&self, session: &str) -> Vec<String> {
+    pub(crate) fn take_stopped(&self, session: &str) -> Vec<String> {
         self.lock().stopped.remove(session).unwrap_or_default()
     }
 }
@@ -319,7 +319,7 @@ fn read(lines: &[Line]) -> BTreeMap<String, Record> {
 }
 
 /// Starts the background tasks of one turn.
-pub struct Spawner {
+pub(crate) struct Spawner {
     pub dispatcher: Arc<Dispatcher>,
     pub agent: Arc<Agent>,
     pub session: String,

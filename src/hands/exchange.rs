@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const COUNT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Has `child` do `job`, and waits until it has closed its output. `count_processes` ends a command that has too many.
-pub fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_processes: bool) -> Result<Reply> {
+pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_processes: bool) -> Result<Reply> {
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(Error::failed("the hands process has no pipes"));
     };

@@ -33,7 +33,13 @@ const MIN_FREE: u64 = 200 << 20;
 /// Runs the command with `/bin/sh`, nothing on standard input, and both outputs in one.
 ///
 /// When this returns, every process that the command started has ended.
-pub fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, reaper: &mut Reaper, caller: BorrowedFd) -> Result<Reply> {
+pub(super) fn exec(
+    trees: &Trees,
+    setup: &Setup,
+    job: &ExecJob,
+    reaper: &mut Reaper,
+    caller: BorrowedFd,
+) -> Result<Reply> {
     check(&job.command)?;
     let Target { tree, path, asked } = trees.find(&job.working_dir, Access::Read)?;
     let dir = tree

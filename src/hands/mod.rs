@@ -14,25 +14,25 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
-pub use process::main;
+pub(crate) use process::main;
 
 use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::AddressGuard;
-pub use crate::jail::readable;
+pub(crate) use crate::jail::readable;
 use crate::proxy::listener;
 use crate::text::one_line;
-pub use crate::wire::Confinement;
+pub(crate) use crate::wire::Confinement;
 use crate::wire::{FileJob, FilePart, Header, Job, MAX_BODY, Reply, Setup};
 
 /// The argument that makes this program a hands process.
-pub const ROLE: &str = "hands";
+pub(crate) const ROLE: &str = "hands";
 /// The argument that makes it the second process of a jail.
-pub const INNER_ROLE: &str = "hands-inside";
+pub(crate) const INNER_ROLE: &str = "hands-inside";
 
 /// Runs jobs, one process each.
-pub struct Hands {
+pub(crate) struct Hands {
     setup: Setup,
     sandbox: Sandbox,
     guard: AddressGuard,
@@ -49,12 +49,12 @@ struct Selected {
 
 impl Hands {
     /// Replaces `setup.confinement` by what the sandbox setting and the system allow.
-    pub fn new(setup: Setup, sandbox: Sandbox, guard: AddressGuard) -> Self {
+    pub(crate) fn new(setup: Setup, sandbox: Sandbox, guard: AddressGuard) -> Self {
         Self { setup, sandbox, guard, selected: Mutex::default() }
     }
 
     /// Does one job and waits for the end of its process.
-    pub fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
+    pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let selected = self.selected.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(Selected { confinement, refusals }) = selected else { return self.first_call(job, cancel) };
         if confinement == Confinement::Unconfined && matches!(job, Job::Exec { .. }) {
@@ -91,7 +91,7 @@ impl Hands {
     }
 
     /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
-    pub fn give_file(
+    pub(crate) fn give_file(
         &self,
         path: &str,
         most: u64,
@@ -118,25 +118,25 @@ impl Hands {
     }
 
     /// Stores a part of a file that came from outside. The last part returns the file's path.
-    pub fn take_file(&self, part: FilePart, cancel: &Cancel) -> Result<String> {
+    pub(crate) fn take_file(&self, part: FilePart, cancel: &Cancel) -> Result<String> {
         let Reply { header, body } = self.call(&Job::File(FileJob::TakeFile(part)), cancel)?;
         let Header::Text = header else { return Err(header.into_error()) };
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
     /// How calls are confined, once one has been made.
-    pub fn confinement(&self) -> Option<Confinement> {
+    pub(crate) fn confinement(&self) -> Option<Confinement> {
         self.selected.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|selected| selected.confinement)
     }
 
     /// The tree that jobs work in; absolute.
-    pub fn workspace(&self) -> &Path {
+    pub(crate) fn workspace(&self) -> &Path {
         &self.setup.workspace
     }
 
     /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is
     /// unavailable. Selects nothing for other calls.
-    pub fn try_confinement(&self, confinement: Confinement, cancel: &Cancel) -> Result<Result<String, String>> {
+    pub(crate) fn try_confinement(&self, confinement: Confinement, cancel: &Cancel) -> Result<Result<String, String>> {
         let reply = self.run(confinement, &Job::Layers, cancel)?;
         match reply.header {
             Header::Text => Ok(Ok(String::from_utf8_lossy(&reply.body).trim_end().to_owned())),

@@ -29,7 +29,7 @@ const INNER_GRACE: Duration = Duration::from_secs(3);
 const MAX_OPEN_FILES: u64 = 1024;
 
 /// Runs `bantam ROLE SETUP`.
-pub fn main(role: &str, setup: Option<&str>) -> ExitCode {
+pub(crate) fn main(role: &str, setup: Option<&str>) -> ExitCode {
     let result = match (start(role, setup), role) {
         (Ok(setup), ROLE) if setup.confinement.is_sandboxed() => run_outer(&setup),
         (Ok(setup), _) => do_job(&setup),

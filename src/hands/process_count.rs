@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 /// Processes that descend from `root`, itself included; 0 when /proc cannot be read.
-pub fn count(root: u32) -> usize {
+pub(super) fn count(root: u32) -> usize {
     let Ok(entries) = fs_err::read_dir("/proc") else { return 0 };
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in entries.filter_map(Result::ok) {
@@ -22,7 +22,7 @@ pub fn count(root: u32) -> usize {
 }
 
 /// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
-pub fn parent_of(pid: u32) -> Option<u32> {
+pub(super) fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }

@@ -14,25 +14,25 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Kills this process's descendants. As a subreaper it becomes the parent of every orphan, so killing a child brings the
 /// grandchildren within reach.
-pub struct Reaper {
+pub(super) struct Reaper {
     /// The kernel's list of this thread's children, opened before the jail hides it. Kernels without
     /// `CONFIG_PROC_CHILDREN` have none.
     list: Option<fs_err::File>,
 }
 
 impl Reaper {
-    pub fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")?;
         Ok(Self { list: fs_err::File::open("/proc/thread-self/children").ok() })
     }
 
     /// Whether children can be found where /proc cannot be read.
-    pub fn has_list(&self) -> bool {
+    pub(super) fn has_list(&self) -> bool {
         self.list.is_some()
     }
 
     /// Kills and reaps every descendant.
-    pub fn kill_descendants(&mut self) -> Result<()> {
+    pub(super) fn kill_descendants(&mut self) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             if getpid().is_init() {

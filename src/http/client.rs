@@ -22,7 +22,7 @@ const CONNECT: Duration = Duration::from_secs(15);
 
 /// How requests leave this machine.
 #[derive(Clone, Default)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Empty: none.
     pub proxy: String,
     /// A bundle of certificates to trust instead of those compiled in (`SSL_CERT_FILE`).

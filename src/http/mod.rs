@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use ureq::{Agent, SendBody};
 
 pub(crate) use client::Client;
-pub use client::Settings;
+pub(crate) use client::Settings;
 
 use crate::cancel::{Cancel, Hook, Why};
 use crate::secret::Secret;

@@ -10,7 +10,7 @@ const EXCLUDED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// The entries of every directory above `denied_tree` that do not lead to it, by name or through a link. `denied_tree` is
 /// absolute and free of links. Directories that cannot be listed have no entries.
-pub fn list(denied_tree: &Path) -> Vec<PathBuf> {
+pub(super) fn list(denied_tree: &Path) -> Vec<PathBuf> {
     let entries = |dir: &Path| fs_err::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let leads_there = |path: &Path| denied_tree.starts_with(path) || path.starts_with(denied_tree);
     let is_open = |path: &PathBuf| {

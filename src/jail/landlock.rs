@@ -9,13 +9,13 @@ use landlock::{
 use crate::error::{Error, Result};
 
 /// The oldest usable version: earlier ones do not restrict truncation.
-pub const OLDEST_ABI: u32 = 3;
+pub(super) const OLDEST_ABI: u32 = 3;
 /// The first version that restricts signals and abstract sockets.
-pub const SIGNALS_ABI: u32 = 6;
+pub(super) const SIGNALS_ABI: u32 = 6;
 
 /// Whether Landlock restricts TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tcp {
+pub(super) enum Tcp {
     Unrestricted,
     /// No connections and no listeners.
     Denied,
@@ -23,7 +23,7 @@ pub enum Tcp {
 
 /// Restricts this process and what it starts: it may read and execute below `readable`, do anything below `writable`,
 /// and nothing elsewhere. Missing paths are left out, and so is what this kernel's version cannot restrict.
-pub fn enter(readable: &[&Path], writable: &[&Path], tcp: Tcp) -> Result<()> {
+pub(super) fn enter(readable: &[&Path], writable: &[&Path], tcp: Tcp) -> Result<()> {
     restrict(readable, writable, tcp).map_err(|e| Error::failed(e.to_string()))
 }
 

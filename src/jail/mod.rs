@@ -29,14 +29,14 @@ use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::wire::{Confinement, Setup};
 use landlock::Tcp;
-pub use namespaces::{enter_namespaces, make_namespaces};
+pub(crate) use namespaces::{enter_namespaces, make_namespaces};
 use seccomp::FilterContext;
 
 /// Processes and threads that a call may have at once.
-pub const MAX_PROCESSES: u64 = 256;
+pub(crate) const MAX_PROCESSES: u64 = 256;
 
 /// The system tree, readable in every jail, that contains `path`.
-pub fn readable(path: &Path) -> Option<&'static str> {
+pub(crate) fn readable(path: &Path) -> Option<&'static str> {
     let real = |tree: &str| Path::new(tree).canonicalize();
     paths::SYSTEM
         .iter()
@@ -44,13 +44,13 @@ pub fn readable(path: &Path) -> Option<&'static str> {
         .find(|tree| path.starts_with(tree) || real(tree).is_ok_and(|tree| path.starts_with(tree)))
 }
 
-pub fn enter_workspace(setup: &Setup) -> Result<()> {
+pub(crate) fn enter_workspace(setup: &Setup) -> Result<()> {
     std::env::set_current_dir(&setup.workspace)
         .doing(format_args!("entering the workspace {}", setup.workspace.display()))
 }
 
 /// Enters the workspace and drops root's ids for those of its owner.
-pub fn become_owner(setup: &Setup) -> Result<()> {
+pub(crate) fn become_owner(setup: &Setup) -> Result<()> {
     enter_workspace(setup)?;
     if !geteuid().is_root() {
         return Ok(());
@@ -72,7 +72,7 @@ pub fn become_owner(setup: &Setup) -> Result<()> {
 }
 
 /// Confines this process with Landlock alone.
-pub fn enter_landlock(setup: &Setup) -> Result<()> {
+pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     let abi = sys::landlock_abi().doing("asking for Landlock")?;
     if abi < landlock::OLDEST_ABI {
         let oldest = landlock::OLDEST_ABI;
@@ -108,13 +108,13 @@ fn drop_capabilities() -> Result<()> {
 }
 
 /// The last step before a command: it forbids what only this program itself still needed.
-pub fn forbid_openat2() -> Result<()> {
+pub(crate) fn forbid_openat2() -> Result<()> {
     seccomp::forbid_openat2().doing("applying the last seccomp filter")
 }
 
 /// `RLIMIT_NPROC` for this process, read before the jail hides /proc. A namespace counts its own processes only;
 /// otherwise the limit is for all processes of the user. It does not bind root, whose processes are counted instead.
-pub fn process_limit(confinement: Confinement) -> Option<u64> {
+pub(crate) fn process_limit(confinement: Confinement) -> Option<u64> {
     match confinement {
         Confinement::Namespaces => Some(MAX_PROCESSES),
         Confinement::Landlock => Some(MAX_PROCESSES + tasks_of(geteuid())),
@@ -136,7 +136,7 @@ fn tasks_of(uid: Uid) -> u64 {
 }
 
 /// Describes the confinement to people, a line for each layer.
-pub fn layers(setup: &Setup) -> String {
+pub(crate) fn layers(setup: &Setup) -> String {
     let (namespaces, landlock, seccomp) = match setup.confinement {
         Confinement::Namespaces if setup.network == Network::Full => ("user, mount, pid, ipc, uts, cgroup", true, "on"),
         Confinement::Namespaces => ("user, mount, pid, ipc, uts, cgroup, net", true, "on"),

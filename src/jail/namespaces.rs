@@ -27,7 +27,7 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_
 
 /// Makes the namespaces; the next process started is process 1 in them. `caller` receives the proxy's listener if the
 /// network is guarded.
-pub fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
+pub(crate) fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let mut flags = UnshareFlags::NEWUSER
         | UnshareFlags::NEWNS
@@ -81,7 +81,7 @@ fn write_proc(name: &str, text: &str) -> Result<()> {
 }
 
 /// Finishes the jail of [`make_namespaces`], as process 1 in it.
-pub fn enter_namespaces(setup: &Setup) -> Result<()> {
+pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
     die_with_parent()?;
     let host_network = setup.network == Network::Full;
     let open_trees = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();

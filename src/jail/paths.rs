@@ -1,11 +1,11 @@
 //! The paths of the host that a jail contains.
 
 /// Programs and libraries. A symbolic link among them (`/bin` on most systems) becomes the same link.
-pub const SYSTEM: &[&str] =
+pub(super) const SYSTEM: &[&str] =
     &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/run/current-system"];
 
 /// The parts of `/etc` that programs need, without secrets: certificates but not keys, no accounts.
-pub const ETC: &[&str] = &[
+pub(super) const ETC: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
@@ -40,7 +40,7 @@ pub const ETC: &[&str] = &[
 ];
 
 /// Added with the host's network, for name resolution. `/etc/resolv.conf` usually links to one of the others.
-pub const ETC_NETWORK: &[&str] = &[
+pub(super) const ETC_NETWORK: &[&str] = &[
     "/etc/hosts",
     "/etc/host.conf",
     "/etc/resolv.conf",
@@ -53,4 +53,4 @@ pub const ETC_NETWORK: &[&str] = &[
 ];
 
 /// Harmless devices.
-pub const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+pub(super) const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];

@@ -39,7 +39,7 @@ const CLONE_TREE: OpenTreeFlags =
     OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC).union(OpenTreeFlags::AT_RECURSIVE);
 
 /// What the new root contains besides the system's trees. Trees appear at their own paths.
-pub struct NewRoot<'a> {
+pub(super) struct NewRoot<'a> {
     /// This process's working directory; writable.
     pub workspace: &'a Path,
     pub readable: Vec<&'a Path>,
@@ -60,7 +60,7 @@ struct Tree<'a> {
 }
 
 /// Builds the new root and makes it this process's only one, with the workspace as working directory.
-pub fn enter(new: &NewRoot) -> Result<()> {
+pub(super) fn enter(new: &NewRoot) -> Result<()> {
     let mut links = Vec::new();
     let trees = take_trees(new, &mut links)?;
     let root = tmpfs(c"4m", GUARDED)?;

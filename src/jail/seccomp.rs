@@ -18,7 +18,7 @@ use crate::sys;
 
 /// The layers beside the filter, which decide what it must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FilterContext {
+pub(super) struct FilterContext {
     /// No namespaces: files are protected when they are opened, and in no other way.
     pub landlock_alone: bool,
     pub host_network: bool,
@@ -27,12 +27,12 @@ pub struct FilterContext {
 }
 
 /// Applies the filter to this process and what it starts.
-pub fn enter(context: FilterContext) -> io::Result<()> {
+pub(super) fn enter(context: FilterContext) -> io::Result<()> {
     sys::apply_seccomp_filter(&mut program(&Rules::new(context).0))
 }
 
 /// Refuses `openat2` as well, because a filter cannot see the mode of the file it creates. Programs fall back to `openat`.
-pub fn forbid_openat2() -> io::Result<()> {
+pub(super) fn forbid_openat2() -> io::Result<()> {
     let mut rules = Rules(Vec::new());
     rules.refuse(libc::SYS_openat2, &[], libc::ENOSYS);
     sys::apply_seccomp_filter(&mut program(&rules.0))

@@ -24,7 +24,7 @@ pub(super) enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub fn of(line: &'a str) -> Self {
+    pub(super) fn of(line: &'a str) -> Self {
         let text = line.trim();
         if text.is_empty() {
             Self::Blank
@@ -50,12 +50,12 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    pub fn closes(self, line: &str) -> bool {
+    pub(super) fn closes(self, line: &str) -> bool {
         line.trim().len() >= self.count && self.may_close(line)
     }
 
     /// Whether the beginning of a line may become the closing fence.
-    pub fn may_close(self, line: &str) -> bool {
+    pub(super) fn may_close(self, line: &str) -> bool {
         line.trim().chars().all(|c| c == self.mark)
     }
 }

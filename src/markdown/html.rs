@@ -48,7 +48,7 @@ pub(super) struct Tag<'a> {
 }
 
 impl Tag<'_> {
-    pub fn opening(self) -> String {
+    pub(super) fn opening(self) -> String {
         match (self.name, self.target) {
             ("a", address) => format!("<a href=\"{}\">", escaped(address)),
             ("pre", language) if !language.is_empty() => format!("<pre><code class=\"language-{language}\">"),
@@ -56,7 +56,7 @@ impl Tag<'_> {
         }
     }
 
-    pub fn closing(self) -> String {
+    pub(super) fn closing(self) -> String {
         let code = if self.name == "pre" && !self.target.is_empty() { "</code>" } else { "" };
         format!("{code}</{}>", self.name)
     }

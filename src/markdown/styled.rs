@@ -20,7 +20,7 @@ pub(super) struct Style {
 }
 
 impl Style {
-    pub fn has(self, mark: u16) -> bool {
+    pub(super) fn has(self, mark: u16) -> bool {
         self.marks & mark != 0
     }
 }
@@ -38,7 +38,7 @@ pub(super) struct StyledText {
 }
 
 impl StyledText {
-    pub fn push(&mut self, text: &str, style: Style) {
+    pub(super) fn push(&mut self, text: &str, style: Style) {
         if text.is_empty() {
             return;
         }
@@ -60,22 +60,22 @@ impl StyledText {
     }
 
     /// Puts at least `feeds` line feeds, one or two, before the next text.
-    pub fn gap(&mut self, feeds: usize) {
+    pub(super) fn gap(&mut self, feeds: usize) {
         self.gap = self.gap.max(feeds);
     }
 
-    pub fn end_quote(&mut self) {
+    pub(super) fn end_quote(&mut self) {
         self.gap(1);
         self.is_new_quote = true;
     }
 
-    pub fn add_target(&mut self, text: &str) -> usize {
+    pub(super) fn add_target(&mut self, text: &str) -> usize {
         self.targets.push(text.to_owned());
         self.targets.len() - 1
     }
 
     /// The runs from the one at byte `at` on: where each ends, and its style.
-    pub fn runs_from(&self, at: usize) -> &[(usize, Style)] {
+    pub(super) fn runs_from(&self, at: usize) -> &[(usize, Style)] {
         &self.runs[self.runs.partition_point(|run| run.0 <= at)..]
     }
 }

@@ -38,12 +38,12 @@ pub(crate) struct Markdown {
 }
 
 impl Markdown {
-    pub fn new(look: Look) -> Self {
+    pub(crate) fn new(look: Look) -> Self {
         Self { look, held: String::new(), is_begun: false, base: 0, before: None, fence: None }
     }
 
     /// Takes the next piece of the answer and returns what can be shown now.
-    pub fn push(&mut self, text: &str) -> String {
+    pub(crate) fn push(&mut self, text: &str) -> String {
         let mut out = String::new();
         for piece in text.split_inclusive('\n') {
             let line = piece.strip_suffix('\n');
@@ -55,7 +55,7 @@ impl Markdown {
     }
 
     /// Returns what is still held. A new answer may follow.
-    pub fn finish(&mut self) -> String {
+    pub(crate) fn finish(&mut self) -> String {
         let mut out = String::new();
         self.show(true, &mut out);
         self.fence = None;

@@ -37,7 +37,7 @@ pub(super) struct Graphemes {
 
 impl Graphemes {
     /// Takes the next character; whether a cluster begins with it.
-    pub fn begins_with(&mut self, c: char) -> bool {
+    pub(super) fn begins_with(&mut self, c: char) -> bool {
         let before = self.before.replace(c);
         let ends_flag = is_flag_letter(c) && self.is_half_a_flag;
         self.is_half_a_flag = is_flag_letter(c) && !ends_flag;

@@ -26,7 +26,7 @@ const PORT: u16 = 3128;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The variables by which programs find the proxy.
-pub fn environment() -> Vec<(&'static str, String)> {
+pub(crate) fn environment() -> Vec<(&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{PORT}");
     let names = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
     let local = "localhost,127.0.0.1,::1".to_owned();
@@ -36,9 +36,9 @@ pub fn environment() -> Vec<(&'static str, String)> {
 }
 
 /// The caller's end of the socket pair whose other end is the jail's standard error.
-pub struct Receiver(UnixStream);
+pub(crate) struct Receiver(UnixStream);
 
-pub fn pair() -> Result<(Receiver, OwnedFd)> {
+pub(crate) fn pair() -> Result<(Receiver, OwnedFd)> {
     let (ours, theirs) = UnixStream::pair().doing("making the jail's socket pair")?;
     ours.set_read_timeout(Some(TIMEOUT))?;
     Ok((Receiver(ours), theirs.into()))
@@ -46,7 +46,7 @@ pub fn pair() -> Result<(Receiver, OwnedFd)> {
 
 impl Receiver {
     /// Waits for the listener and serves it. `None` when the jail ended without sending one: its reply says why.
-    pub fn start_proxy(self, guard: &AddressGuard) -> Result<Option<Proxy>> {
+    pub(crate) fn start_proxy(self, guard: &AddressGuard) -> Result<Option<Proxy>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
@@ -66,7 +66,7 @@ impl Receiver {
 }
 
 /// Binds the listener inside the jail and sends it to `caller`.
-pub fn send(caller: BorrowedFd) -> Result<()> {
+pub(crate) fn send(caller: BorrowedFd) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", PORT))?;
     let fds = [listener.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -4,7 +4,7 @@
 //! its clients are untrusted: everything they can use up has a bound in [`Limits`]. It speaks `CONNECT HOST:PORT` alone.
 //! Nothing of a request's head is forwarded, so no server can read it differently than the proxy did.
 
-pub mod listener;
+pub(crate) mod listener;
 #[cfg(test)]
 mod tests;
 mod tunnel;
@@ -51,7 +51,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A running proxy. Dropping it stops accepting and closes every connection. A name look-up in progress cannot be
 /// interrupted: its thread connects to nothing afterwards, and ends.
-pub struct Proxy {
+pub(crate) struct Proxy {
     /// Closing this end of the pipe wakes every wait.
     stop: Option<OwnedFd>,
     acceptor: Option<JoinHandle<()>>,
@@ -59,7 +59,7 @@ pub struct Proxy {
 
 impl Proxy {
     /// Serves `listener`, which may belong to another network namespace. Connections leave from the caller's.
-    pub fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
+    pub(crate) fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
         Self::with_limits(listener, guard, LIMITS)
     }
 

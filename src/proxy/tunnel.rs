@@ -16,7 +16,11 @@ const BUFFER: usize = 16 << 10;
 
 /// Waits until one of `watched` is ready. Fails with `TimedOut` at the deadline and with another error once the writing
 /// end of `stop` is closed.
-pub fn wait(stop: &OwnedFd, watched: &[(BorrowedFd<'_>, PollFlags)], deadline: Option<Instant>) -> io::Result<()> {
+pub(super) fn wait(
+    stop: &OwnedFd,
+    watched: &[(BorrowedFd<'_>, PollFlags)],
+    deadline: Option<Instant>,
+) -> io::Result<()> {
     let mut all = vec![(stop.as_fd(), PollFlags::IN)];
     all.extend(watched);
     loop {
@@ -35,12 +39,12 @@ pub fn wait(stop: &OwnedFd, watched: &[(BorrowedFd<'_>, PollFlags)], deadline: O
 }
 
 /// Whether a non-blocking call should simply be tried again.
-pub fn would_block(e: &io::Error) -> bool {
+pub(super) fn would_block(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Runs a tunnel. `early` is what the client sent before the tunnel stood.
-pub fn run(
+pub(super) fn run(
     stop: &OwnedFd,
     client: &TcpStream,
     remote: &TcpStream,

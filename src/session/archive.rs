@@ -23,7 +23,7 @@ use crate::paths::Home;
 use crate::text::rfc3339;
 
 /// A conversation in a list.
-pub struct Summary {
+pub(crate) struct Summary {
     pub key: String,
     /// Messages that count, tool results included.
     pub messages: usize,
@@ -39,7 +39,7 @@ pub struct Summary {
 
 /// How the last turn of a conversation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnStatus {
+pub(crate) enum TurnStatus {
     /// There was no turn yet.
     New,
     Ended(TurnEnd),
@@ -50,7 +50,7 @@ pub enum TurnStatus {
 }
 
 impl TurnStatus {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::New => "new",
             Self::Ended(end) => end.name(),
@@ -61,7 +61,7 @@ impl TurnStatus {
 }
 
 /// One entry of a transcript.
-pub struct TranscriptEntry {
+pub(crate) struct TranscriptEntry {
     /// The line's number in the conversation.
     pub seq: u64,
     /// As RFC 3339 in UTC; empty when unknown.
@@ -69,7 +69,7 @@ pub struct TranscriptEntry {
     pub item: Item,
 }
 
-pub enum Item {
+pub(crate) enum Item {
     /// A model's summary of what came before.
     Summary(String),
     Message(Message),
@@ -78,7 +78,7 @@ pub enum Item {
 
 /// A conversation as its files have it.
 #[derive(Default)]
-pub struct Transcript {
+pub(crate) struct Transcript {
     pub created: String,
     /// What counts, in order.
     pub entries: Vec<TranscriptEntry>,
@@ -89,7 +89,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    pub fn status(&self) -> TurnStatus {
+    pub(crate) fn status(&self) -> TurnStatus {
         let is_note = |item: &&Item| matches!(item, Item::Message(Message::User(user)) if user.id.starts_with(NOTE));
         match self.entries.iter().map(|entry| &entry.item).rfind(|item| !is_note(item)) {
             None | Some(Item::Summary(_)) => TurnStatus::New,
@@ -141,7 +141,7 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
 }
 
 /// Every conversation, the one used last first.
-pub fn list(home: &Home) -> Result<Vec<Summary>> {
+pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
     let mut list: Vec<Summary> = files(home)?.iter().map(|(key, files)| summary(home, key, files)).collect();
     list.sort_unstable_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
     Ok(list)
@@ -174,7 +174,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
 
 /// The conversation `key`: its live segment, and what is noted for it. With `after`, at least all lines after that one, from
 /// earlier segments too.
-pub fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
+pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
     let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
     let (mut transcript, mut repeated) = parse(found, &path)?;
@@ -228,7 +228,7 @@ fn parse(found: disk::Contents, path: &Path) -> Result<(Transcript, u64)> {
 }
 
 /// The key that a user means: one of the list, or the command line's conversation of that name.
-pub fn find(home: &Home, wanted: &str) -> Result<String> {
+pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
     let files = files(home)?;
     let of_cli = crate::paths::session_name("cli", wanted);
     if let Some(key) = std::iter::once(wanted).chain(of_cli.as_deref().ok()).find(|key| files.contains_key(*key)) {
@@ -243,7 +243,7 @@ pub fn find(home: &Home, wanted: &str) -> Result<String> {
 
 /// Begins an empty segment, with the same state, and returns the path of the one before it. `None` when the conversation is empty
 /// already.
-pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
+pub(crate) fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
     if fs_err::symlink_metadata(home.session_notes(key)).is_ok() {
         // Earlier notes belong to the earlier segment.
         drop(Files::new(home.clone()).load(key, cancel)?);
@@ -267,7 +267,7 @@ pub fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result
 }
 
 /// Removes all but the newest `keep` earlier segments of a conversation.
-pub fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
+pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
     let _lock = lock(home, key, cancel)?;
     let segments: Vec<PathBuf> = segments::segments(&home.session(key))?.into_values().collect();
     disk::remove_files(&segments[..segments.len().saturating_sub(keep)])
@@ -275,7 +275,7 @@ pub fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> 
 
 /// Removes every file of the conversation and its lock, and returns the number of files. The live file goes last: if this fails half
 /// way, the conversation is still listed and can be erased again.
-pub fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
+pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
     let _lock = lock(home, key, cancel)?;
     let files: Vec<PathBuf> = files(home)?.get(key).map(|files| files.all().cloned().collect()).unwrap_or_default();
     disk::remove_files(&files)?;
@@ -284,7 +284,7 @@ pub fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
 }
 
 /// Removes the earlier segments of every conversation that were last written more than `age` before `now`, and returns their paths.
-pub fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<PathBuf>> {
+pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<PathBuf>> {
     let before = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut old = Vec::new();
     // Without a live file, a crash interrupted a new segment, and one of the earlier ones may count.

@@ -32,7 +32,7 @@ const CUT_ABOVE: u64 = 256 << 10;
 
 /// Notes that `text` came to the chat of the conversation `session`; `title` says from where, `id` is unique. On disk when this
 /// returns; in the conversation with its next turn, or at once while that is short and not locked.
-pub fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Result<()> {
+pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Result<()> {
     let shown = clip(text, MAX_TEXT);
     let cut = if shown.len() < text.len() { format!("\n[cut at {MAX_TEXT} bytes]") } else { String::new() };
     // Its author may repeat what an attacker wrote: to others it is data.

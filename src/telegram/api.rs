@@ -13,21 +13,21 @@ use crate::markdown::Piece;
 use crate::secret::Secret;
 
 /// Telegram's own server.
-pub const BASE: &str = "https://api.telegram.org";
+pub(crate) const BASE: &str = "https://api.telegram.org";
 
 /// How long an answer may take beyond the long poll's time.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The most bytes of an answer: a hundred updates with replies and entities take less.
 const MAX_ANSWER: usize = 16 << 20;
 /// The most bytes of a file that bots can download.
-pub const MAX_FILE: usize = 20 << 20;
+pub(crate) const MAX_FILE: usize = 20 << 20;
 
 /// The most bytes that the kernel buffers for a connection (`tcp_wmem`).
 const MAX_BUFFERED: u64 = 4 << 20;
 /// The slowest line, in bytes a second.
 const MIN_RATE: u64 = 16 << 10;
 
-pub struct Api {
+pub(crate) struct Api {
     client: Client,
     /// The address with the token.
     base: Secret,
@@ -36,7 +36,7 @@ pub struct Api {
 
 /// Why a call failed. The texts hold no token.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The token is refused.
     Unauthorized(String),
     /// Another program polls with this token.
@@ -59,7 +59,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Self::Unauthorized(m) => {
                 format!("Telegram refused the token ({m}): copy it again from @BotFather into channels.telegram.token")
@@ -76,7 +76,7 @@ impl Failure {
 
 impl Api {
     /// `base` is the server's address; empty means [`BASE`].
-    pub fn new(settings: Settings, base: &str, token: &Secret) -> Self {
+    pub(crate) fn new(settings: Settings, base: &str, token: &Secret) -> Self {
         let base = if base.is_empty() { BASE } else { base.trim_end_matches('/') };
         let token = token.reveal();
         Self {
@@ -87,7 +87,13 @@ impl Api {
     }
 
     /// Calls a method. `within` is how long the server may hold back its answer, for a long poll.
-    pub fn call(&self, method: &str, params: &Value, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
+    pub(crate) fn call(
+        &self,
+        method: &str,
+        params: &Value,
+        within: Duration,
+        cancel: &Cancel,
+    ) -> Result<Value, Failure> {
         self.ask(method, Body::Json(params.to_string().into_bytes()), within, cancel).map_err(|e| match e {
             Failure::Broken(why) => Failure::Passing(why),
             e => e,
@@ -95,7 +101,7 @@ impl Api {
     }
 
     /// Calls a method with a file as the parameter `field`, shown as `name`. The time limit follows the size.
-    pub fn upload(
+    pub(crate) fn upload(
         &self,
         method: &str,
         params: &Value,
@@ -151,7 +157,7 @@ impl Api {
     }
 
     /// Downloads a file, and gives it to `take` part by part.
-    pub fn fetch(&self, id: &str, cancel: &Cancel, take: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
+    pub(crate) fn fetch(&self, id: &str, cancel: &Cancel, take: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
         let refused = |why: &str| Failure::Refused(0, why.to_owned());
         let found = self.call("getFile", &json!({"file_id": id}), Duration::ZERO, cancel)?;
         let path = found["file_path"].as_str().ok_or_else(|| refused("Telegram gave no path for the file"))?;

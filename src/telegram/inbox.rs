@@ -23,7 +23,7 @@ const MAX_UNKNOWN_USERS: usize = 1000;
 
 /// A message that is not answered yet.
 #[derive(Clone, Debug, Default)]
-pub struct OpenMessage {
+pub(crate) struct OpenMessage {
     pub update: u64,
     pub message: IncomingMessage,
     /// The updates that its last turn answered together; empty before the first turn.
@@ -33,7 +33,7 @@ pub struct OpenMessage {
     pub crashes: u32,
 }
 
-pub struct Inbox {
+pub(crate) struct Inbox {
     path: PathBuf,
     journal: Option<Journal>,
     open: Vec<OpenMessage>,
@@ -48,7 +48,7 @@ pub struct Inbox {
 
 impl Inbox {
     /// Opens the inbox of the bot `bot` in `state`, and returns a sentence for each damage. No other process may have it open.
-    pub fn open(state: &Path, bot: i64) -> Result<(Self, Vec<String>)> {
+    pub(crate) fn open(state: &Path, bot: i64) -> Result<(Self, Vec<String>)> {
         let path = state.join(format!("telegram-{bot}.jsonl"));
         let opened = Journal::open(&path).doing("opening the inbox")?;
         let mut inbox = Self::empty(path);
@@ -78,16 +78,16 @@ impl Inbox {
     }
 
     /// The open messages, the oldest first.
-    pub fn all(&self) -> Vec<OpenMessage> {
+    pub(crate) fn all(&self) -> Vec<OpenMessage> {
         self.open.clone()
     }
 
-    pub fn has_seen(&self, update: u64) -> bool {
+    pub(crate) fn has_seen(&self, update: u64) -> bool {
         self.seen.contains(&update)
     }
 
     /// Records an unknown user; true if new.
-    pub fn add_unknown_user(&mut self, user: i64) -> Result<bool> {
+    pub(crate) fn add_unknown_user(&mut self, user: i64) -> Result<bool> {
         if self.unknown_users.contains(&user) {
             return Ok(false);
         }
@@ -97,7 +97,7 @@ impl Inbox {
 
     /// Records the updates of a poll: messages, others to remember as seen, and edits, which replace a message's text until its
     /// first turn begins. On disk when this returns.
-    pub fn keep(
+    pub(crate) fn keep(
         &mut self,
         messages: &[(u64, IncomingMessage)],
         others: &[u64],
@@ -123,7 +123,7 @@ impl Inbox {
     }
 
     /// Records that a turn for these messages begins.
-    pub fn start(&mut self, ids: &[String]) -> Result<()> {
+    pub(crate) fn start(&mut self, ids: &[String]) -> Result<()> {
         if self.is_stopping {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl Inbox {
 
     /// Records that the running turns were cut short, by a crash or a shutdown. A crash counts against a turn only if no other
     /// was running.
-    pub fn interrupt(&mut self, is_crash: bool) -> Result<()> {
+    pub(crate) fn interrupt(&mut self, is_crash: bool) -> Result<()> {
         self.is_stopping |= !is_crash;
         let mut running: Vec<&Vec<u64>> = self.open.iter().filter(|o| o.is_running).map(|o| &o.group).collect();
         running.dedup();
@@ -142,7 +142,7 @@ impl Inbox {
     }
 
     /// Records that these messages are answered.
-    pub fn close(&mut self, ids: &[String]) -> Result<()> {
+    pub(crate) fn close(&mut self, ids: &[String]) -> Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
@@ -154,15 +154,15 @@ impl Inbox {
         numbers(ids).into_iter().filter_map(|update| self.open.iter().find(|open| open.update == update))
     }
 
-    pub fn crashes(&self, ids: &[String]) -> u32 {
+    pub(crate) fn crashes(&self, ids: &[String]) -> u32 {
         self.find(ids).map(|open| open.crashes).max().unwrap_or(0)
     }
 
-    pub fn files(&self, ids: &[String]) -> Vec<Attachment> {
+    pub(crate) fn files(&self, ids: &[String]) -> Vec<Attachment> {
         self.find(ids).flat_map(|open| open.message.files.clone()).collect()
     }
 
-    pub fn texts(&self, ids: &[String]) -> String {
+    pub(crate) fn texts(&self, ids: &[String]) -> String {
         let texts = self.find(ids).map(|open| open.message.text.as_str()).filter(|text| !text.is_empty());
         texts.collect::<Vec<_>>().join("\n\n")
     }
@@ -277,7 +277,7 @@ impl Inbox {
 }
 
 #[derive(Debug, Default)]
-pub struct InboxStatus {
+pub(crate) struct InboxStatus {
     /// How many messages are open.
     pub waiting: usize,
     /// Users who wrote and are not in `allow_from`.
@@ -285,7 +285,7 @@ pub struct InboxStatus {
 }
 
 /// Reads the inboxes of all bots in `state` and changes nothing.
-pub fn status(state: &Path) -> Result<InboxStatus> {
+pub(crate) fn status(state: &Path) -> Result<InboxStatus> {
     let mut status = InboxStatus::default();
     for entry in fs_err::read_dir(state).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -305,7 +305,7 @@ pub fn status(state: &Path) -> Result<InboxStatus> {
 }
 
 /// The id of a message on the bus.
-pub fn id(update: u64) -> String {
+pub(crate) fn id(update: u64) -> String {
     format!("{}:{update}", super::CHANNEL)
 }
 
@@ -346,124 +346,4 @@ impl IncomingMessage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn hello(chat: &str, message: i64) -> IncomingMessage {
-        IncomingMessage { chat: chat.into(), id: message, text: "hello".into(), ..IncomingMessage::default() }
-    }
-
-    #[test]
-    fn what_is_kept_is_there_after_a_crash_until_it_is_closed() {
-        let dir = std::env::temp_dir().join(format!("bantam-inbox-{}", std::process::id()));
-        let open = || Inbox::open(&dir, 7).unwrap().0;
-        let mut inbox = open();
-        inbox.keep(&[(10, hello("1", 5)), (11, hello("2", 6))], &[12], &[]).unwrap();
-        inbox.start(&[id(10)]).unwrap();
-        let edit = |update, text: &str, of: IncomingMessage| (update, IncomingMessage { text: text.into(), ..of });
-        let edits = [edit(13, "late", hello("1", 5)), edit(14, "better", hello("2", 6))];
-        inbox.keep(&[], &[], &edits).unwrap();
-        // Of what comes with it.
-        inbox.keep(&[(15, hello("3", 7))], &[], &[edit(16, "at once", hello("3", 7))]).unwrap();
-        assert!(inbox.add_unknown_user(99).unwrap() && !inbox.add_unknown_user(99).unwrap());
-        drop(inbox);
-        let mut inbox = open();
-        let all = inbox.all();
-        assert_eq!(all.iter().map(|o| (o.update, o.group.len())).collect::<Vec<_>>(), [(10, 1), (11, 0), (15, 0)]);
-        assert_eq!([0, 1, 2].map(|n| all[n].message.text.as_str()), ["hello", "better", "at once"]);
-        assert!((10..=16).all(|update| inbox.has_seen(update)) && !inbox.has_seen(9));
-        assert!(!inbox.add_unknown_user(99).unwrap());
-        inbox.close(&[id(10), id(11), id(15)]).unwrap();
-        assert!(open().all().is_empty());
-        fs_err::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn of_many_strangers_the_newest_are_remembered() {
-        let dir = std::env::temp_dir().join(format!("bantam-inbox-strangers-{}", std::process::id()));
-        let mut inbox = Inbox::open(&dir, 7).unwrap().0;
-        assert!((0..1500).all(|user| inbox.add_unknown_user(user).unwrap()));
-        drop(inbox);
-        let mut inbox = Inbox::open(&dir, 7).unwrap().0;
-        assert!(inbox.unknown_users.iter().copied().eq(500..1500));
-        assert!(!inbox.add_unknown_user(1499).unwrap() && inbox.add_unknown_user(499).unwrap());
-        fs_err::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn a_death_counts_against_a_turn_that_was_alone() {
-        let dir = std::env::temp_dir().join(format!("bantam-inbox-deaths-{}", std::process::id()));
-        let open = || Inbox::open(&dir, 7).unwrap().0;
-        let deaths = |inbox: &Inbox| inbox.all().iter().map(|open| open.crashes).collect::<Vec<_>>();
-        let mut inbox = open();
-        inbox.keep(&[(1, hello("1", 1)), (2, hello("2", 2)), (3, hello("1", 3))], &[], &[]).unwrap();
-        let (one, other) = ([id(1), id(3)], [id(2)]);
-        // (what was begun, whether the program died, what it comes to)
-        for (begun, has_died, comes_to) in [
-            (&[&one[..], &other][..], true, [0, 0, 0]),
-            (&[&one], true, [1, 0, 1]),
-            (&[], true, [1, 0, 1]),
-            (&[&other], false, [1, 0, 1]),
-            (&[&other], true, [1, 1, 1]),
-        ] {
-            for ids in begun {
-                inbox.start(ids).unwrap();
-            }
-            drop(inbox);
-            inbox = open();
-            inbox.interrupt(has_died).unwrap();
-            assert_eq!(deaths(&inbox), comes_to);
-            drop(inbox);
-            inbox = open();
-        }
-        // Told to end, it begins nothing more; and what has begun once is too late for an edit.
-        inbox.interrupt(false).unwrap();
-        inbox.start(&one).unwrap();
-        let mut inbox = open();
-        inbox.interrupt(true).unwrap();
-        assert_eq!(deaths(&inbox), [1, 1, 1]);
-        inbox.keep(&[], &[], &[(4, IncomingMessage { text: "late".into(), ..hello("1", 1) })]).unwrap();
-        assert_eq!(inbox.all()[0].message.text, "hello");
-        fs_err::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn an_inbox_with_much_that_is_open_is_not_written_anew_each_time() {
-        let dir = std::env::temp_dir().join(format!("bantam-inbox-much-{}", std::process::id()));
-        let mut inbox = Inbox::open(&dir, 7).unwrap().0;
-        let long = IncomingMessage { text: "x".repeat(600_000), ..hello("1", 2) };
-        inbox.keep(&[(1, long.clone()), (2, long.clone()), (3, long)], &[], &[]).unwrap();
-        inbox.close(&[id(1)]).unwrap();
-        for update in 10..30 {
-            inbox.keep(&[(update, hello("1", 9))], &[], &[]).unwrap();
-            inbox.close(&[id(update)]).unwrap();
-        }
-        // The journal has grown and was not compacted.
-        assert!(inbox.bytes > 1_800_000, "{}", inbox.bytes);
-        fs_err::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn a_long_inbox_is_renewed_and_forgets_nothing_that_is_open() {
-        let dir = std::env::temp_dir().join(format!("bantam-inbox-long-{}", std::process::id()));
-        let mut inbox = Inbox::open(&dir, 7).unwrap().0;
-        inbox.keep(&[(1, hello("1", 1)), (1000, hello("1", 3)), (1001, hello("1", 4))], &[], &[]).unwrap();
-        inbox.start(&[id(1), id(1000)]).unwrap();
-        inbox.interrupt(true).unwrap();
-        inbox.start(&[id(1), id(1000)]).unwrap();
-        let long = IncomingMessage { text: "x".repeat(10_000), ..hello("1", 2) };
-        for update in 2..300 {
-            inbox.keep(&[(update, long.clone())], &[], &[]).unwrap();
-            inbox.close(&[id(update)]).unwrap();
-        }
-        let files: Vec<_> = fs_err::read_dir(&dir).unwrap().collect();
-        assert_eq!(files.len(), 1);
-        assert!(fs_err::metadata(&inbox.path).unwrap().len() < 2 * COMPACT_AT);
-        let again = Inbox::open(&dir, 7).unwrap().0;
-        let stands = |open: &OpenMessage| (open.update, open.crashes, open.group.clone(), open.is_running);
-        let all: Vec<_> = again.all().iter().map(stands).collect();
-        assert_eq!(all, [(1, 1, vec![1, 1000], true), (1000, 1, vec![1, 1000], true), (1001, 0, vec![], false)]);
-        assert!((1..300).all(|update| again.has_seen(update)));
-        fs_err::remove_dir_all(&dir).unwrap();
-    }
-}
+mod tests;

@@ -31,7 +31,7 @@ const REMOVE_TIME: Duration = Duration::from_secs(10);
 /// The longest file name in bytes. File systems take 255, and a number may be added.
 const MAX_NAME: usize = 180;
 
-pub struct Downloader<'a> {
+pub(super) struct Downloader<'a> {
     pub api: &'a Api,
     pub hands: &'a Hands,
     pub local_time: &'a LocalTime,
@@ -42,7 +42,7 @@ pub struct Downloader<'a> {
 impl Downloader<'_> {
     /// Downloads a file and adds to a message where it is and what the model can read of it. `key` identifies the file, also when
     /// this is repeated after a crash.
-    pub fn attach(&self, file: &Attachment, key: String, text: &mut String, images: &mut Vec<Image>) {
+    pub(super) fn attach(&self, file: &Attachment, key: String, text: &mut String, images: &mut Vec<Image>) {
         let name = safe_name(&file.name);
         let about = if file.about.is_empty() { String::new() } else { format!(" ({})", file.about) };
         let said = |how: String| format!("\n\n[{name} was attached{about}{how}]");

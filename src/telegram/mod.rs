@@ -3,11 +3,13 @@
 //! One thread polls ([`poll`]), one sends ([`send`]) and has another for a file that goes out, and the workers of the gateway
 //! do the turns between. What comes with messages is kept by `incoming`.
 
-pub mod api;
-pub mod inbox;
+pub(crate) mod api;
+pub(crate) mod inbox;
 mod incoming;
 mod poll;
 mod send;
+#[cfg(test)]
+mod tests;
 mod unknown_users;
 mod update;
 mod upload;
@@ -25,14 +27,13 @@ use crate::log::{Level, Sink};
 use crate::message::{Image, Usage};
 use crate::outbox::{Item, Outbox};
 /// The name of this channel.
-pub use crate::paths::TELEGRAM as CHANNEL;
+pub(crate) use crate::paths::TELEGRAM as CHANNEL;
 use crate::text::LocalTime;
 use api::Api;
 use inbox::Inbox;
 use poll::Poller;
-pub use poll::{PollEvent, Watch};
+pub(crate) use poll::{PollEvent, Watch};
 use send::{MessageSender, SendEvent};
-pub use update::IncomingMessage;
 
 /// Crashes during a message's turn, with no other under way, before the message is quarantined.
 const MAX_CRASHES: u32 = 3;
@@ -45,7 +46,7 @@ const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Numeric ids; the first is the owner.
     pub allow_from: Vec<i64>,
     /// In groups, answer every message instead of mentions and replies.
@@ -55,7 +56,7 @@ pub struct Settings {
 }
 
 /// The bot as a channel.
-pub struct Telegram {
+pub(crate) struct Telegram {
     pub api: Arc<Api>,
     pub settings: Settings,
     pub inbox: Inbox,
@@ -75,7 +76,7 @@ pub struct Telegram {
 
 /// Wakes the sender when something was posted.
 #[derive(Default)]
-pub struct Wake {
+pub(crate) struct Wake {
     events: Mutex<Option<Sender<SendEvent>>>,
     /// Held while a message is sent.
     sending: Arc<Mutex<()>>,
@@ -85,7 +86,7 @@ pub struct Wake {
 
 impl Wake {
     /// Waits until no message is being sent, and a moment for an upload, which may take an hour.
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         drop(self.sending.lock().unwrap_or_else(PoisonError::into_inner));
         let until = Instant::now() + UPLOAD_GRACE;
         while matches!(self.uploading.try_lock(), Err(TryLockError::WouldBlock)) && Instant::now() < until {
@@ -93,7 +94,7 @@ impl Wake {
         }
     }
 
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(events) = &*self.events.lock().unwrap_or_else(PoisonError::into_inner) {
             drop(events.send(SendEvent::Posted));
         }
@@ -102,7 +103,14 @@ impl Wake {
 
 /// Delivers the outbox on this thread until `is_done` or the cancel: messages to `first` before the others, and each one that
 /// has begun to its end. The caller holds the lock of [`Outbox::sender`].
-pub fn deliver(api: Arc<Api>, outbox: Outbox, first: &str, is_done: &dyn Fn() -> bool, cancel: Cancel, log: Sink) {
+pub(crate) fn deliver(
+    api: Arc<Api>,
+    outbox: Outbox,
+    first: &str,
+    is_done: &dyn Fn() -> bool,
+    cancel: Cancel,
+    log: Sink,
+) {
     MessageSender::new(api, outbox, false, cancel, log, &Wake::default()).run_until(first, is_done);
 }
 

@@ -52,7 +52,7 @@ pub(super) struct Poller {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PollEvent<'a> {
+pub(crate) enum PollEvent<'a> {
     /// The bot's user name is known.
     Serving(&'a str),
     /// A poll was answered.
@@ -64,7 +64,7 @@ pub enum PollEvent<'a> {
 }
 
 /// A watchdog for the poller.
-pub struct Watch {
+pub(crate) struct Watch {
     pub tell: Box<dyn Fn(PollEvent) + Send>,
     /// The longest time between two events.
     pub within: Duration,
@@ -79,7 +79,7 @@ struct BackOff {
 
 impl Poller {
     /// Polls until the cancel. `reports` of background tasks are from an earlier run.
-    pub fn run(self, reports: Vec<Inbound>) {
+    pub(super) fn run(self, reports: Vec<Inbound>) {
         let (inbox, log) = (self.inbox.clone(), self.log.clone());
         let _hook = self.cancel.on_stop(move || {
             if let Err(e) = inbox.lock().unwrap_or_else(PoisonError::into_inner).interrupt(false) {

@@ -108,7 +108,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
 }
 
 impl MessageSender {
-    pub fn new(api: Arc<Api>, outbox: Outbox, drafts: bool, cancel: Cancel, log: Sink, wake: &Wake) -> Self {
+    pub(super) fn new(api: Arc<Api>, outbox: Outbox, drafts: bool, cancel: Cancel, log: Sink, wake: &Wake) -> Self {
         Self {
             api,
             outbox,
@@ -132,7 +132,7 @@ impl MessageSender {
 
     /// Delivers the outbox, messages to `first` before the others, until `is_done` or the cancel. The caller holds the sender's
     /// lock.
-    pub fn run_until(mut self, first: &str, is_done: &dyn Fn() -> bool) {
+    pub(super) fn run_until(mut self, first: &str, is_done: &dyn Fn() -> bool) {
         while let (Some(at), false) = (self.deliver(first, is_done), is_done()) {
             if self.cancel.sleep(at.saturating_duration_since(Instant::now())).is_err() {
                 return;
@@ -141,7 +141,7 @@ impl MessageSender {
     }
 
     /// Delivers until nobody is left to wake it, or the program stops.
-    pub fn run(mut self, events: &Receiver<SendEvent>) {
+    pub(super) fn run(mut self, events: &Receiver<SendEvent>) {
         let Some(_lock) = self.lock() else { return };
         let mut retry = self.deliver("", &|| false);
         loop {

@@ -16,7 +16,7 @@ pub(super) struct UnknownUsers {
 
 impl UnknownUsers {
     /// Adds a user; `false` if there are so many that this one is only counted.
-    pub fn add(&mut self, user: i64) -> bool {
+    pub(super) fn add(&mut self, user: i64) -> bool {
         let is_named = self.ids.len() < MAX_NAMED;
         if is_named {
             self.ids.push(user);
@@ -27,7 +27,7 @@ impl UnknownUsers {
     }
 
     /// The text for the owner, if it is time for one.
-    pub fn report(&mut self, now: Instant) -> Option<String> {
+    pub(super) fn report(&mut self, now: Instant) -> Option<String> {
         let is_early = self.reported.is_some_and(|reported| now.saturating_duration_since(reported) < REPORT_INTERVAL);
         if self.ids.is_empty() || is_early {
             return None;

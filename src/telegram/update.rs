@@ -6,11 +6,11 @@ use super::Settings;
 use crate::text::{fence, one_line};
 
 /// The kinds of updates to poll for.
-pub const KINDS: [&str; 2] = ["message", "edited_message"];
+pub(super) const KINDS: [&str; 2] = ["message", "edited_message"];
 
 /// A message that is meant for the bot.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct IncomingMessage {
+pub(crate) struct IncomingMessage {
     /// `CHAT`, or `CHAT_TOPIC` in a topic.
     pub chat: String,
     pub id: i64,
@@ -28,7 +28,7 @@ pub struct IncomingMessage {
 
 /// A file that came with a message.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Attachment {
+pub(crate) struct Attachment {
     pub id: String,
     pub name: String,
     /// Its kind and duration.
@@ -40,7 +40,7 @@ pub struct Attachment {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Update {
+pub(super) enum Update {
     Message(IncomingMessage),
     /// A user who is not in `allow_from`.
     UnknownUser(i64),
@@ -50,13 +50,13 @@ pub enum Update {
 
 /// The bot, from `getMe`.
 #[derive(Clone, Debug, Default)]
-pub struct Me {
+pub(super) struct Me {
     pub id: i64,
     pub username: String,
 }
 
 /// Reads an update, and nothing more of it than the user when that is unknown.
-pub fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
+pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     let Some((kind, message)) = KINDS.iter().find_map(|kind| Some((*kind, update.get(kind)?))) else {
         return Update::Ignored;
     };
@@ -220,11 +220,11 @@ fn files(message: &Value) -> Vec<Attachment> {
 }
 
 impl Attachment {
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({"id": self.id, "name": self.name, "about": self.about, "size": self.size, "media": self.is_media})
     }
 
-    pub fn from_json(value: &Value) -> Self {
+    pub(crate) fn from_json(value: &Value) -> Self {
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let size = value["size"].as_u64().unwrap_or(0);
         Self { id: text("id"), name: text("name"), about: text("about"), size, is_media: value["media"] == true }

@@ -30,7 +30,7 @@ pub(super) struct Upload {
 
 impl Upload {
     /// Sends the file on a new thread, which holds `lock` and reports the result, and whether the outbox knows it.
-    pub fn spawn(
+    pub(super) fn spawn(
         self,
         pending: Pending,
         lock: Arc<Mutex<()>>,
@@ -48,7 +48,7 @@ impl Upload {
     }
 
     /// Sends the file of a message: a picture as a photo, if Telegram accepts it as one.
-    pub fn send(&self, item: &Item) -> Result<(), Failure> {
+    pub(super) fn send(&self, item: &Item) -> Result<(), Failure> {
         let path = self.outbox.file(&item.file);
         let open = || {
             File::open(&path).map_err(|e| match e.kind() {

@@ -23,13 +23,13 @@ const SCHEMA: &str = concat!(
 /// The most jobs that a model may make, as nobody watches it.
 const MAX_JOBS: usize = 100;
 
-pub struct Cron {
+pub(crate) struct Cron {
     spec: ToolSpec,
     jobs: Jobs,
 }
 
 impl Cron {
-    pub fn new(jobs: Jobs) -> Self {
+    pub(crate) fn new(jobs: Jobs) -> Self {
         let spec = ToolSpec {
             name: "cron".into(),
             description:

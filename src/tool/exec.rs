@@ -15,7 +15,7 @@ use crate::wire::{ExecJob, Header, Job, Reply, Termination};
 /// The longest timeout that a call may ask for, in seconds.
 const MAX_TIMEOUT: u64 = 600;
 
-pub struct Exec {
+pub(crate) struct Exec {
     spec: ToolSpec,
     hands: Arc<Hands>,
     /// Seconds, unless the call names others.
@@ -29,7 +29,7 @@ const WORKING_DIR: &str =
     r#""working_dir":{"type":"string","description":"Relative to the workspace; default: the workspace"}"#;
 
 impl Exec {
-    pub fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Self {
+    pub(crate) fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Self {
         let spec = ToolSpec {
             name: "exec".into(),
             description: "Run a shell command with /bin/sh in the workspace and return its output. Standard input is empty, and \

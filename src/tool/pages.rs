@@ -18,7 +18,7 @@ const MAX_KEPT: usize = 8 << 20;
 
 /// The long results of one turn.
 #[derive(Default)]
-pub struct Pages {
+pub(crate) struct Pages {
     results: Mutex<VecDeque<PagedResult>>,
 }
 

@@ -6,7 +6,7 @@ use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, text};
 use crate::error::Result;
 use crate::text::one_line;
 
-pub struct Think {
+pub(crate) struct Think {
     spec: ToolSpec,
 }
 

@@ -4,7 +4,7 @@ use tz::UtcDateTime;
 
 /// A date and a time of day, without a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Civil {
+pub(crate) struct Civil {
     pub year: i64,
     /// 1 to 12.
     pub month: u8,
@@ -19,7 +19,7 @@ pub struct Civil {
 
 impl Civil {
     /// The date and time `seconds` after 1970-01-01 00:00; 1970 for what the calendar cannot hold.
-    pub fn of(seconds: i64) -> Self {
+    pub(crate) fn of(seconds: i64) -> Self {
         let Ok(t) = UtcDateTime::from_timespec(seconds, 0) else { return Self::of(0) };
         Self {
             year: t.year().into(),
@@ -34,7 +34,7 @@ impl Civil {
 
     /// Reads a date and a time (`2026-03-29T02:30`, also with seconds, their fraction, and a space for the T) as seconds
     /// since 1970-01-01 00:00, and the offset that RFC 3339 puts after it (`Z` or `+02:00`) as seconds east of UTC.
-    pub fn parse(text: &str) -> Option<(i64, Option<i32>)> {
+    pub(crate) fn parse(text: &str) -> Option<(i64, Option<i32>)> {
         let bytes = text.as_bytes();
         let number = |at: usize, digits: usize| -> Option<i32> {
             let digits = bytes.get(at..at + digits)?;

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-pub use civil::Civil;
+pub(crate) use civil::Civil;
 use tz::TimeZone;
 
 use crate::error::{Error, Result};
 
 /// A time zone.
 #[derive(Clone, Debug)]
-pub struct Zone {
+pub(crate) struct Zone {
     name: String,
     rules: TimeZone,
 }
@@ -30,13 +30,13 @@ const MAX_BYTES: usize = 64 << 10;
 const MAX_OFFSET: i32 = 26 * 3600;
 
 impl Zone {
-    pub fn utc() -> Self {
+    pub(crate) fn utc() -> Self {
         Self { name: "UTC".to_owned(), rules: TimeZone::utc() }
     }
 
     /// The zone of this machine: the variable `TZ` (a name, a rule, or the path of a file), else `/etc/localtime`, else
     /// `/etc/TZ`, where small systems keep a rule, else UTC.
-    pub fn local(env: &BTreeMap<String, String>) -> Result<Self> {
+    pub(crate) fn local(env: &BTreeMap<String, String>) -> Result<Self> {
         if let Some(set) = env.get("TZ") {
             let set = set.strip_prefix(':').unwrap_or(set);
             if set.starts_with('/') {
@@ -60,7 +60,7 @@ impl Zone {
     /// The zone of a name from the IANA database (`Europe/Berlin`), or of a rule as POSIX writes it
     /// (`CET-1CEST,M3.5.0,M10.5.0/3`). A name never leads out of the directories of the database; the variable `TZDIR`
     /// names another one.
-    pub fn named(name: &str, env: &BTreeMap<String, String>) -> Result<Self> {
+    pub(crate) fn named(name: &str, env: &BTreeMap<String, String>) -> Result<Self> {
         let zone = |rules| Self { name: name.to_owned(), rules };
         if matches!(name, "UTC" | "GMT" | "Z" | "Etc/UTC") {
             return Ok(zone(TimeZone::utc()));
@@ -85,12 +85,12 @@ impl Zone {
     }
 
     /// `Europe/Berlin`, a rule, or the path of the file it came from.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Seconds to add to UTC at this instant.
-    pub fn offset_at(&self, unix: i64) -> i32 {
+    pub(crate) fn offset_at(&self, unix: i64) -> i32 {
         let found = self.rules.find_local_time_type(unix).ok();
         // Without a rule, the last change holds for ever.
         let last = || {
@@ -102,12 +102,12 @@ impl Zone {
     }
 
     /// What clocks and calendars show at this instant.
-    pub fn civil(&self, unix: i64) -> Civil {
+    pub(crate) fn civil(&self, unix: i64) -> Civil {
         Civil::of(unix + i64::from(self.offset_at(unix)))
     }
 
     /// When clocks change between two instants, a day or so apart.
-    pub fn change_between(&self, from: i64, until: i64) -> Option<i64> {
+    pub(crate) fn change_between(&self, from: i64, until: i64) -> Option<i64> {
         let offset = self.offset_at(from);
         let (mut same, mut changed) = (from, until);
         if self.offset_at(until) == offset {
@@ -121,7 +121,7 @@ impl Zone {
     }
 
     /// The first instant at which clocks show `wall`; where they skip it, the instant of that change.
-    pub fn first_instant(&self, wall: i64) -> i64 {
+    pub(crate) fn first_instant(&self, wall: i64) -> i64 {
         let (before, after) = (wall - i64::from(MAX_OFFSET), wall + i64::from(MAX_OFFSET));
         let shown = [before, after].map(|near| wall - i64::from(self.offset_at(near)));
         let shown = shown.into_iter().filter(|unix| unix + i64::from(self.offset_at(*unix)) == wall).min();
@@ -129,13 +129,13 @@ impl Zone {
     }
 
     /// For people: `2026-11-22 03:15:00`, as clocks show it.
-    pub fn stamp(&self, unix: i64) -> String {
+    pub(crate) fn stamp(&self, unix: i64) -> String {
         let t = self.civil(unix);
         format!("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", t.year, t.month, t.day, t.hour, t.minute, t.second)
     }
 
     /// RFC 3339 with the offset: `2026-11-22T03:15:00+01:00`.
-    pub fn rfc3339(&self, unix: i64) -> String {
+    pub(crate) fn rfc3339(&self, unix: i64) -> String {
         let minutes = self.offset_at(unix) / 60;
         let sign = if minutes < 0 { '-' } else { '+' };
         let minutes = minutes.abs();

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use bantam::agent::{Agent, Request};
-use bantam::cancel::Cancel;
+use bantam::agent::{Agent, Cancel, Request};
 use bantam::message::{Message, Reply, ToolCall, Usage};
 use bantam::provider::{self, Provider, ProviderError};
 use bantam::session::{Files, Store};

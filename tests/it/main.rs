@@ -54,7 +54,6 @@ mod race;
 mod recipes;
 mod repl;
 mod secrets;
-mod send;
 mod service;
 mod session;
 mod sessions;

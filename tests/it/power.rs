@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bantam::cancel::Cancel;
+use bantam::agent::Cancel;
 use bantam::message::{Message, User};
 use bantam::session::{Durability, Entry, Files, Store};
 use serde_json::{Value, json};

@@ -1,21 +1,17 @@
-//! Servers of the Bot API that say what no real one should, and what the sender makes of it.
+//! How the sender copes with servers that answer as no Bot API should.
 
 use std::io::{Read, Write, copy, sink};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use bantam::cancel::Cancel;
-use bantam::http;
-use bantam::log::Sink;
-use bantam::outbox::{Item, Outbox, Outcome};
-use bantam::secret::Secret;
-use bantam::telegram::{self, api::Api};
-use serde_json::json;
-
-use crate::botapi::TOKEN;
-use crate::harness::Home;
+use super::*;
+use crate::http;
+use crate::outbox::Outcome;
+use crate::paths::Home;
+use crate::secret::Secret;
 
 /// What a server does with a call.
 #[derive(Clone, Copy)]
@@ -66,8 +62,30 @@ fn serve(mut stream: TcpStream, does: fn(&str) -> Does, seen: &Mutex<Vec<String>
     write!(stream, "HTTP/1.1 {status} So\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
 }
 
-fn outbox(home: &Home) -> Outbox {
-    Outbox::new(bantam::paths::Home::new(home.path("")))
+/// An outbox in a directory of its own, removed at the end.
+struct Scratch(Outbox, PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("bantam-deliver-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let root = std::env::temp_dir().join(name);
+        Self(Outbox::new(Home::new(root.clone())), root)
+    }
+}
+
+impl Deref for Scratch {
+    type Target = Outbox;
+
+    fn deref(&self) -> &Outbox {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs_err::remove_dir_all(&self.1).unwrap();
+    }
 }
 
 fn text(to: &str) -> Item {
@@ -83,12 +101,11 @@ fn post_file(outbox: &Outbox, to: &str, len: usize) -> String {
 }
 
 /// Sends what is in the outbox by this server until nothing is left, for at most so long. What is left then.
-fn send(home: &Home, url: &str, time: u64) -> usize {
-    let outbox = outbox(home);
-    let api = Arc::new(Api::new(http::Settings::default(), url, &Secret::new(TOKEN.to_owned())));
+fn send(outbox: &Outbox, url: &str, time: u64) -> usize {
+    let api = Arc::new(Api::new(http::Settings::default(), url, &Secret::new("123:token")));
     let log: Sink = Arc::new(|_, line: &str| eprintln!("{line}"));
     let is_done = || outbox.pending().unwrap().is_empty();
-    telegram::deliver(api, outbox.clone(), "", &is_done, Cancel::new(Some(Duration::from_secs(time))), log);
+    deliver(api, outbox.clone(), "", &is_done, Cancel::new(Some(Duration::from_secs(time))), log);
     outbox.pending().unwrap().len()
 }
 
@@ -100,10 +117,10 @@ fn a_chat_that_is_always_another_one_is_given_up() {
         |_| Does::Says(400, r#"{"ok":false,"error_code":400,"parameters":{"migrate_to_chat_id":-1}}"#),
     ] {
         let (url, asked) = server(does);
-        let home = Home::with(&json!({}));
-        let id = outbox(&home).post(&text("telegram:-1")).unwrap();
-        assert_eq!(send(&home, &url, 20), 0);
-        assert!(matches!(outbox(&home).outcome(&id).unwrap(), Outcome::GivenUp(_)));
+        let outbox = Scratch::new();
+        let id = outbox.post(&text("telegram:-1")).unwrap();
+        assert_eq!(send(&outbox, &url, 20), 0);
+        assert!(matches!(outbox.outcome(&id).unwrap(), Outcome::GivenUp(_)));
         assert!(asked.lock().unwrap().len() < 12, "{:?}", asked.lock().unwrap());
     }
 }
@@ -115,13 +132,13 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
         |_| Does::Says(404, "<html>Not found</html>"),
         |_| Does::Says(401, r#"{"error":"unauthorized"}"#),
     ] {
-        let home = Home::with(&json!({}));
-        let id = outbox(&home).post(&text("telegram:1")).unwrap();
+        let outbox = Scratch::new();
+        let id = outbox.post(&text("telegram:1")).unwrap();
         let (url, _) = server(does);
-        assert_eq!(send(&home, &url, 1), 1);
+        assert_eq!(send(&outbox, &url, 1), 1);
         let (url, asked) = server(|_| Does::Takes);
-        assert_eq!(send(&home, &url, 10), 0);
-        assert_eq!(outbox(&home).outcome(&id).unwrap(), Outcome::Sent);
+        assert_eq!(send(&outbox, &url, 10), 0);
+        assert_eq!(outbox.outcome(&id).unwrap(), Outcome::Sent);
         assert_eq!(*asked.lock().unwrap(), ["sendmessage"]);
     }
 }
@@ -132,11 +149,11 @@ fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
         "senddocument" => Does::Says(413, r#"{"ok":false,"error_code":413,"description":"Request Entity Too Large"}"#),
         _ => Does::Takes,
     });
-    let home = Home::with(&json!({}));
-    let id = post_file(&outbox(&home), "telegram:1", 20 << 20);
-    outbox(&home).post(&text("telegram:1")).unwrap();
-    assert_eq!(send(&home, &url, 20), 0);
-    let Outcome::GivenUp(why) = outbox(&home).outcome(&id).unwrap() else { panic!("it is not given up") };
+    let outbox = Scratch::new();
+    let id = post_file(&outbox, "telegram:1", 20 << 20);
+    outbox.post(&text("telegram:1")).unwrap();
+    assert_eq!(send(&outbox, &url, 20), 0);
+    let Outcome::GivenUp(why) = outbox.outcome(&id).unwrap() else { panic!("it is not given up") };
     assert!(why.contains("Too Large"), "{why}");
     // What comes after it, and a word of what was given up.
     assert_eq!(*asked.lock().unwrap(), ["senddocument", "sendmessage", "sendmessage"]);
@@ -145,11 +162,11 @@ fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
 #[test]
 fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
     let (url, asked) = server(|method| if method == "senddocument" { Does::Cuts } else { Does::Takes });
-    let home = Home::with(&json!({}));
-    let id = post_file(&outbox(&home), "telegram:1", 8 << 20);
-    outbox(&home).post(&text("telegram:1")).unwrap();
-    assert_eq!(send(&home, &url, 200), 0);
-    assert!(matches!(outbox(&home).outcome(&id).unwrap(), Outcome::GivenUp(_)));
+    let outbox = Scratch::new();
+    let id = post_file(&outbox, "telegram:1", 8 << 20);
+    outbox.post(&text("telegram:1")).unwrap();
+    assert_eq!(send(&outbox, &url, 200), 0);
+    assert!(matches!(outbox.outcome(&id).unwrap(), Outcome::GivenUp(_)));
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked[asked.len() - 2..], ["sendmessage", "sendmessage"]);
     assert!(asked.len() > 4, "{asked:?}");

@@ -1,0 +1,34 @@
+//! What crashes leave in a directory, for the tests of those who keep journals.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The files of a directory, by name.
+pub(crate) type Image = BTreeMap<String, Vec<u8>>;
+
+pub(crate) fn read_dir(dir: &Path) -> Image {
+    let files = fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    files.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs_err::read(path).unwrap())).collect()
+}
+
+pub(crate) fn restore_dir(dir: &Path, files: &Image) {
+    for name in read_dir(dir).into_keys() {
+        fs_err::remove_file(dir.join(name)).unwrap();
+    }
+    for (name, bytes) in files {
+        fs_err::write(dir.join(name), bytes).unwrap();
+    }
+}
+
+/// The directory after each step of a compaction of the journal `name`, which began with `before` and ended with `after`.
+pub(crate) fn restart_steps(name: &str, before: &Image, after: &Image) -> Vec<Image> {
+    let (old, new) = (&before[name], &after[name]);
+    let [successor, aside] = [format!("{name}.new"), name.replace(".jsonl", ".1.jsonl")];
+    let mut states = Vec::new();
+    for cut in (0..=new.len()).step_by(new.len().div_ceil(10)).chain([new.len()]) {
+        states.push([(name.to_owned(), old.clone()), (successor.clone(), new[..cut].to_vec())].into());
+    }
+    states.push([(aside.clone(), old.clone()), (successor, new.clone())].into());
+    states.push([(aside, old.clone()), (name.to_owned(), new.clone())].into());
+    states
+}

@@ -1,0 +1,156 @@
+//! The outbox keeps what was posted, through compactions and crashes.
+
+use super::*;
+use crate::disk::tests::{read_dir, restart_steps, restore_dir};
+
+#[test]
+fn what_was_posted_stays_until_it_is_over_through_renewals() {
+    let root = std::env::temp_dir().join(format!("bantam-outbox-{}", std::process::id()));
+    let outbox = Outbox::new(Home::new(root.clone()));
+    assert!(outbox.pending().unwrap().is_empty());
+    let item = |n: usize| Item {
+        to: "telegram:1".into(),
+        text: format!("{n} 日本 {}", "x".repeat(4000)),
+        answers: vec![format!("telegram:{n}")],
+        ..Item::default()
+    };
+    let kept = outbox.post(&item(0)).unwrap();
+    outbox.progress(&kept, 2).unwrap();
+    for n in 1..150 {
+        let id = outbox.post(&item(n)).unwrap();
+        assert_eq!(outbox.pending().unwrap().len(), 2);
+        outbox.done(&id).unwrap();
+    }
+    let left = outbox.pending().unwrap();
+    assert_eq!(left, [Pending { id: kept, item: item(0), pieces: 2, moves: 0 }]);
+    let answered = outbox.answered().unwrap();
+    assert!((0..150).all(|n| answered.contains(&format!("telegram:{n}"))), "{answered:?}");
+    let files = fs_err::read_dir(root.join("state")).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_file());
+    assert_eq!(files.count(), 1);
+    assert!(fs_err::metadata(root.join("state/outbox.jsonl")).unwrap().len() < 2 * COMPACT_AT);
+    fs_err::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() {
+    let root = std::env::temp_dir().join(format!("bantam-outbox-files-{}", std::process::id()));
+    let outbox = Outbox::new(Home::new(root.clone()));
+    let post = || {
+        let (mut file, name) = outbox.new_file().unwrap();
+        file.push(b"bytes").unwrap();
+        file.keep().unwrap();
+        let item = Item { to: "telegram:1".into(), file: name, name: "a.txt".into(), ..Item::default() };
+        (outbox.post(&item).unwrap(), item)
+    };
+    let ((first, one), (second, two)) = (post(), post());
+    let (filling, name) = outbox.new_file().unwrap();
+    fs_err::write(outbox.file("orphan"), "left").unwrap();
+    outbox.done(&first).unwrap();
+    assert!(!outbox.file("orphan").exists() && outbox.file(&name).exists());
+    drop(filling);
+    assert!(!outbox.file(&name).exists());
+    assert!(!outbox.file(&one.file).exists() && outbox.file(&two.file).exists());
+    // Posted anew, it takes its file along.
+    let pending = outbox.pending().unwrap().remove(0);
+    outbox.redirect(&pending, "telegram:-2".into()).unwrap();
+    assert!(outbox.file(&two.file).exists());
+    assert_eq!(outbox.outcome(&second).unwrap(), Outcome::Pending);
+    let pending = outbox.pending().unwrap().remove(0);
+    assert_eq!(pending.item, Item { to: "telegram:-2".into(), ..two.clone() });
+    outbox.give_up(&pending.id, "no such chat").unwrap();
+    assert_eq!(outbox.outcome(&second).unwrap(), Outcome::GivenUp("no such chat".into()));
+    assert_eq!(outbox.outcome(&first).unwrap(), Outcome::Sent);
+    assert_eq!(fs_err::read_dir(root.join("state/outbox")).unwrap().count(), 0);
+    fs_err::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn what_became_of_something_is_known_through_renewals() {
+    let root = std::env::temp_dir().join(format!("bantam-outbox-outcomes-{}", std::process::id()));
+    let outbox = Outbox::new(Home::new(root.clone()));
+    let item = |to: &str, text: &str| Item { to: to.into(), text: text.into(), ..Item::default() };
+    let moved = outbox.post(&item("telegram:-1", "mine")).unwrap();
+    outbox.progress(&moved, 3).unwrap();
+    let pending = outbox.pending().unwrap().remove(0);
+    outbox.redirect(&pending, "telegram:-2".into()).unwrap();
+    let refused = Outcome::GivenUp("chat not found".into());
+    let mut ids = Vec::new();
+    for n in 0..20 {
+        let id = outbox.post(&item("telegram:1", &format!("{n} {}", "x".repeat(4000)))).unwrap();
+        outbox.give_up(&id, "chat not found").unwrap();
+        ids.push(id);
+        assert!(ids.iter().all(|id| outbox.outcome(id).unwrap() == refused), "item {n}");
+        assert_eq!(outbox.outcome(&moved).unwrap(), Outcome::Pending, "item {n}");
+    }
+    let left = outbox.pending().unwrap();
+    // What has been said of it is not said again.
+    assert_eq!((left.len(), left[0].pieces, left[0].moves), (1, 3, 1));
+    outbox.give_up(&left[0].id, "chat not found").unwrap();
+    assert_eq!(outbox.outcome(&moved).unwrap(), refused);
+    // Only the last ones are remembered, so that the file stays short.
+    for n in 0..REMEMBERED {
+        outbox.give_up(&format!("{n}-0-0"), "chat not found").unwrap();
+    }
+    let path = root.join("state/outbox.jsonl");
+    assert!(fs_err::metadata(path).unwrap().len() < 5 * COMPACT_AT);
+    fs_err::remove_dir_all(root).unwrap();
+}
+
+#[test]
+fn what_nobody_could_deliver_is_not_taken() {
+    let root = std::env::temp_dir().join(format!("bantam-outbox-place-{}", std::process::id()));
+    let outbox = Outbox::new(Home::new(root.clone()));
+    for to in ["pigeon:1", "telegram:", ""] {
+        assert!(outbox.post(&Item { to: to.into(), ..Item::default() }).is_err(), "{to}");
+    }
+    assert!(!root.exists());
+}
+
+#[test]
+fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
+    let root = std::env::temp_dir().join(format!("bantam-outbox-cut-{}", std::process::id()));
+    let outbox = Outbox::new(Home::new(root.clone()));
+    let item = |text: String| Item { to: "telegram:1".into(), text, ..Item::default() };
+    let ids: Vec<String> = (0..3).map(|n| outbox.post(&item(format!("{n} 日本"))).unwrap()).collect();
+    outbox.progress(&ids[0], 1).unwrap();
+    outbox.done(&ids[1]).unwrap();
+    let state = root.join("state");
+    let whole = read_dir(&state);
+    let bytes = &whole["outbox.jsonl"];
+    let texts = || -> Vec<String> { outbox.pending().unwrap().into_iter().map(|pending| pending.item.text).collect() };
+    for cut in 0..=bytes.len() {
+        restore_dir(&state, &[("outbox.jsonl".to_owned(), bytes[..cut].to_vec())].into());
+        let lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
+        // A header, three posts, one progress, one end.
+        let mut left: Vec<String> = (0..lines.saturating_sub(1).min(3)).map(|n| format!("{n} 日本")).collect();
+        if lines == 6 {
+            left.remove(1);
+        }
+        assert_eq!(texts(), left, "cut at {cut}");
+        outbox.post(&item("next".to_owned())).unwrap();
+        left.push("next".to_owned());
+        assert_eq!(texts(), left, "cut at {cut}");
+    }
+
+    // A compaction, which leaves out what is done.
+    restore_dir(&state, &whole);
+    let long = outbox.post(&item("x".repeat(300 << 10))).unwrap();
+    let before = read_dir(&state);
+    outbox.done(&long).unwrap();
+    let after = read_dir(&state);
+    assert_eq!(after.len(), before.len());
+    assert!(after["outbox.jsonl"].len() < 2000);
+    let kept = texts();
+    assert_eq!(kept, ["0 日本", "2 日本"]);
+    for image in restart_steps("outbox.jsonl", &before, &after) {
+        restore_dir(&state, &image);
+        let (now, names) = (texts(), image.keys().cloned().collect::<Vec<_>>());
+        assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
+        let long = outbox.post(&item("y".repeat(300 << 10))).unwrap();
+        outbox.done(&long).unwrap();
+        let now = texts();
+        assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
+        assert_eq!(read_dir(&state).len(), 1, "the next compaction removes what a crash left: {names:?}");
+    }
+    fs_err::remove_dir_all(root).unwrap();
+}
