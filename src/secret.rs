@@ -6,19 +6,19 @@ use serde::{Deserialize, Deserializer};
 
 /// A key or token. Without `Debug` and `Display` it cannot end up in a log or an error by accident.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
+pub(crate) struct Secret(String);
 
 impl Secret {
-    pub fn new(text: impl Into<String>) -> Self {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
     /// The secret itself, for a request's header and nothing else.
-    pub fn reveal(&self) -> &str {
+    pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -54,20 +54,20 @@ const KEY_SHAPES: [(&str, usize); 14] = [
 
 /// Removes secrets from tool output before a model, a session or a log sees it. Clones share what they know.
 #[derive(Clone, Default)]
-pub struct Redactor {
+pub(crate) struct Redactor {
     /// The longest first, so that a secret that contains another is removed whole.
     known: Arc<RwLock<Vec<Secret>>>,
 }
 
 impl Redactor {
-    pub fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let redactor = Self::default();
         secrets.into_iter().for_each(|secret| redactor.learn(secret));
         redactor
     }
 
     /// Adds a secret, for example a key that was resolved just now.
-    pub fn learn(&self, secret: Secret) {
+    pub(crate) fn learn(&self, secret: Secret) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if secret.0.len() >= MIN_LENGTH && !known.contains(&secret) {
             let at = known.partition_point(|s| s.0.len() >= secret.0.len());
@@ -76,7 +76,7 @@ impl Redactor {
     }
 
     /// `text` without configured secrets, keys of well-known shapes, and Telegram bot tokens.
-    pub fn redact(&self, text: String) -> String {
+    pub(crate) fn redact(&self, text: String) -> String {
         let mut text = text;
         for secret in self.known.read().unwrap_or_else(PoisonError::into_inner).iter() {
             if text.contains(&secret.0) {

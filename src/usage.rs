@@ -24,7 +24,7 @@ const MAX_NAME: usize = 200;
 
 /// One call of a model.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// `vendor/model`, of the one that answered.
     pub model: &'a str,
     pub session: &'a str,
@@ -37,7 +37,7 @@ pub struct Call<'a> {
 }
 
 /// Allows model calls and records them.
-pub trait Ledger: Send + Sync {
+pub(crate) trait Ledger: Send + Sync {
     /// Whether a model may be asked now.
     fn check(&self, now: SystemTime) -> Result<()>;
 

@@ -108,7 +108,7 @@ impl Builder {
     }
 
     /// Removes secrets from tool results and errors.
-    pub fn redactor(mut self, redactor: Redactor) -> Self {
+    pub(crate) fn redactor(mut self, redactor: Redactor) -> Self {
         self.agent.redactor = redactor;
         self
     }
@@ -120,7 +120,7 @@ impl Builder {
     }
 
     /// Allows each request to a model and records it. Default: none.
-    pub fn ledger(mut self, ledger: impl Ledger + 'static) -> Self {
+    pub(crate) fn ledger(mut self, ledger: impl Ledger + 'static) -> Self {
         self.agent.ledger = Some(Arc::new(ledger));
         self
     }

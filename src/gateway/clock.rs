@@ -194,7 +194,9 @@ impl Clock {
         let retry = now() + RETRY;
         let tick = self.logged(self.jobs.tick(now(), millis(self.grace), one_shots, &is_queued));
         let Some(Tick { due, missed, interrupted, next, broken }) = tick else { return Some(retry) };
-        broken.iter().for_each(|broken| (self.log)(Level::Error, broken));
+        for broken in &broken {
+            (self.log)(Level::Error, broken);
+        }
         for (job, at) in &missed {
             self.report(job, &format!("was missed at {}.", self.zone.stamp(at / 1000)));
         }

@@ -1,6 +1,6 @@
 //! Conversations: the [`Store`] that keeps them, in [`Files`] or in [`Memory`]. A turn locks its conversation.
 //!
-//! A session file is a [`disk::Journal`] in segments (see [`disk::segments`]). Line 0 is `{"v":1,"session","created"}`, in a
+//! A session file is a the append log in `disk` in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
 //! later segment with a `summary` of the conversation so far, the `state`, and the `base` that continues the line numbers. The
 //! other lines are messages with a time, `{"state":{k:v}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
 //! `{"undo":N}`: the lines from N on do not count.

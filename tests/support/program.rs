@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 /// Makes the directory and the copy, and removes them when standard input closes, however this process ends. The copy is
@@ -17,7 +17,7 @@ rm -rf "$dir"
 /// A directory for this process's copy of the program and the homes of its tests. The checkout may be where other users
 /// cannot go, or in `/tmp`, which the jail replaces.
 pub fn directory() -> &'static Path {
-    static MADE: OnceLock<(PathBuf, ChildStdin)> = OnceLock::new();
+    static MADE: OnceLock<(PathBuf, Child)> = OnceLock::new();
     let make = || {
         let built = std::env::var("BANTAM_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_bantam").to_owned());
         let mut command = Command::new("/bin/sh");
@@ -27,7 +27,7 @@ pub fn directory() -> &'static Path {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.ends_with('\n'), "copying {built} to a directory in /var/tmp failed");
-        (line.trim_end().into(), child.stdin.take().unwrap())
+        (line.trim_end().into(), child)
     };
     &MADE.get_or_init(make).0
 }
