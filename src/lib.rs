@@ -12,7 +12,7 @@
 //! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
-//! | 3 | `doctor` | is everything well (`home`, `model`, `bot`, `kernel`, `jail`), and does the jail hold (`canary`) |
+//! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`, `quirks`), its API (`dialect`): OpenAI's (`openai`, `replies`, `stream`) and Anthropic's (`anthropic`), the `demo` |
 //! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), delivery (`send`, `upload`), `unknown_users` |
 //! | 2 | [`tool`] | the trait (`mod`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools |
@@ -24,11 +24,11 @@
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`), its socket in the jail (`listener`), its connections (`tunnel`) |
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
 //! | 1 | `outbox` | messages to chats, kept until they are delivered |
-//! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `split`) and the `terminal` |
+//! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal`; widths of characters (`unicode`) |
 //! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs and removes them (`install`) |
-//! | 1 | `usage` | what the models have been asked and what it cost, and a day's budget |
+//! | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
 //! | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
-//! | 0 | [`message`], [`bus`], [`error`], `secret` | words that everybody speaks |
+//! | 0 | [`message`], [`bus`], [`error`], `secret` | types that every room uses |
 //! | 0 | `template` | the files a new home starts with |
 //! | 0 | `wire` | the messages between bantam and a hands process |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
@@ -41,7 +41,7 @@
 //!   row of the table in `tool/files.rs`.
 //! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
-//! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by a command in `cli/`.
+//! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by `app/gateway.rs`.
 //! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`.
 //! - **A command**: a file in `cli/` and a line in its table.
 
