@@ -58,8 +58,6 @@ pub enum Kind {
     Message,
     /// What a background task came to, for the model.
     Report,
-    /// A background task that an earlier run of the program took and did not begin: what it is to do.
-    Task,
     /// Ends the turn that is under way, at once.
     Stop,
     /// Ends it, and begins a new conversation.
@@ -74,11 +72,6 @@ pub enum Kind {
 
 /// A channel that keeps messages until they are answered, so that no crash loses one.
 pub trait Ack: Send + Sync {
-    /// Whether the program is ending: what begins now would only be cut short.
-    fn is_ending(&self) -> bool {
-        false
-    }
-
     /// Whether something that goes with these is to be fetched, which may take minutes.
     fn has_files(&self, _ids: &[String]) -> bool {
         false

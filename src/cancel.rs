@@ -14,7 +14,7 @@ pub enum Why {
 }
 
 /// Shared by everything that works on one turn. Clones are the same turn.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Cancel {
     shared: Arc<Shared>,
     deadline: Option<Instant>,

@@ -99,7 +99,7 @@ impl Handler for AgentPool {
             Kind::Model(name) => self.choose_model(session, name),
             Kind::Status => self.status(session, busy),
             Kind::Usage => self.usage(),
-            Kind::Message | Kind::Report | Kind::Task | Kind::Stop => Ok(String::new()),
+            Kind::Message | Kind::Report | Kind::Stop => Ok(String::new()),
         }
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct Dispatcher {
     tasks: Tasks,
     /// Bounds the turns that run at the same time.
     turns: Semaphore,
+    /// The same for background tasks.
+    task_slots: Semaphore,
     /// Serialises turns that are resumed after a crash.
     alone: Mutex<()>,
 }
@@ -83,7 +85,8 @@ impl Dispatcher {
 
     fn with_limits(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks, limits: Option<SharedLimits>) -> Self {
         let (outbound, queues, alone) = (OnceLock::new(), Queues::default(), Mutex::default());
-        Self { handler, limits, outbound, queues, tasks, turns: Semaphore::new(workers), alone }
+        let (turns, task_slots) = (Semaphore::new(workers), Semaphore::new(tasks::MAX_RUNNING));
+        Self { handler, limits, outbound, queues, tasks, turns, task_slots, alone }
     }
 
     /// Serves a channel until it ends and all turns and background tasks are done.
@@ -113,7 +116,6 @@ impl Dispatcher {
                 drop(self.tasks.take_stopped(&message.session));
                 self.enqueue(message)?;
             }
-            Kind::Task => tasks::resume(self, message),
             Kind::Message | Kind::Report | Kind::Model(_) => self.enqueue(message)?,
         }
         Ok(())

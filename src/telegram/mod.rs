@@ -228,10 +228,6 @@ fn is_own(id: &str) -> bool {
 }
 
 impl Ack for TelegramAck {
-    fn is_ending(&self) -> bool {
-        self.cancel.why().is_some()
-    }
-
     fn has_files(&self, ids: &[String]) -> bool {
         !self.inbox.lock().unwrap_or_else(PoisonError::into_inner).files(ids).is_empty()
     }

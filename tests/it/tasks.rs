@@ -248,9 +248,7 @@ fn too_many_are_refused() {
     api.text(OWNER, "go");
     assert!(api.wait_for_texts(OWNER, 1)[0].contains("Started the background"), "{:?}", api.texts(OWNER));
     api.text(OWNER, "go on");
-    assert!(
-        api.wait_for_texts(OWNER, 2)[1].contains("4 background tasks are under way and 16 of this conversation wait")
-    );
+    assert!(api.wait_for_texts(OWNER, 2)[1].contains("20 background tasks of this conversation run or wait"));
     api.text(OWNER, "/stop");
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "20 background tasks were stopped.");
     ends(gateway);
@@ -330,11 +328,8 @@ fn a_job_cannot_begin_one() {
 }
 
 #[test]
-fn a_task_that_had_not_begun_is_run_by_the_next_program() {
-    let model = spawning(&["1", "2", "3", "4", "5"], |task| {
-        let reply = Reply::text(&format!("report {task}"));
-        if task == "5" { reply } else { reply.held() }
-    });
+fn a_task_that_had_not_begun_at_a_crash_is_told_like_the_others() {
+    let model = spawning(&["1", "2", "3", "4", "5"], |_| Reply::text("never").held());
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
@@ -345,57 +340,13 @@ fn a_task_that_had_not_begun_is_run_by_the_next_program() {
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let gateway = start(&home);
-    // What is known of the four is told, and the fifth reports.
-    let is_told = |text: &str| {
-        let texts = api.texts(OWNER);
-        texts.iter().any(|said| said.contains(text))
-    };
-    until("the fifth reports", || is_told("Heard of “label of 5” has ended. Its report:] report 5"));
-    until("the others are told", || (1..=4).all(|n| is_told(&format!("“label of {n}” was interrupted"))));
+    let is_told =
+        |n: i32| api.texts(OWNER).iter().any(|said| said.contains(&format!("“label of {n}” was interrupted")));
+    until("all are told", || (1..=5).all(is_told));
+    noted(&home, 6);
     ends(gateway);
-    let mut asked: Vec<String> = model.requests().iter().filter_map(task_of).collect();
-    asked.sort();
-    assert_eq!(asked, ["1", "2", "3", "4", "5"]);
-    let gateway = start(&home);
-    let before = api.texts(OWNER).len();
-    api.text(OWNER, "hello");
-    assert_eq!(api.wait_for_texts(OWNER, before + 1)[before], "Here I am.");
-    ends(gateway);
-}
-
-#[test]
-fn the_tasks_of_one_chat_leave_room_for_those_of_another() {
-    const MANY: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
-    let model = spawning(&MANY, |_| Reply::text("done").held());
-    let api = BotApi::start();
-    let both = json!({ "channels": { "telegram": { "allow_from": [OWNER, 43] } } });
-    let home = Home::with(&merged(config(&model, &api), &both));
-    let gateway = start(&home);
-    for n in 1..=2 {
-        api.text(OWNER, "go");
-        api.wait_for_texts(OWNER, n);
-    }
-    model.wait_for_holds(4);
-    api.text(43, "go");
-    assert!(api.wait_for_texts(43, 1)[0].contains("Started the background"), "{:?}", api.texts(43));
-    // The next place is that of whoever has none.
-    model.release();
-    model.wait_for_holds(5);
-    until("a task of the other chat runs", || {
-        let journal = std::fs::read_to_string(home.path("state/tasks.jsonl")).unwrap();
-        let lines: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let begun: Vec<&Value> = lines.iter().filter_map(|line| line.get("begun")).collect();
-        lines.iter().any(|line| line.get("task") == Some(begun[begun.len() - 1]) && line["chat"] == "43")
-    });
-    ends(gateway);
-}
-
-/// Waits until the journal of tasks has such a line.
-fn written(home: &Home, key: &str) {
-    until("the journal of tasks tells of it", || {
-        let journal = std::fs::read_to_string(home.path("state/tasks.jsonl")).unwrap_or_default();
-        journal.contains(&format!("\"{key}\""))
-    });
+    assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
+    assert!(!home.files().iter().any(|file| file.contains("tasks")), "{:?}", home.files());
 }
 
 #[test]
@@ -414,7 +365,9 @@ fn a_report_that_comes_while_the_program_ends_is_answered_at_the_next_start() {
         std::fs::read_to_string(home.path("state/gateway.json")).unwrap_or_default().contains("\"ended\"")
     });
     model.release();
-    written(&home, "ended");
+    until("the report is stored", || {
+        std::fs::read_to_string(home.path("state/tasks.json")).unwrap_or_default().contains("has ended")
+    });
     gateway.finish().exits(0);
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 2);
