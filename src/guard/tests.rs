@@ -1,0 +1,248 @@
+//! Which addresses are refused, however they are written.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(10);
+
+fn connect_to(guard: &AddressGuard, host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+    connect(&guard.resolve(host, port)?, WAIT)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    Open,
+    /// Open with `allow_private`.
+    Home,
+    Shut,
+}
+use Verdict::{Home, Open, Shut};
+
+const HOSTS: &[(&str, Verdict)] = &[
+    // The public internet, in every notation.
+    ("93.184.216.34", Open),
+    ("8.8.8.8", Open),
+    ("0x08080808", Open),
+    ("134744072", Open),
+    ("8.8.2056", Open),
+    ("[2606:2800:220:1::1]", Open),
+    ("2606:2800:220:1::1", Open),
+    ("[::ffff:8.8.8.8]", Open),
+    ("[64:ff9b::8.8.8.8]", Open),
+    ("172.15.255.255", Open),
+    ("172.32.0.0", Open),
+    ("100.63.255.255", Open),
+    ("100.128.0.0", Open),
+    ("223.255.255.255", Open),
+    ("2001:200::1", Open),
+    // This machine.
+    ("127.0.0.1", Home),
+    ("[127.0.0.1]", Home),
+    ("127.255.255.254", Home),
+    ("127.1", Home),
+    ("127.0.1", Home),
+    ("2130706433", Home),
+    ("0x7f000001", Home),
+    ("0X7F000001", Home),
+    ("0x7f.1", Home),
+    ("0x7f.0x0.0x0.0x1", Home),
+    ("0177.0.0.1", Home),
+    ("0177.0.0x1", Home),
+    ("017700000001", Home),
+    ("00000177.0.0.1", Home),
+    ("[::1]", Home),
+    ("::1", Home),
+    ("[0:0:0:0:0:0:0:1]", Home),
+    ("[::ffff:127.0.0.1]", Home),
+    ("[0:0:0:0:0:ffff:7f00:1]", Home),
+    ("[64:ff9b::7f00:1]", Home),
+    // Networks of its own.
+    ("10.0.0.1", Home),
+    ("0xa000001", Home),
+    ("10.1", Home),
+    ("172.16.0.1", Home),
+    ("172.31.255.255", Home),
+    ("192.168.1.1", Home),
+    ("192.168.257", Home),
+    ("3232235777", Home),
+    ("100.64.0.1", Home),
+    ("100.127.255.255", Home),
+    ("198.19.255.255", Home),
+    ("[fc00::1]", Home),
+    ("[fdff:ffff::1]", Home),
+    ("[fec0::1]", Home),
+    ("[::ffff:10.0.0.1]", Home),
+    // Where clouds keep credentials.
+    ("169.254.169.254", Shut),
+    ("2852039166", Shut),
+    ("0xa9fea9fe", Shut),
+    ("0251.0376.0251.0376", Shut),
+    ("169.254.43518", Shut),
+    ("[::ffff:169.254.169.254]", Shut),
+    ("[64:ff9b::a9fe:a9fe]", Shut),
+    ("100.100.100.200", Shut),
+    ("168.63.129.16", Shut),
+    ("192.0.0.192", Shut),
+    ("[fd00:ec2::254]", Shut),
+    ("[fd00:ec2::23]", Shut),
+    ("[fd20:ce::254]", Shut),
+    ("[fe80::a9fe:a9fe]", Shut),
+    // Reserved.
+    ("0.0.0.0", Shut),
+    ("0", Shut),
+    ("0x0", Shut),
+    ("0.1.2.3", Shut),
+    ("192.0.2.1", Shut),
+    ("192.88.99.1", Shut),
+    ("198.51.100.1", Shut),
+    ("203.0.113.1", Shut),
+    ("224.0.0.1", Shut),
+    ("239.255.255.255", Shut),
+    ("240.0.0.1", Shut),
+    ("255.255.255.255", Shut),
+    ("4294967295", Shut),
+    ("[::]", Shut),
+    ("[::ffff:0.0.0.0]", Shut),
+    ("[fe80::1]", Shut),
+    ("[ff02::1]", Shut),
+    ("[2001:db8::1]", Shut),
+    ("[3fff::1]", Shut),
+    ("[100::1]", Shut),
+    ("[5f00::1]", Shut),
+    ("[2001:10::1]", Shut),
+    // Tunnels, whatever is inside.
+    ("[::127.0.0.1]", Shut),
+    ("[::8.8.8.8]", Shut),
+    ("[2002:7f00:1::]", Shut),
+    ("[2002:808:808::]", Shut),
+    ("[2001:0:53aa::1]", Shut),
+    ("[64:ff9b:1::808:808]", Shut),
+];
+
+#[test]
+fn every_way_to_write_a_host_is_judged_by_the_address_it_means() {
+    // The system resolver reads them all without asking a name server.
+    let opens = |allow_private: bool, host: &str| AddressGuard::new(allow_private).resolve(host, 80).is_ok();
+    for &(host, expected) in HOSTS {
+        let verdict = match (opens(false, host), opens(true, host)) {
+            (true, true) => Open,
+            (false, true) => Home,
+            (false, false) => Shut,
+            (true, false) => panic!("{host:?} is open only when the guard is shut"),
+        };
+        assert_eq!(verdict, expected, "{host:?}");
+    }
+}
+
+fn answers(text: &str) -> Vec<SocketAddr> {
+    text.split_whitespace().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0)).collect()
+}
+
+#[test]
+fn one_bad_address_spoils_a_name() {
+    for bad in ["127.0.0.1", "8.8.8.8 127.0.0.1", "8.8.8.8 8.8.4.4 ::1", "10.0.0.1 8.8.8.8", "::ffff:127.0.0.1"] {
+        let guard = AddressGuard::new(false).with_lookup(move |_, _| Ok(answers(bad)));
+        assert!(matches!(guard.resolve("evil.test", 80), Err(ConnectError::Refused(_))), "{bad}");
+    }
+    let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.1 169.254.169.254")));
+    assert!(matches!(guard.resolve("evil.test", 80), Err(ConnectError::Refused(_))));
+}
+
+#[test]
+fn a_refusal_says_what_it_is_and_which_setting_allows_it() {
+    let error = |guard: &AddressGuard, host: &str| Error::from(guard.resolve(host, 80).unwrap_err());
+    let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(answers("10.0.0.7")));
+    let e = error(&guard, "nas.test");
+    assert_eq!(e.message, "10.0.0.7 is a private network address");
+    assert_eq!(e.hint.as_deref(), Some("tools.web.fetch.allow_private = true would allow it"));
+    let e = error(&AddressGuard::new(true), "169.254.169.254");
+    assert_eq!((e.message.contains("credentials"), e.hint), (true, None));
+}
+
+#[test]
+fn every_address_of_a_name_is_returned_with_the_port_asked_for() {
+    let guard = AddressGuard::new(false).with_lookup(|name, port| {
+        assert_eq!((name, port), ("example.test", 443));
+        Ok(answers("8.8.8.8 2606:2800::1"))
+    });
+    let found = guard.resolve("example.test", 443).unwrap();
+    assert_eq!(found, ["8.8.8.8:443".parse().unwrap(), "[2606:2800::1]:443".parse().unwrap()]);
+}
+
+#[test]
+fn what_is_no_host_is_refused_without_a_look_up() {
+    let guard = AddressGuard::new(true).with_lookup(|name, _| panic!("{name} was looked up"));
+    for host in ["", "[::1", "::1]", "fe80::1%eth0", "127.0.0.1:80", "u@8.8.8.8", "8.8.8.8/", "8.8.8.8\0", "①②⑦.0.0.1"]
+    {
+        assert!(matches!(guard.resolve(host, 80), Err(ConnectError::Refused(_))), "{host:?}");
+    }
+}
+
+#[test]
+fn a_name_without_an_answer_is_unreachable_and_not_refused() {
+    let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(Vec::new()));
+    assert!(matches!(guard.resolve("nothing.test", 80), Err(ConnectError::Unreachable(_))));
+    let guard = AddressGuard::new(false).with_lookup(|_, _| Err(io::Error::other("no such name")));
+    assert!(matches!(guard.resolve("nothing.test", 80), Err(ConnectError::Unreachable(_))));
+}
+
+#[test]
+fn the_system_knows_localhost_and_the_guard_refuses_it() {
+    for host in ["localhost", "LOCALHOST"] {
+        assert!(matches!(AddressGuard::new(false).resolve(host, 80), Err(ConnectError::Refused(_))), "{host}");
+    }
+    assert!(AddressGuard::new(true).resolve("localhost", 80).is_ok());
+}
+
+/// A name server that gives `first` to whoever asks first, and `then` to all later ones; and how often it was asked.
+fn rebinding(guard: AddressGuard, first: &'static str, then: &'static str) -> (AddressGuard, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let guard = guard.with_lookup(move |_, _| {
+        let again = count.fetch_add(1, Ordering::SeqCst) > 0;
+        Ok(answers(if again { then } else { first }))
+    });
+    (guard, asked)
+}
+
+#[test]
+fn a_name_that_changes_its_mind_is_asked_once() {
+    let (guard, asked) = rebinding(AddressGuard::new(false), "8.8.8.8", "127.0.0.1");
+    assert_eq!(guard.resolve("rebind.test", 80).unwrap(), ["8.8.8.8:80".parse().unwrap()]);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert!(matches!(guard.resolve("rebind.test", 80), Err(ConnectError::Refused(_))));
+
+    let judged = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = judged.local_addr().unwrap().port();
+    let other = TcpListener::bind(("127.0.0.2", port)).unwrap();
+    other.set_nonblocking(true).unwrap();
+    let (guard, asked) = rebinding(AddressGuard::new(true), "127.0.0.1", "127.0.0.2");
+    let stream = connect_to(&guard, "rebind.test", port).unwrap();
+    assert_eq!(stream.peer_addr().unwrap(), judged.local_addr().unwrap());
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(other.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn what_is_refused_is_never_knocked_at() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(answers("127.0.0.1 8.8.8.8")));
+    for host in ["127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "evil.test", "localhost"] {
+        assert!(matches!(connect_to(&guard, host, port), Err(ConnectError::Refused(_))), "{host}");
+    }
+    assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn the_next_address_is_tried_when_one_does_not_answer() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3 127.0.0.1")));
+    assert_eq!(connect_to(&guard, "two.test", port).unwrap().peer_addr().unwrap(), listener.local_addr().unwrap());
+    let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3")));
+    assert!(matches!(connect_to(&guard, "none.test", port), Err(ConnectError::Unreachable(_))));
+}
