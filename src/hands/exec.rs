@@ -53,6 +53,7 @@ pub(super) fn exec(
         jail::forbid_openat2()?;
     }
     let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
+    reaper.adopt_orphans()?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut child = child::command(Path::new("/bin/sh"))
         .args(["-c", &job.command])

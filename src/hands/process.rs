@@ -66,7 +66,9 @@ fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
 
 fn run_outer(setup: &Setup) -> Result<()> {
     // Every kernel with a usable jail has it.
-    let mut made = pidfd_open(getpid(), PidfdFlags::empty()).map(drop).doing("opening a pidfd");
+    let mut reaper = Reaper::new();
+    let mut made =
+        pidfd_open(getpid(), PidfdFlags::empty()).doing("opening a pidfd").and_then(|_| reaper.adopt_orphans());
     if setup.confinement == Confinement::Namespaces {
         made = made
             .and_then(|()| jail::become_owner(setup))
@@ -76,7 +78,6 @@ fn run_outer(setup: &Setup) -> Result<()> {
         return unavailable(&e);
     }
     sys::deny_inspection().doing("denying inspection by other processes")?;
-    let mut reaper = Reaper::new()?;
     let json = serde_json::to_string(setup).map_err(|e| Error::failed(e.to_string()))?;
     let mut inner = child::again(INNER_ROLE)
         .arg(json)
@@ -114,7 +115,7 @@ fn unavailable(e: &Error) -> Result<()> {
 fn do_job(setup: &Setup) -> Result<()> {
     prefer_for_the_oom_killer();
     let max_processes = jail::process_limit(setup.confinement);
-    let mut reaper = Reaper::new()?;
+    let mut reaper = Reaper::new();
     let confined = match setup.confinement {
         Confinement::Namespaces => jail::enter_namespaces(setup),
         Confinement::Landlock if !reaper.has_list() => {

@@ -23,7 +23,7 @@ const NO_LIMITS: &[Rule] = &[Rule(libc::SYS_prlimit64, When::Has(2, u32::MAX), 0
 
 const PR_SET_DUMPABLE: u32 = 4;
 const PR_CAPBSET_DROP: u32 = 24;
-const PR_SET_CHILD_SUBREAPER: u32 = 36;
+pub const PR_SET_CHILD_SUBREAPER: u32 = 36;
 const PR_SET_NO_NEW_PRIVS: u32 = 38;
 
 const fn pretended(call: libc::c_long) -> Rule {

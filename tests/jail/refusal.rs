@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::merged;
 use crate::kernel::{Rule, When};
+use crate::layers::PR_SET_CHILD_SUBREAPER;
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
 use crate::model::{Call, Model, Reply, Request, call};
 use crate::netns;
@@ -21,6 +22,9 @@ use crate::fixture::{Disk, Fixture, new_name};
 
 /// As on a kernel before 5.6.
 const NO_OPENAT2: &[Rule] = &[Rule(libc::SYS_openat2, When::Always, libc::ENOSYS)];
+
+/// As under qemu's emulation of another processor.
+const NO_SUBREAPER: &[Rule] = &[Rule(libc::SYS_prctl, When::Is(0, PR_SET_CHILD_SUBREAPER), libc::EINVAL)];
 
 /// Asks for these calls in one turn, and gives what was told of each with its id, in order.
 fn told(
@@ -291,6 +295,12 @@ fn file_tools_hold_on_every_ground() {
             file_tools_hold(starter, rules);
         }
     }
+}
+
+#[test]
+fn file_tools_need_no_reaper() {
+    file_tools_hold(Starter::User, &[NO_NAMESPACES, NO_LANDLOCK, NO_SUBREAPER]);
+    file_tools_hold(Starter::User, &[NO_SUBREAPER]);
 }
 
 #[test]
