@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::attack::{Attack, Effect, prelude};
 use crate::harness::{Home, holds, merged, unique, until, walk};
-use crate::kernel::{self, Birth, born};
+use crate::kernel::{self, Birth};
 use crate::netns::Netns;
 
 /// What the configuration gives a command, in MiB.
@@ -274,8 +274,7 @@ impl Fixture {
             let mut command = Command::new("perl");
             command.args(["-e", PROGRAM, self.marker(attack), &self.canary(attack.id)]).arg(&hit);
             command.env_clear().env("SECRET", self.canary(attack.id)).current_dir("/");
-            born(&mut command, Birth::of(self.uid));
-            let child = netns.spawn(command);
+            let child = netns.spawn(command, Birth::of(self.uid));
             until("the victim is up", || hit.with_extension("up").exists());
             let number = netns.number(child.id());
             let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap();

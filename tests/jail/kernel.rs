@@ -253,6 +253,20 @@ pub fn born(command: &mut Command, birth: Birth) {
     unsafe { command.pre_exec(start) };
 }
 
+/// Has `command` join the group with this `cgroup.procs`; without a group, limits the processes of its user, which does
+/// not bind root. To be called before [`born`].
+pub fn bounded(command: &mut Command, group: Option<std::fs::File>, most: libc::rlim_t) {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let start = move || match &group {
+        // "0" is the process that writes it.
+        Some(group) => rustix::io::write(group, b"0").map(drop).map_err(Into::into),
+        // SAFETY: the limit lives through the call.
+        None => done(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) }),
+    };
+    // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+    unsafe { command.pre_exec(start) };
+}
+
 /// Has a process that is about to be born hold `fd` as this number, also after its exec: where the two are one already,
 /// dup2 does nothing and the descriptor would close.
 fn kept(fd: i32, number: i32) -> io::Result<()> {

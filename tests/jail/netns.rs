@@ -3,26 +3,77 @@
 //! Bare attacks run here as root. What they can reach (processes, mounts, network, the host's name) is the netns's; the
 //! files, sockets and processes they are aimed at are the test's own. The netns is no part of what is tested: in it,
 //! the rights of a process are those it would have outside.
+//!
+//! Whatever an attack starts, the kernel bounds the processes of the netns from outside: see [`Bound`].
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::fixture::{BOMB, new_name};
 use crate::harness::until;
-use crate::kernel::{self, Birth, born};
+use crate::kernel::{self, Birth, born, bounded};
+use crate::matrix::Starter;
 
 /// A directory of the system that is the netns's own.
 pub const SYSTEM_DIR: &str = "/usr/local/src";
 
 type Task = Box<dyn FnOnce() + Send>;
+
+/// The most processes of a netns: three times what the fork bomb makes, so that it is seen and reaches nobody else.
+struct Bound {
+    most: usize,
+    /// A group of the kernel's pids controller; `None` where this machine gives none, and then the limit is on the user.
+    group: Option<Group>,
+}
+
+impl Bound {
+    fn new(most: usize) -> Self {
+        // Version 1 of control groups, then version 2.
+        let group = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].into_iter().find_map(|root| Group::below(root, most));
+        Self { most, group }
+    }
+
+    fn hold(&self, command: &mut Command) {
+        let group =
+            self.group.as_ref().map(|group| File::options().write(true).open(group.0.join("cgroup.procs")).unwrap());
+        bounded(command, group, self.most.try_into().unwrap());
+    }
+}
+
+/// A control group, removed when it is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn below(root: &str, most: usize) -> Option<Self> {
+        let path = Path::new(root).join(format!("bantam-{}", new_name()));
+        fs::create_dir(&path).ok()?;
+        let group = Self(path);
+        let is_group = group.0.join("cgroup.procs").exists();
+        (is_group && fs::write(group.0.join("pids.max"), most.to_string()).is_ok()).then_some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It takes its processes a moment to end.
+        for _ in 0..200 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+}
 
 /// The namespaces, as the thread that [`enter`] made sees them.
 pub struct Netns {
@@ -31,10 +82,15 @@ pub struct Netns {
     /// `/proc` from outside, where the test's own numbers of processes are known.
     outside: File,
     init: Pid,
+    bound: Bound,
 }
 
 /// Runs `body` in a new netns, whose first process belongs to `uid` and holds `secret` in its environment.
 pub fn enter<T: Send>(uid: u32, secret: &str, body: impl FnOnce(&Netns) -> T + Send) -> T {
+    enter_bounded(uid, secret, Bound::new(3 * BOMB), body)
+}
+
+fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnce(&Netns) -> T + Send) -> T {
     let fight = || {
         let outside = File::open("/proc").unwrap();
         let flags = libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
@@ -57,6 +113,7 @@ pub fn enter<T: Send>(uid: u32, secret: &str, body: impl FnOnce(&Netns) -> T + S
         let script = "mount -t proc proc /proc && exec setpriv --reuid $0 --regid $0 --clear-groups sleep infinity";
         let mut init = Command::new("/bin/sh");
         init.args(["-c", script, &uid.to_string()]).env("SECRET", secret);
+        bound.hold(&mut init);
         let mut init = spawn_by(&tasks, init);
         let pid = Pid::from_child(&init);
         // Its end is the end of every process in the netns.
@@ -64,7 +121,7 @@ pub fn enter<T: Send>(uid: u32, secret: &str, body: impl FnOnce(&Netns) -> T + S
         until("the netns has its own /proc", || {
             std::fs::read("/proc/1/comm").is_ok_and(|name| name.starts_with(b"sleep"))
         });
-        let netns = Netns { tasks, outside, init: pid };
+        let netns = Netns { tasks, outside, init: pid, bound };
         body(&netns)
     };
     thread::scope(|scope| scope.spawn(fight).join()).unwrap_or_else(|panic| resume_unwind(panic))
@@ -78,16 +135,17 @@ fn spawn_by(tasks: &Sender<Task>, mut command: Command) -> Child {
 
 impl Netns {
     /// Starts a process here.
-    pub fn spawn(&self, command: Command) -> Child {
+    pub fn spawn(&self, mut command: Command, birth: Birth) -> Child {
+        self.bound.hold(&mut command);
+        born(&mut command, birth);
         spawn_by(&self.tasks, command)
     }
 
     /// Starts a process of `uid` here and waits for its end. It must succeed; what it printed is returned.
     pub fn output(&self, uid: u32, mut command: Command) -> String {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        born(&mut command, Birth::of(uid));
         let shown = format!("{command:?}");
-        let output = self.spawn(command).wait_with_output().unwrap();
+        let output = self.spawn(command, Birth::of(uid)).wait_with_output().unwrap();
         assert!(output.status.success(), "{shown}: {}", output.status);
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
@@ -107,4 +165,40 @@ impl Drop for Netns {
     fn drop(&mut self) {
         kill_process(self.init, Signal::KILL).ok();
     }
+}
+
+/// Starts up to 60 processes, and prints how many it came to.
+const BOMBLET: &str = "
+import os, time
+n = 0
+for _ in range(60):
+    try:
+        if os.fork() == 0:
+            os.close(1)
+            time.sleep(60)
+            os._exit(0)
+        n += 1
+    except OSError:
+        break
+print(n)";
+
+#[test]
+fn no_netns_has_more_processes_than_its_bound() {
+    let most = 20;
+    let started = |uid: u32, bound: Bound| -> usize {
+        enter_bounded(uid, "nothing", bound, |netns| {
+            let mut bomb = Command::new("/usr/bin/python3");
+            bomb.args(["-c", BOMBLET]).current_dir("/");
+            netns.output(uid, bomb).trim().parse().unwrap()
+        })
+    };
+    let user = Starter::User.ground(&[]).uid;
+    for uid in [0, user] {
+        match Bound::new(most) {
+            Bound { group: None, .. } => eprintln!("this machine gives no pids group"),
+            // The first process and the bomblet are among them.
+            bound => assert_eq!(started(uid, bound), most - 2, "user {uid} in a group"),
+        }
+    }
+    assert_eq!(started(user, Bound { most, group: None }), most - 2, "user {user} with a limit");
 }

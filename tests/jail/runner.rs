@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::attack::{Attack, Effect, Who};
 use crate::fixture::{Disk, Fixture, canary, new_name};
 use crate::harness::merged;
-use crate::kernel::{Birth, Questions, Rule, born};
+use crate::kernel::{Birth, Questions, Rule};
 use crate::model::{Call, Model, Reply, Request, call};
 use crate::netns::{self, Netns};
 
@@ -91,8 +91,8 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
     command.env_clear().env("PATH", PATH).envs(agents_environment(fixture)).current_dir(fixture.workspace());
     fchown(&printed, Some(fixture.uid), Some(fixture.uid)).unwrap();
     command.stdin(Stdio::piped()).stdout(printed.try_clone().unwrap()).stderr(printed).process_group(0);
-    born(&mut command, Birth { ninth: Some(left_open.as_raw_fd()), ..Birth::of(fixture.uid) });
-    let mut child = netns.spawn(command);
+    let birth = Birth { ninth: Some(left_open.as_raw_fd()), ..Birth::of(fixture.uid) };
+    let mut child = netns.spawn(command, birth);
     fixture.agent.store(netns.number(child.id()), Ordering::Relaxed);
     fixture.prepare(std::slice::from_ref(attack));
     fs::write(gate, "").unwrap();
@@ -265,8 +265,7 @@ pub fn start(netns: &Netns, fixture: &Fixture, ground: Ground) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.current_dir("/").process_group(0);
     let (uid, rules, ninth) = (ground.uid, ground.rules, Some(left_open.as_raw_fd()));
-    born(&mut command, Birth { uid, rules, ninth, asks_for_landlock: ground.landlock.is_some() });
-    let child = netns.spawn(command);
+    let child = netns.spawn(command, Birth { uid, rules, ninth, asks_for_landlock: ground.landlock.is_some() });
     if let Some(version) = ground.landlock {
         let questions = Questions::of(&child);
         thread::spawn(move || questions.answer(version));

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::attack::{Attack, Effect, python};
 use crate::fixture::{Disk, Fixture, new_name};
 use crate::harness::merged;
-use crate::kernel::{Birth, born};
+use crate::kernel::Birth;
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter};
 use crate::model::{Model, Reply};
 use crate::netns::{self, Netns};
@@ -42,8 +42,7 @@ fn shown(netns: &Netns, fixture: &Fixture, line: &str, birth: Birth) -> String {
     script.args(["-qec", line, "/dev/null"]).current_dir(fixture.workspace());
     script.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("BANTAM_HOME", fixture.home());
     script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    born(&mut script, birth);
-    let mut child = netns.spawn(script);
+    let mut child = netns.spawn(script, birth);
     let mut text = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut text).unwrap();
     child.wait().unwrap();
