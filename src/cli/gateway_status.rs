@@ -18,94 +18,84 @@ use crate::zone::Zone;
 /// Jobs on the page.
 const MAX_JOBS: usize = 5;
 
-pub(super) struct GatewayStatus {
-    /// What `bantam status --json` shows, but for the strangers; times as RFC 3339, null where there is none.
-    object: Value,
-    /// Users without permission who wrote.
-    pub strangers: Vec<i64>,
-    /// What could not be read.
-    pub warnings: Vec<String>,
+/// What `bantam status --json` shows; times as RFC 3339, null where there is none. What cannot be read becomes a warning.
+pub(super) fn object(
+    home: &Home,
+    env: &Env,
+    sessions: &[archive::Summary],
+    allowed: &[i64],
+    warnings: &mut Vec<String>,
+) -> Value {
+    let mut inbox = or_warn(inbox::status(&home.state()), warnings);
+    inbox.unknown_users.retain(|user| !allowed.contains(user));
+    let pending = or_warn(Outbox::new(home.clone()).pending(), warnings);
+    // An id begins with the time of posting, in hexadecimal milliseconds.
+    let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
+    let oldest = pending.first().and_then(|pending| posted(&pending.id)).map(time);
+    let heartbeat = sessions.iter().find(|session| session.key == "cron_heartbeat").map(|session| &session.last);
+    let mut object = status::read(home).unwrap_or_else(|| json!({}));
+    object["running"] = status::is_running(home).into();
+    object["waiting"] = inbox.waiting.into();
+    object["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
+    object["heartbeat"] = json!(heartbeat);
+    object["jobs"] = jobs(home, env, warnings).into();
+    object["strangers"] = inbox.unknown_users.into();
+    object
 }
 
-impl GatewayStatus {
-    pub(super) fn of(home: &Home, env: &Env, sessions: &[archive::Summary]) -> Self {
-        let mut warnings = Vec::new();
-        let inbox = or_warn(inbox::status(&home.state()), &mut warnings);
-        let pending = or_warn(Outbox::new(home.clone()).pending(), &mut warnings);
-        // An id begins with the time of posting, in hexadecimal milliseconds.
-        let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
-        let oldest = pending.first().and_then(|pending| posted(&pending.id)).map(time);
-        let heartbeat = sessions.iter().find(|session| session.key == "cron_heartbeat").map(|session| &session.last);
-        let mut object = status::read(home).unwrap_or_else(|| json!({}));
-        object["running"] = status::is_running(home).into();
-        object["waiting"] = inbox.waiting.into();
-        object["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
-        object["heartbeat"] = json!(heartbeat);
-        object["jobs"] = jobs(home, env, &mut warnings).into();
-        Self { object, strangers: inbox.unknown_users, warnings }
+/// The same for people: labels and texts of lines. One without a label continues the line above.
+pub(super) fn lines(object: &Value, zone: &Zone) -> Vec<(&'static str, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let at = |value: &Value| local_time(&text(value), zone);
+    let (started, polling) = (at(&object["started"]), &object["polling"]);
+    let mut lines = Vec::new();
+    let is_running = object["running"] == true;
+    let state = match (is_running, object["started"].is_string(), object["ended"].is_string()) {
+        (true, false, _) => "running".to_owned(),
+        (true, true, _) => {
+            let bot = text(&object["bot"]);
+            let bot = if bot.is_empty() { String::new() } else { format!(", as {bot}") };
+            format!("running since {started}{bot} (process {})", object["pid"])
+        }
+        (false, false, _) => "not running; bantam gateway starts it".to_owned(),
+        (false, true, false) => format!("not running: the one started at {started} died"),
+        (false, true, true) => format!("not running: it ended at {}", at(&object["ended"])),
+    };
+    lines.push(("gateway", state));
+    if is_running && polling["ok"] == false {
+        lines.push(("", format!("it cannot poll since {}: {}", at(&polling["since"]), text(&polling["why"]))));
     }
-
-    pub(super) fn object(&self) -> Value {
-        let mut object = self.object.clone();
-        object["strangers"] = self.strangers.clone().into();
-        object
+    if object["waiting"] != 0 {
+        lines.push(("", format!("messages waiting for an answer: {}", object["waiting"])));
     }
-
-    /// Labels and texts of lines; one without a label continues the line above.
-    pub(super) fn lines(&self, zone: &Zone) -> Vec<(&'static str, String)> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let at = |value: &Value| local_time(&text(value), zone);
-        let object = &self.object;
-        let (started, polling) = (at(&object["started"]), &object["polling"]);
-        let mut lines = Vec::new();
-        let is_running = object["running"] == true;
-        let state = match (is_running, object["started"].is_string(), object["ended"].is_string()) {
-            (true, false, _) => "running".to_owned(),
-            (true, true, _) => {
-                let bot = text(&object["bot"]);
-                let bot = if bot.is_empty() { String::new() } else { format!(", as {bot}") };
-                format!("running since {started}{bot} (process {})", object["pid"])
-            }
-            (false, false, _) => "not running; bantam gateway starts it".to_owned(),
-            (false, true, false) => format!("not running: the one started at {started} died"),
-            (false, true, true) => format!("not running: it ended at {}", at(&object["ended"])),
+    let undelivered = &object["undelivered"];
+    if undelivered["count"] != 0 {
+        let oldest = &undelivered["oldest"];
+        let oldest = if oldest.is_null() { String::new() } else { format!(", the oldest from {}", at(oldest)) };
+        lines.push(("", format!("answers not delivered yet: {}{oldest}", undelivered["count"])));
+    }
+    if let Some(strangers) = object["strangers"].as_array().filter(|strangers| !strangers.is_empty()) {
+        let ids: Vec<String> = strangers.iter().map(Value::to_string).collect();
+        lines.push(("strangers", format!("{} wrote and got no answer: {}", ids.len(), ids.join(", "))));
+        lines.push(("", "to let one in, add the id to channels.telegram.allow_from".to_owned()));
+    }
+    let jobs = object["jobs"].as_array().map_or(&[][..], Vec::as_slice);
+    for (n, job) in jobs.iter().take(MAX_JOBS).enumerate() {
+        let last = match (&job["last"], text(&job["status"])) {
+            (_, status) if status.is_empty() => String::new(),
+            (Value::Null, status) => format!(" (last: {status})"),
+            (last, status) => format!(" (last: {status} at {})", at(last)),
         };
-        lines.push(("gateway", state));
-        if is_running && polling["ok"] == false {
-            lines.push(("", format!("it cannot poll since {}: {}", at(&polling["since"]), text(&polling["why"]))));
-        }
-        if object["waiting"] != 0 {
-            lines.push(("", format!("messages waiting for an answer: {}", object["waiting"])));
-        }
-        let undelivered = &object["undelivered"];
-        if undelivered["count"] != 0 {
-            let oldest = &undelivered["oldest"];
-            let oldest = if oldest.is_null() { String::new() } else { format!(", the oldest from {}", at(oldest)) };
-            lines.push(("", format!("answers not delivered yet: {}{oldest}", undelivered["count"])));
-        }
-        if !self.strangers.is_empty() {
-            let ids: Vec<String> = self.strangers.iter().map(i64::to_string).collect();
-            lines.push(("strangers", format!("{} wrote and got no answer: {}", ids.len(), ids.join(", "))));
-            lines.push(("", "to let one in, add the id to channels.telegram.allow_from".to_owned()));
-        }
-        let jobs = object["jobs"].as_array().map_or(&[][..], Vec::as_slice);
-        for (n, job) in jobs.iter().take(MAX_JOBS).enumerate() {
-            let last = match (&job["last"], text(&job["status"])) {
-                (_, status) if status.is_empty() => String::new(),
-                (Value::Null, status) => format!(" (last: {status})"),
-                (last, status) => format!(" (last: {status} at {})", at(last)),
-            };
-            let label = if n == 0 { "jobs" } else { "" };
-            lines.push((label, format!("{} {}{last}", at(&job["next"]), text(&job["name"]))));
-        }
-        if jobs.len() > MAX_JOBS {
-            lines.push(("", format!("and {} more: bantam cron list", jobs.len() - MAX_JOBS)));
-        }
-        if object["heartbeat"].is_string() {
-            lines.push(("heartbeat", format!("the last was at {}", at(&object["heartbeat"]))));
-        }
-        lines
+        let label = if n == 0 { "jobs" } else { "" };
+        lines.push((label, format!("{} {}{last}", at(&job["next"]), text(&job["name"]))));
     }
+    if jobs.len() > MAX_JOBS {
+        lines.push(("", format!("and {} more: bantam cron list", jobs.len() - MAX_JOBS)));
+    }
+    if object["heartbeat"].is_string() {
+        lines.push(("heartbeat", format!("the last was at {}", at(&object["heartbeat"]))));
+    }
+    lines
 }
 
 /// The jobs that will run, the next one first.

@@ -30,6 +30,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
+
 use crate::config::{self, Env};
 use crate::error::{Context, Error, Kind, Result};
 use crate::hands;
@@ -173,6 +175,11 @@ fn report(e: &Error) -> u8 {
         tell(&format!("hint: {hint}"));
     }
     e.kind.exit_code()
+}
+
+/// The error of every `--json`.
+fn error_json(e: &Error) -> Value {
+    json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint})
 }
 
 /// The local zone; UTC, with a warning, if it cannot be read.

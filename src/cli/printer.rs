@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::args::Args;
 
+use super::error_json;
 use super::screen::Screen;
 use crate::bus::{Event, Response, TurnStop};
 use crate::error::{Error, Kind as ErrorKind, Result};
@@ -207,10 +208,6 @@ fn response_json(response: &Response) -> Value {
         "ms": response.ms,
         "error": response.error.as_ref().map(error_json),
     })
-}
-
-fn error_json(e: &Error) -> Value {
-    json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint})
 }
 
 /// The object of `--json` for a failure before the turn.

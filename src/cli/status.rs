@@ -6,10 +6,9 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::gateway_status::GatewayStatus;
-use super::{local_time, print, zone};
+use super::{error_json, gateway_status, local_time, print, zone};
 use crate::app;
-use crate::app::learned::{self, Row};
+use crate::app::learned;
 use crate::config::settings::{SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
@@ -29,214 +28,154 @@ pub(super) const COMMAND: Command = Command {
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
-    let status = Status::of(&home, env, given.has("verbose"));
-    if given.has("json") {
-        print(&format!("{}\n", status.object()))?;
-    } else {
-        print(&status.page(&zone(env)))?;
-    }
+    let loaded = config::read(&home).and_then(|file| config::load_for(&home, file.as_deref(), env, Vec::new()));
+    let status = object(&home, env, &loaded, given.has("verbose"));
+    print(&if given.has("json") { format!("{status}\n") } else { page(&status, &home, &zone(env)) })?;
     // An unusable configuration exits as it would for a question.
-    status.error.map_or(Ok(0), Err)
+    loaded.map(|_| 0)
 }
 
-/// All of it may be shown.
-struct Status {
-    home: String,
-    config: String,
-    has_config: bool,
-    model: String,
-    key: String,
-    /// Why no model can be asked.
-    trouble: Option<Error>,
-    workspace: String,
-    sandbox: String,
-    sessions: Vec<archive::Summary>,
-    gateway: GatewayStatus,
-    learned: Vec<Row>,
-    learned_path: String,
-    /// Path, value (`None`: not to be shown), where it came from.
-    values: Vec<(String, Option<Value>, String)>,
-    warnings: Vec<String>,
-    error: Option<Error>,
+/// What `--json` prints: no secrets, times as RFC 3339, and null for what is not known.
+fn object(home: &Home, env: &Env, loaded: &Result<Loaded>, with_defaults: bool) -> Value {
+    let mut warnings = Vec::new();
+    let sessions = archive::list(home).unwrap_or_else(|e| {
+        warnings.push(format!("cannot list the conversations: {e}"));
+        Vec::new()
+    });
+    let allowed = loaded.as_ref().map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids());
+    let learned = learned::read(home, SystemTime::now());
+    let learned = learned.iter().map(|row| {
+        // A day is enough, in UTC.
+        let since = rfc3339(row.at)[..10].to_owned();
+        json!({"host": row.host, "model": row.model, "quirk": row.quirk.name(), "since": since})
+    });
+    let mut object = json!({
+        "ok": loaded.is_ok(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "home": home.root().display().to_string(),
+        "config": {"path": home.config().display().to_string(), "exists": home.config().exists()},
+        "model": null,
+        "key": null,
+        "trouble": null,
+        "workspace": home.workspace().display().to_string(),
+        "sandbox": null,
+        "sessions": {
+            "count": sessions.len(),
+            "newest": sessions.first().map(|s| json!({"key": s.key, "last": s.last})),
+        },
+        "gateway": gateway_status::object(home, env, &sessions, &allowed, &mut warnings),
+        "learned": learned.collect::<Value>(),
+        "values": [],
+        "error": loaded.as_ref().err().map(error_json),
+    });
+    if let Ok(loaded) = loaded {
+        match chosen_model(loaded, env, home.config().exists()) {
+            Ok((model, key)) => (object["model"], object["key"]) = (model.into(), key.into()),
+            Err(e) => object["trouble"] = error_json(&e),
+        }
+        match app::workspace(home, &loaded.config, env) {
+            Ok(path) => object["workspace"] = path.display().to_string().into(),
+            Err(e) => warnings.push(e.message),
+        }
+        object["sandbox"] = loaded.values["tools"]["exec"]["sandbox"].clone();
+        object["values"] = values(loaded, env, with_defaults).into();
+        warnings.extend_from_slice(&loaded.warnings);
+    }
+    object["warnings"] = warnings.into();
+    object
 }
 
-impl Status {
-    fn of(home: &Home, env: &Env, with_defaults: bool) -> Self {
-        let mut warnings = Vec::new();
-        let sessions = archive::list(home).unwrap_or_else(|e| {
-            warnings.push(format!("cannot list the conversations: {e}"));
-            Vec::new()
+/// The model that answers, and where its key comes from.
+fn chosen_model(loaded: &Loaded, env: &Env, has_config: bool) -> Result<(String, String)> {
+    match loaded.config.choose_model(env)? {
+        Some(model) => Ok((model.name.clone(), key_source(&model, env))),
+        None if has_config => Err(Error::config("no model is configured and no key was found")
+            .hint("export OPENROUTER_API_KEY=... (or another vendor's)")),
+        None => Ok((
+            "an Ollama on this machine if one answers, else the built-in demo".to_owned(),
+            "none is set; for a real model: bantam onboard".to_owned(),
+        )),
+    }
+}
+
+/// The settings that have a value: path, value, and where it comes from.
+fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
+    let redactor = Redactor::new(loaded.config.secrets(env));
+    let shown = |path: &str, setting: Option<&Setting>, origin: String| {
+        let value = path.split('.').try_fold(&loaded.values, |at, name| match at {
+            Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+            at => at.get(name),
         });
-        let mut gateway = GatewayStatus::of(home, env, &sessions);
-        warnings.append(&mut gateway.warnings);
-        let mut status = Self {
-            home: home.root().display().to_string(),
-            config: home.config().display().to_string(),
-            has_config: home.config().exists(),
-            model: String::new(),
-            key: String::new(),
-            trouble: None,
-            workspace: home.workspace().display().to_string(),
-            sandbox: String::new(),
-            sessions,
-            gateway,
-            learned: learned::read(home, SystemTime::now()),
-            learned_path: learned::path(home).display().to_string(),
-            values: Vec::new(),
-            warnings,
-            error: None,
+        let value = match viewable(setting, value.unwrap_or(&Value::Null)) {
+            Some(Value::String(text)) => redactor.redact(text).into(),
+            Some(value) => value,
+            None => HIDDEN.into(),
         };
-        match config::read(home).and_then(|file| config::load_for(home, file.as_deref(), env, Vec::new())) {
-            Ok(loaded) => status.add(loaded, home, env, with_defaults),
-            Err(e) => status.error = Some(e),
-        }
-        status
-    }
-
-    fn add(&mut self, loaded: Loaded, home: &Home, env: &Env, with_defaults: bool) {
-        let config = &loaded.config;
-        match config.choose_model(env) {
-            Ok(Some(model)) => {
-                self.key = key_source(&model, env);
-                self.model = model.name;
-            }
-            Ok(None) if self.has_config => {
-                let e = Error::config("no model is configured and no key was found");
-                self.trouble = Some(e.hint("export OPENROUTER_API_KEY=... (or another vendor's)"));
-            }
-            Ok(None) => {
-                "an Ollama on this machine if one answers, else the built-in demo".clone_into(&mut self.model);
-                "none is set; for a real model: bantam onboard".clone_into(&mut self.key);
-            }
-            Err(e) => self.trouble = Some(e),
-        }
-        match app::workspace(home, config, env) {
-            Ok(path) => self.workspace = path.display().to_string(),
-            Err(e) => self.warnings.push(e.message),
-        }
-        let redactor = Redactor::new(config.secrets(env));
-        let mut add = |path: &str, setting: Option<&Setting>, origin: String| {
-            let value = path.split('.').try_fold(&loaded.values, |at, name| match at {
-                Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-                at => at.get(name),
-            });
-            let value = viewable(setting, value.unwrap_or(&Value::Null)).map(|value| match value {
-                Value::String(text) => redactor.redact(text).into(),
-                value => value,
-            });
-            self.values.push((path.to_owned(), value, origin));
+        json!({"path": path, "value": value, "from": origin})
+    };
+    let set = loaded.origins.iter().map(|(path, origin)| {
+        let origin = match origin {
+            Origin::File => "config.json".to_owned(),
+            Origin::Env(name) => format!("the variable {name}"),
+            Origin::Flag(name) => (*name).to_owned(),
         };
-        for (path, origin) in &loaded.origins {
-            let origin = match origin {
-                Origin::File => "config.json".to_owned(),
-                Origin::Env(name) => format!("the variable {name}"),
-                Origin::Flag(name) => (*name).to_owned(),
-            };
-            add(path, setting_at(path), origin);
-        }
-        for setting in SETTINGS.iter().filter(|setting| with_defaults && setting.env_name().is_some()) {
-            if !loaded.origins.contains_key(setting.path) {
-                add(setting.path, Some(setting), "default".to_owned());
-            }
-        }
-        let allowed = config.channels.telegram.ids();
-        self.gateway.strangers.retain(|user| !allowed.contains(user));
-        loaded.values["tools"]["exec"]["sandbox"].as_str().unwrap_or_default().clone_into(&mut self.sandbox);
-        self.warnings.extend(loaded.warnings);
-    }
-
-    fn page(&self, zone: &Zone) -> String {
-        let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
-        let mut line = |name: &str, text: &str| page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
-        line("home", &self.home);
-        let absent = if self.has_config { "" } else { " (missing; bantam onboard writes one)" };
-        line("config", &format!("{}{absent}", self.config));
-        if let Some(e) = &self.trouble {
-            line("model", &format!("none: {e}"));
-            line("", e.hint.as_deref().unwrap_or_default());
-        } else if self.error.is_none() {
-            line("model", &self.model);
-            line("key", &self.key);
-        }
-        line("workspace", &self.workspace);
-        if !self.sandbox.is_empty() {
-            line("jail", &format!("{} (bantam doctor tests it)", self.sandbox));
-        }
-        line(
-            "sessions",
-            &match self.sessions.first() {
-                None => "none".to_owned(),
-                Some(newest) => {
-                    let last = local_time(&newest.last, zone);
-                    format!("{}, the newest is {} ({last})", self.sessions.len(), newest.key)
-                }
-            },
-        );
-        for (name, text) in self.gateway.lines(zone) {
-            line(name, &text);
-        }
-        for (n, row) in self.learned.iter().enumerate() {
-            let name = if n == 0 { "learned" } else { "" };
-            line(name, &format!("{} at {}: {} (since {})", row.model, row.host, row.quirk.name(), day(row.at)));
-        }
-        if !self.learned.is_empty() {
-            line("", &format!("(what hosts refused before; delete {} to try again)", self.learned_path));
-        }
-        if !self.values.is_empty() {
-            page.push('\n');
-        }
-        for (path, value, origin) in &self.values {
-            let value = value.as_ref().map_or_else(|| HIDDEN.to_owned(), Value::to_string);
-            page.push_str(&one_line(&format!("{path} = {value} ({origin})"), 300));
-            page.push('\n');
-        }
-        if !self.warnings.is_empty() {
-            page.push('\n');
-        }
-        for warning in &self.warnings {
-            page.push_str(&format!("warning: {}\n", one_line(warning, 500)));
-        }
-        page
-    }
-
-    fn object(&self) -> Value {
-        let error = |e: &Error| json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint});
-        let model = Some(&self.model).filter(|model| !model.is_empty());
-        json!({
-            "ok": self.error.is_none(),
-            "version": env!("CARGO_PKG_VERSION"),
-            "home": self.home,
-            "config": {"path": self.config, "exists": self.has_config},
-            "model": model,
-            "key": model.map(|_| &self.key),
-            "trouble": self.trouble.as_ref().map(error),
-            "workspace": self.workspace,
-            "sandbox": Some(&self.sandbox).filter(|word| !word.is_empty()),
-            "sessions": {
-                "count": self.sessions.len(),
-                "newest": self.sessions.first().map(|s| json!({"key": s.key, "last": s.last})),
-            },
-            "gateway": self.gateway.object(),
-            "learned": self.learned.iter()
-                .map(|row| {
-                    json!({"host": row.host, "model": row.model, "quirk": row.quirk.name(), "since": day(row.at)})
-                })
-                .collect::<Value>(),
-            "values": self.values.iter()
-                .map(|(path, value, origin)| {
-                    let value = value.clone().unwrap_or_else(|| HIDDEN.into());
-                    json!({"path": path, "value": value, "from": origin})
-                })
-                .collect::<Value>(),
-            "warnings": self.warnings,
-            "error": self.error.as_ref().map(error),
-        })
-    }
+        shown(path, setting_at(path), origin)
+    });
+    let defaults = SETTINGS
+        .iter()
+        .filter(|setting| with_defaults && setting.env_name().is_some() && !loaded.origins.contains_key(setting.path));
+    set.chain(defaults.map(|setting| shown(setting.path, Some(setting), "default".to_owned()))).collect()
 }
 
-/// `2026-11-21`, in UTC.
-fn day(time: SystemTime) -> String {
-    rfc3339(time).split('T').next().unwrap_or_default().to_owned()
+/// The same for people.
+fn page(status: &Value, home: &Home, zone: &Zone) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let rows = |name: &str| status[name].as_array().cloned().unwrap_or_default();
+    let mut lines = vec![("home", text(&status["home"]))];
+    let absent = if status["config"]["exists"] == true { "" } else { " (missing; bantam onboard writes one)" };
+    lines.push(("config", format!("{}{absent}", text(&status["config"]["path"]))));
+    if status["trouble"].is_object() {
+        lines.push(("model", format!("none: {}", text(&status["trouble"]["message"]))));
+        lines.push(("", text(&status["trouble"]["hint"])));
+    } else if status["model"].is_string() {
+        lines.push(("model", text(&status["model"])));
+        lines.push(("key", text(&status["key"])));
+    }
+    lines.push(("workspace", text(&status["workspace"])));
+    if status["sandbox"].is_string() {
+        lines.push(("jail", format!("{} (bantam doctor tests it)", text(&status["sandbox"]))));
+    }
+    let sessions = match &status["sessions"] {
+        sessions if sessions["newest"].is_null() => "none".to_owned(),
+        sessions => {
+            let (key, last) = (text(&sessions["newest"]["key"]), text(&sessions["newest"]["last"]));
+            format!("{}, the newest is {key} ({})", sessions["count"], local_time(&last, zone))
+        }
+    };
+    lines.push(("sessions", sessions));
+    lines.extend(gateway_status::lines(&status["gateway"], zone));
+    for (n, row) in rows("learned").iter().enumerate() {
+        let [model, host, quirk, since] = ["model", "host", "quirk", "since"].map(|name| text(&row[name]));
+        let name = if n == 0 { "learned" } else { "" };
+        lines.push((name, format!("{model} at {host}: {quirk} (since {since})")));
+    }
+    if status["learned"] != json!([]) {
+        let path = learned::path(home);
+        lines.push(("", format!("(what hosts refused before; delete {} to try again)", path.display())));
+    }
+    let mut page = format!("bantam {}\n", text(&status["version"]));
+    for (name, text) in &lines {
+        page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
+    }
+    let values = rows("values").into_iter().map(|row| {
+        let value = if row["value"] == HIDDEN { HIDDEN.to_owned() } else { row["value"].to_string() };
+        one_line(&format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])), 300)
+    });
+    let warnings = rows("warnings").into_iter().map(|warning| format!("warning: {}", one_line(&text(&warning), 500)));
+    for block in [values.collect::<Vec<_>>(), warnings.collect()].iter().filter(|block| !block.is_empty()) {
+        page.push_str(&format!("\n{}\n", block.join("\n")));
+    }
+    page
 }
 
 fn key_source(model: &Model, env: &Env) -> String {
