@@ -374,7 +374,8 @@ fn what_is_here_already_is_kept_and_what_leads_out_is_left() {
     assert!(!home.path("workspace/notes/out").exists());
     assert!(!fs::read_to_string(home.path("agent/IDENTITY.md")).unwrap().contains("not theirs"));
     prints_line(&run, "kept     agent/SOUL.md (1 file already there)");
-    prints_line(&run, "copied   workspace/memory -> workspace/memory (1 file; 1 file already there)");
+    prints_line(&run, "copied   workspace/memory -> workspace/memory (1 file)");
+    prints_line(&run, "kept     workspace/memory (1 file already there)");
     prints_line(&run, "skipped  workspace/notes/out: a symbolic link");
     prints_line(&run, "skipped  workspace/notes/pipe: not a file");
     for link in ["workspace/IDENTITY.md", "workspace/skills", "config.json"] {
