@@ -103,7 +103,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
         return report.add(&Check::info("canaries", format!("not tested: {why}")));
     }
     let passed = app::passed(config, env);
-    let subject = Subject { home, hands: &hands, env, passed, network: exec.network };
+    let subject = Subject { home, hands: &hands, passed, network: exec.network };
     if let Err(e) = canary::run(&subject, &mut |check| report.add(&check)) {
         report.add(&Check::of_error("canaries", e));
     }

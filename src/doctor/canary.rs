@@ -16,7 +16,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Check, jail};
 use crate::child::{self, Network};
-use crate::config::Env;
 use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::hands::Hands;
@@ -28,7 +27,6 @@ const NAME: &str = "canary";
 pub(crate) struct Subject<'a> {
     pub home: &'a Home,
     pub hands: &'a Hands,
-    pub env: &'a Env,
     /// The user's variables that every command gets.
     pub passed: Vec<(String, String)>,
     pub network: Network,
@@ -37,11 +35,9 @@ pub(crate) struct Subject<'a> {
 /// What a command achieves if it escapes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    ReadsOutside,
-    ReadsConfig,
-    ReadsKey,
-    WritesOutside,
+    OpensFile,
     WritesAgent,
+    ReadsKey,
     ReachesTcp,
     ReachesUnix,
     KillsProcess,
@@ -65,15 +61,9 @@ new=$(command -v setsid)
 
 /// What each tries, its effect, and its command.
 const CANARIES: &[(&str, Effect, &str)] = &[
-    ("read a file outside the workspace", Effect::ReadsOutside, r#"cat "$OUTSIDE""#),
-    ("read config.json", Effect::ReadsConfig, r#"cat "$CONFIG""#),
-    (
-        "see another process and read its key",
-        Effect::ReadsKey,
-        r#"env; cat "/proc/$VICTIM/cmdline" "/proc/$VICTIM/environ""#,
-    ),
-    ("overwrite a file outside the workspace", Effect::WritesOutside, r#"echo changed >"$OUTSIDE""#),
+    ("read or change a file beside config.json", Effect::OpensFile, r#"cat "$OUTSIDE"; echo changed >"$OUTSIDE""#),
     ("write into agent/", Effect::WritesAgent, r#"mkdir -p "$AGENT"; echo obey >"$AGENT/$MARK""#),
+    ("read the key of another process", Effect::ReadsKey, r#"cat "/proc/$VICTIM/cmdline" "/proc/$VICTIM/environ""#),
     ("connect to a TCP port of this machine", Effect::ReachesTcp, TCP),
     ("connect to a unix socket", Effect::ReachesUnix, UNIX),
     ("kill another process", Effect::KillsProcess, r#"kill -9 "$VICTIM""#),
@@ -90,7 +80,7 @@ pub(crate) fn run(subject: &Subject, report: &mut dyn FnMut(Check)) -> Result<()
     result.and(targets.clean_up())
 }
 
-/// What the canaries attack. Only the real `config.json` is not made for them, and it is only read.
+/// What the canaries attack, made for them.
 struct Targets<'a> {
     subject: &'a Subject<'a>,
     /// Unique to this run.
@@ -100,7 +90,6 @@ struct Targets<'a> {
     dir: PathBuf,
     outside: PathBuf,
     had_agent: bool,
-    config: Vec<u8>,
     tcp: TcpListener,
     unix: UnixListener,
     victim: Victim,
@@ -133,7 +122,6 @@ impl<'a> Targets<'a> {
         disk::write_new(&outside, secret.as_bytes())?;
         Ok(Self {
             had_agent: subject.home.agent().exists(),
-            config: fs_err::read(subject.home.config()).unwrap_or_default(),
             victim: Victim::start(&secret)?,
             subject,
             mark,
@@ -160,7 +148,6 @@ impl<'a> Targets<'a> {
         for (name, value) in [
             ("MARK", self.mark.clone()),
             ("OUTSIDE", text(self.outside.clone())?),
-            ("CONFIG", text(home.config())?),
             ("AGENT", text(home.agent())?),
             ("SOCKET", text(self.dir.join("socket"))?),
             ("PORT", self.tcp.local_addr()?.port().to_string()),
@@ -172,9 +159,6 @@ impl<'a> Targets<'a> {
     }
 
     fn check(&mut self, tries: &'static str, effect: Effect, command: &str) -> Result<Check> {
-        if effect == Effect::ReadsConfig && self.config.is_empty() {
-            return Ok(Check::info(NAME, format!("{tries}: there is none")));
-        }
         let printed = self.run_bare(command)?;
         if !self.take_effect(effect, &printed)? {
             let found = format!("{tries}: not tested, because it does not work here without a jail either");
@@ -182,9 +166,6 @@ impl<'a> Targets<'a> {
         }
         let printed = jail::run(self.subject.hands, command, self.variables()?).doing(tries)?;
         if !self.take_effect(effect, &printed)? {
-            if effect == Effect::LeavesProcess && !contains(&printed, b"up") {
-                return Ok(Check::info(NAME, format!("{tries}: not tested, because it did not start in the jail")));
-            }
             return Ok(Check::ok(NAME, format!("{tries}: stopped")));
         }
         if effect == Effect::ReachesTcp && self.subject.network == Network::Full {
@@ -214,15 +195,13 @@ impl<'a> Targets<'a> {
     /// Whether the effect is there. It is undone for the next try.
     fn take_effect(&mut self, effect: Effect, printed: &[u8]) -> Result<bool> {
         match effect {
-            Effect::ReadsOutside => Ok(contains(printed, self.secret.as_bytes())),
-            Effect::ReadsConfig => Ok(printed == self.config),
-            Effect::ReadsKey => Ok(contains(printed, self.secret.as_bytes()) || self.shows_environment(printed)),
-            Effect::WritesOutside => {
+            Effect::OpensFile => {
                 let changed = fs_err::read(&self.outside).unwrap_or_default() != self.secret.as_bytes();
                 disk::remove(&self.outside)?;
                 disk::write_new(&self.outside, self.secret.as_bytes())?;
-                Ok(changed)
+                Ok(changed || contains(printed, self.secret.as_bytes()))
             }
+            Effect::ReadsKey => Ok(contains(printed, self.secret.as_bytes())),
             Effect::WritesAgent => {
                 let agent = self.subject.home.agent();
                 let (file, made) = (agent.join(&self.mark), !self.had_agent && agent.exists());
@@ -254,17 +233,6 @@ impl<'a> Targets<'a> {
                 Ok(!left.is_empty())
             }
         }
-    }
-
-    /// Whether the output has a variable of this program's that commands must not get.
-    fn shows_environment(&self, printed: &[u8]) -> bool {
-        const GIVEN: [&str; 8] = ["PATH", "LANG", "HOME", "TERM", "PWD", "OLDPWD", "SHLVL", "_"];
-        let passed = |name: &str| self.subject.passed.iter().any(|(passed, _)| passed == name);
-        // A short value could be there by chance.
-        let private =
-            |(name, value): &(&String, &String)| value.len() >= 8 && !GIVEN.contains(&name.as_str()) && !passed(name);
-        let mut private = self.subject.env.iter().filter(private);
-        private.any(|(name, value)| contains(printed, format!("{name}={value}").as_bytes()))
     }
 }
 
