@@ -1,40 +1,54 @@
 //! `bantam service`: a systemd unit that keeps the gateway of this home running.
 //!
-//! What stands in it is chosen so that the jail goes on to work: that needs namespaces, mounts and a `/proc` over which
-//! nothing else is mounted (so no `RestrictNamespaces`, `ProtectProc`, `ProtectKernelTunables` and `ProtectKernelLogs`), and the
-//! gateway asks the kernel whether the clock is kept (so no `ProtectClock`, which forbids the question, too). The jail has a
-//! host name of its own (so no `ProtectHostname`, which forbids to give it one).
+//! Some settings that harden other services are left out because they break the jail. It needs namespaces, mounts, a host name
+//! of its own and a `/proc` without other mounts on it: no `RestrictNamespaces`, `ProtectHostname`, `ProtectProc`,
+//! `ProtectKernelTunables` or `ProtectKernelLogs`. The gateway asks the kernel whether the clock is synchronised, which
+//! `ProtectClock` forbids.
 
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::args::{Args, Command, Flag};
-use super::{print, tell};
+use super::{load, print, tell};
 use crate::app;
-use crate::config::{self, Env};
+use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
+use crate::paths::Home;
 
 pub(super) const COMMAND: Command = Command {
     name: "service",
     words: "",
-    about: "a systemd unit that keeps the gateway running; redirect it into a file",
-    flags: &[Flag::new(None, "system", "", "one for the system, which root installs (root gets this one anyway)")],
+    about: "print a systemd unit that keeps the gateway running; redirect it into a file",
+    flags: &[Flag::new(None, "system", "", "a system service, which root installs (the default for root)")],
     run,
 };
 
-/// For any manager. Most of it is explained in systemd.service(5) and systemd.exec(5).
-const COMMON: &str = "\
+/// The unit, explained in systemd.service(5) and systemd.exec(5).
+const UNIT: &str = "\
+[Unit]
+Description=bantam, a personal AI agent
+{network}# Never stop restarting it.
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+ExecStart={program} gateway
+Environment={home}
+# A service does not see the variables of your shell. Give it keys in a file of NAME=VALUE lines:
+#EnvironmentFile=/etc/bantam.env
+# or each in a file of its own, which config.json names as \"file:telegram-token\":
+#LoadCredential=telegram-token:/etc/bantam/telegram-token
 Restart=on-failure
 RestartSec=5
-# Neither wrong usage (2) nor a wrong configuration (3) gets better by itself.
+# A restart mends neither wrong usage (2) nor a wrong configuration (3).
 RestartPreventExitStatus=2 3
-# It says that it lives after every poll, and while it waits for the network.
+# The gateway reports after every poll, and while it waits for the network.
 WatchdogSec=180
-# What is under way has three seconds; what is left is taken up at the next start.
+# Turns have three seconds to end; the next start resumes the others.
 TimeoutStopSec=15
 KillMode=mixed
-# A command that takes too much memory is ended, and not all the rest with it.
+# When memory runs out, only the command that took it ends.
 OOMPolicy=continue
 TasksMax=512
 LimitCORE=0
@@ -44,9 +58,12 @@ LockPersonality=yes
 RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
+{system}
+[Install]
+WantedBy={target}
 ";
 
-/// For the manager of the system.
+/// What only the system's manager can enforce.
 const SYSTEM: &str = "\
 KeyringMode=private
 PrivateDevices=yes
@@ -57,64 +74,24 @@ SystemCallFilter=~@cpu-emulation @module @obsolete @raw-io @reboot @swap
 SystemCallErrorNumber=EPERM
 ";
 
+const NETWORK: &str = "Wants=network-online.target\nAfter=network-online.target\n";
+
 fn run(given: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
-    let file = config::read(&home)?;
-    let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
+    let (home, loaded) = load(env)?;
     let program = std::env::current_exe().doing("finding this program")?;
     // Without a slash at its end.
     let root: PathBuf = std::path::absolute(home.root())?.components().collect();
-    let own = rustix::process::geteuid();
-    let is_system = given.has("system") || own.is_root();
-    let mut unit = String::from("[Unit]\nDescription=bantam, a personal AI agent\n");
-    if is_system {
-        unit.push_str("Wants=network-online.target\nAfter=network-online.target\n");
-    }
-    unit.push_str("# It is tried for ever.\nStartLimitIntervalSec=0\n\n[Service]\nType=notify\n");
-    unit.push_str(&format!("ExecStart={} gateway\n", quoted("", &program)?));
-    unit.push_str(&format!("Environment={}\n", quoted("BANTAM_HOME=", &root)?));
-    unit.push_str(
-        "# Keys that your shell has in variables are not there for a service. Either a file of NAME=VALUE lines:\n\
-         #EnvironmentFile=/etc/bantam.env\n\
-         # or one file for each, named in config.json as \"file:telegram-token\":\n\
-         #LoadCredential=telegram-token:/etc/bantam/telegram-token\n",
-    );
-    // Who owns the home runs it; the one who asks owns one that is not there yet.
-    let owner = fs_err::metadata(&root).map_or(own.as_raw(), |meta| meta.uid());
-    if is_system && owner == 0 {
-        unit.push_str("# It runs as root. Better is a user of its own, who owns the home:\n#User=bantam\n");
-    } else if is_system {
-        // Whoever is not root has none, and gets none; in a namespace of its own the jail has all it needs.
-        unit.push_str(&format!("User={owner}\nCapabilityBoundingSet=\n"));
-    }
-    unit.push_str(COMMON);
-    if is_system {
-        unit.push_str(SYSTEM);
-        // What lies there would be hidden from it.
-        let is_hidden = |path: &Path| path.starts_with("/tmp") || path.starts_with("/var/tmp");
-        if !is_hidden(&root) && !is_hidden(&program) {
-            unit.push_str("PrivateTmp=yes\n");
-        }
-        let defaults = &loaded.config.agents.defaults;
-        // Whoever lets tools loose means the places that they can write to, too.
-        if defaults.restrict_to_workspace {
-            unit.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
-            let mut open = vec![root.clone(), app::workspace(&home, &loaded.config, env)?];
-            open.extend(app::trees(&home, &loaded.config.tools.write_paths, "tools.write_paths", env)?);
-            open.retain(|path| *path == root || !path.starts_with(&root));
-            for path in open {
-                // One that is not there stands in nobody's way.
-                unit.push_str(&format!("ReadWritePaths={}\n", quoted("-", &path)?));
-            }
-        } else {
-            unit.push_str("ProtectSystem=full\n");
-        }
-    }
-    let target = if is_system { "multi-user.target" } else { "default.target" };
-    unit.push_str(&format!("\n[Install]\nWantedBy={target}\n"));
+    let is_system = given.has("system") || rustix::process::geteuid().is_root();
+    let system = if is_system { system(&home, &root, &loaded.config, env)? } else { String::new() };
+    let unit = UNIT
+        .replace("{network}", if is_system { NETWORK } else { "" })
+        .replace("{target}", if is_system { "multi-user.target" } else { "default.target" })
+        .replace("{program}", &quoted("", &program)?)
+        .replace("{home}", &quoted("BANTAM_HOME=", &root)?)
+        .replace("{system}", &system);
     print(&unit)?;
     if !root.exists() {
-        tell(&format!("bantam: there is no {} yet; bantam onboard makes it", root.display()));
+        tell(&format!("bantam: {} does not exist yet; bantam onboard makes it", root.display()));
     }
     if io::stderr().is_terminal() {
         tell(if is_system {
@@ -123,24 +100,49 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         } else {
             "bantam: next:\n  mkdir -p ~/.config/systemd/user\n  \
              bantam service >~/.config/systemd/user/bantam.service\n  systemctl --user daemon-reload\n  \
-             systemctl --user enable --now bantam\n  loginctl enable-linger   # it runs also when you are not logged in"
+             systemctl --user enable --now bantam\n  loginctl enable-linger   # keeps it running when you log out"
         });
     }
     Ok(0)
 }
 
-/// `before` and a path as one word of a unit, as systemd.syntax(7) and systemd.unit(5) demand it.
+/// The lines for the system's manager: the user, and what stays writable.
+fn system(home: &Home, root: &Path, config: &Config, env: &Env) -> Result<String> {
+    // The owner of the home runs it; a home that does not exist yet will belong to whoever asks now.
+    let owner = fs_err::metadata(root).map_or(rustix::process::geteuid().as_raw(), |meta| meta.uid());
+    let mut lines = match owner {
+        0 => "# This runs as root. A user of its own, who owns the home, is better:\n#User=bantam\n".to_owned(),
+        // Without capabilities: the jail gets its own in a user namespace.
+        owner => format!("User={owner}\nCapabilityBoundingSet=\n"),
+    };
+    lines.push_str(SYSTEM);
+    // Without the restriction, tools may write wherever the user can.
+    if !config.agents.defaults.restrict_to_workspace {
+        return Ok(lines + "ProtectSystem=full\n");
+    }
+    lines.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
+    let mut writable = vec![app::workspace(home, config, env)?];
+    writable.extend(app::trees(home, &config.tools.write_paths, "tools.write_paths", env)?);
+    writable.retain(|path| !path.starts_with(root));
+    for path in [root].into_iter().chain(writable.iter().map(PathBuf::as_path)) {
+        // The dash ignores a path that does not exist.
+        lines.push_str(&format!("ReadWritePaths={}\n", quoted("-", path)?));
+    }
+    Ok(lines)
+}
+
+/// `before` and a path as one word of a unit, as systemd.syntax(7) and systemd.unit(5) require.
 fn quoted(before: &str, path: &Path) -> Result<String> {
     let text = path.to_str().filter(|text| !text.contains(char::is_control));
     let text = text.ok_or_else(|| {
-        Error::failed(format!("{:?} cannot stand in a unit", path.display()))
-            .hint("give it a name without such characters")
+        Error::failed(format!("{:?} cannot be written in a unit", path.display()))
+            .hint("rename it without control characters")
     })?;
     let mut out = format!("\"{before}");
     for c in text.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            // Alone it would stand for something else.
+            // A single one begins a specifier.
             '%' => out.push_str("%%"),
             c => out.push(c),
         }
@@ -158,6 +160,6 @@ mod tests {
         let quoted = |path: &str| quoted("", Path::new(path)).map_err(|e| e.message);
         assert_eq!(quoted("/usr/bin/bantam").unwrap(), "\"/usr/bin/bantam\"");
         assert_eq!(quoted("/a b/100%/\"x\"\\$HOME/日本").unwrap(), "\"/a b/100%%/\\\"x\\\"\\\\$HOME/日本\"");
-        assert!(quoted("/a\nUser=root").unwrap_err().contains("cannot stand in a unit"));
+        assert!(quoted("/a\nUser=root").unwrap_err().contains("cannot be written in a unit"));
     }
 }
