@@ -132,18 +132,12 @@ pub(super) fn fresh_key() -> String {
 }
 
 fn tools(args: &Args) -> Result<Option<Vec<String>>> {
-    if args.has("no-tools") {
-        return Ok(Some(Vec::new()));
-    }
-    if !args.has("tools") {
-        return Ok(None);
-    }
     let names = args.values("tools").flat_map(|list| list.split(',')).map(str::trim).filter(|name| !name.is_empty());
     let names: Vec<String> = names.map(str::to_owned).collect();
-    if names.is_empty() {
+    if args.has("tools") && names.is_empty() {
         return Err(Error::usage("--tools names no tool").hint("--tools read_file,list_dir, or --no-tools"));
     }
-    Ok(Some(names))
+    Ok((args.has("tools") || args.has("no-tools")).then_some(names))
 }
 
 /// The flags that override settings.
@@ -154,9 +148,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         let dir = dir.to_str().ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
         overrides.push(("agents.defaults.workspace", dir.into(), Source::Flag("--workspace")));
     }
-    if let Some(model) = args.value("model") {
-        overrides.push((MODEL_NAME, model.into(), Source::Flag("--model")));
-    }
+    overrides.extend(args.value("model").map(|model| (MODEL_NAME, model.into(), Source::Flag("--model"))));
     for (flag, path) in [
         ("max-steps", "agents.defaults.max_tool_iterations"),
         ("timeout", "agents.defaults.timeout"),

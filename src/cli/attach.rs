@@ -46,9 +46,6 @@ pub(super) fn read(path: &str) -> Result<Attachment> {
         }
         return Ok(Attachment::Image(Image { mime: kind.mime().to_owned(), base64: STANDARD.encode(&bytes) }));
     }
-    if let Some((what, hint)) = foreign(&bytes) {
-        return Err(wrong(format!("{what} cannot be attached")).hint(hint));
-    }
     if bytes.len() > MOST_TEXT {
         return Err(wrong(format!("larger than {} MB", MOST_TEXT >> 20))
             .hint("attach the part that matters, or put the file into the workspace and name it in the question"));
@@ -58,23 +55,7 @@ pub(super) fn read(path: &str) -> Result<Attachment> {
             let (text, fence) = (text.trim_end_matches('\n'), fence(&text));
             Ok(Attachment::Text(format!("[file: {shown}]\n{fence}\n{text}\n{fence}")))
         }
-        _ => Err(wrong("of no kind that can be attached".to_owned()).hint(
-            "text in UTF-8 and PNG, JPEG, GIF and WebP images can be; put others into the workspace and name them",
-        )),
-    }
-}
-
-/// Kinds that people attach elsewhere, and what to do instead.
-fn foreign(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
-    const AUDIO: (&str, &str) = ("audio", "have it transcribed first, and attach the text");
-    match bytes {
-        [b'%', b'P', b'D', b'F', b'-', ..] => {
-            Some(("a PDF", "make text of it first: pdftotext FILE.pdf - | bantam agent -m \"a question\""))
-        }
-        [b'I', b'D', b'3', ..] | [b'O', b'g', b'g', b'S', ..] | [b'f', b'L', b'a', b'C', ..] => Some(AUDIO),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => Some(AUDIO),
-        [0xff, second, ..] if second & 0xe0 == 0xe0 && *second != 0xfe && *second != 0xff => Some(AUDIO),
-        [_, _, _, _, b'f', b't', b'y', b'p', ..] => Some(("audio or video", AUDIO.1)),
-        _ => None,
+        _ => Err(wrong("neither text in UTF-8 nor a PNG, JPEG, GIF or WebP image".to_owned())
+            .hint("convert it first, for example with pdftotext, or put it into the workspace and name it")),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
 use super::printer::{AfterTurn, Output};
-use super::{notice, print, report, tell, terminal, zone};
+use super::{load, notice, print, report, table, tell, terminal, zone};
 use crate::app;
 use crate::app::deliver::Delivery;
 use crate::app::factory::AgentFactory;
@@ -18,7 +18,6 @@ use crate::gateway::clock::{job_session, reset_session};
 use crate::gateway::status::is_running;
 use crate::paths::{Home, telegram_chat};
 use crate::text::{one_line, printable};
-use crate::zone::Zone;
 
 pub(super) const ADD: Command = Command {
     name: "cron add",
@@ -120,7 +119,7 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
 }
 
 fn list(given: &Args, env: &Env) -> Result<u8> {
-    let (home, jobs) = jobs(env)?;
+    let (_, jobs) = jobs(env)?;
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
@@ -128,17 +127,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         return print(&format!("{}\n", json!({"jobs": rows}))).map(|()| 0);
     }
     let zone = zone(env);
-    let mut page = String::new();
-    let width = list.iter().map(|job| job.id().chars().count()).max().unwrap_or_default();
-    let mut row = |id: &str, next: &str, status: &str, when: &str, name: &str| {
-        page.push_str(&format!(
-            "{:<width$}  {next:<19}  {:<7}  {:<16}  {}\n",
-            printable(id),
-            one_line(status, 20),
-            one_line(when, 60),
-            one_line(name, 60)
-        ));
-    };
+    let mut rows = Vec::new();
     for job in &list {
         let next = match jobs.zone(job.tz()).and_then(|meant| job.due(now, 0, &meant)) {
             Err(e) => {
@@ -151,18 +140,18 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         };
         let to = job.to().map(|to| format!(" -> {to}")).unwrap_or_default();
         let status = if job.last_status().is_empty() { "-" } else { job.last_status() };
-        row(job.id(), &next, status, &job.when(&zone), &format!("{}{to}", job.name()));
+        rows.push([job.id().to_owned(), next, status.to_owned(), job.when(&zone), format!("{}{to}", job.name())]);
     }
-    let loaded = AgentFactory::new(&home, env).and_then(|factory| factory.load(None));
-    let minutes = loaded.as_ref().map_or(0, |loaded| loaded.config.heartbeat.interval_minutes);
-    if loaded.as_ref().is_ok_and(|loaded| loaded.config.heartbeat.enabled) {
+    let heartbeat = load(env)?.1.config.heartbeat;
+    if heartbeat.enabled {
+        let minutes = heartbeat.interval_minutes;
         let next = heartbeat::schedule(minutes).next(now, &zone).map_or(String::new(), |at| zone.stamp(at / 1000));
-        row(heartbeat::ID, &next, "-", &format!("every {minutes} min"), "built in: agent/HEARTBEAT.md");
+        let (when, name) = (format!("every {minutes} min"), "built in: agent/HEARTBEAT.md".to_owned());
+        rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
     } else if list.is_empty() {
         tell("bantam: no jobs yet; bantam cron add makes one");
     }
-    print(&page)?;
-    loaded.map(|_| 0)
+    print(&table(&rows)).map(|()| 0)
 }
 
 fn remove(given: &Args, env: &Env) -> Result<u8> {
@@ -253,16 +242,13 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     if runs.is_empty() {
         tell("bantam: nothing has run yet");
     }
-    let zone: Zone = zone(env);
-    let mut page = String::new();
-    for run in &runs {
+    let zone = zone(env);
+    let rows = runs.iter().map(|run| {
         let took = run.ended.filter(|_| run.status != Status::Unknown).map(|ended| (ended - run.at) / 1000);
         let took = took.map(|seconds| format!("{seconds} s")).unwrap_or_default();
-        let (at, id, status) = (zone.stamp(run.at / 1000), printable(&run.job), run.status.name());
         let name = list.iter().find(|job| job.id() == run.job).map(Job::name).unwrap_or_default();
         let what = if run.error.is_empty() { name } else { &run.error };
-        page.push_str(format!("{at}  {id}  {status:<7}  {took:>7}  {}", one_line(what, 100)).trim_end());
-        page.push('\n');
-    }
-    print(&page).map(|()| 0)
+        [zone.stamp(run.at / 1000), run.job.clone(), run.status.name().to_owned(), took, what.to_owned()]
+    });
+    print(&table(&rows.collect::<Vec<_>>())).map(|()| 0)
 }

@@ -7,7 +7,6 @@ use crate::app::{self, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Subject};
-use crate::doctor::kernel::Obstacles;
 use crate::doctor::{Check, Verdict, bot, home, jail, kernel, model};
 use crate::error::{Error, Result};
 use crate::paths::Home;
@@ -94,7 +93,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
     let made = if there { "" } else { " (created)" };
     report.add(&Check::ok(WHAT, format!("{}{made}", hands.workspace().display())));
     let exec = &config.tools.exec;
-    let holds = match jail::jail(&hands, exec, &Obstacles::find(env), &mut |check| report.add(&check)) {
+    let holds = match jail::jail(&hands, exec, env, &mut |check| report.add(&check)) {
         Ok(holds) => holds,
         Err(e) => return report.add(&Check::of_error("jail", e)),
     };

@@ -32,9 +32,10 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::config::{self, Env};
+use crate::config::{self, Env, Loaded};
 use crate::error::{Context, Error, Kind, Result};
 use crate::hands;
+use crate::paths::Home;
 use crate::sys;
 use crate::text::{nearest, one_line};
 use crate::zone::{Civil, Zone};
@@ -136,6 +137,23 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Rows as lines. A column is as wide as its widest cell; numbers stand on its right.
+fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| one_line(cell, 100))).collect();
+    let widths: [usize; COLUMNS] =
+        std::array::from_fn(|n| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or_default());
+    let mut page = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| match cell.parse::<f64>() {
+            Ok(_) => format!("{cell:>width$}"),
+            Err(_) => format!("{cell:<width$}"),
+        });
+        page.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        page.push('\n');
+    }
+    page
+}
+
 /// Writes a line to standard error, or nothing where that is closed.
 fn tell(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
@@ -180,6 +198,14 @@ fn report(e: &Error) -> u8 {
 /// The error of every `--json`.
 fn error_json(e: &Error) -> Value {
     json!({"kind": e.kind.name(), "message": e.message, "hint": e.hint})
+}
+
+/// The home, and its configuration.
+fn load(env: &Env) -> Result<(Home, Loaded)> {
+    let home = config::home(env)?;
+    let file = config::read(&home)?;
+    let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
+    Ok((home, loaded))
 }
 
 /// The local zone; UTC, with a warning, if it cannot be read.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::args::{Args, Command, Flag};
 use super::echo::Hidden;
 use super::import::Import;
-use super::{ask, print, tell};
+use super::{ask, load, print, tell};
 use crate::app;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
 use crate::config::{self, Env, keys, vendors};
@@ -85,7 +85,7 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
 
 /// Reads the result back, and says what to type next.
 fn conclude(home: &Home, env: &Env) -> Result<u8> {
-    let loaded = config::load_for(home, config::read(home)?.as_deref(), env, Vec::new())?;
+    let (_, loaded) = load(env)?;
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
@@ -117,32 +117,26 @@ struct Chosen {
     vendor: &'static Vendor,
     model: String,
     api_base: String,
-    key: KeyChoice,
-}
-
-enum KeyChoice {
-    None,
-    /// It stays in the vendor's variable.
-    Variable,
-    Typed(Secret),
+    /// The key, or where it is.
+    key: Option<Secret>,
 }
 
 impl Chosen {
     /// The first vendor whose key is in the environment, else the demo.
     fn by_key(env: &Env) -> Self {
         match VENDORS.iter().find(|v| has_key(v, env) && !v.default_model.is_empty()) {
-            Some(vendor) => Self::of(vendor, KeyChoice::Variable),
-            None => Self::of(&VENDORS[VENDORS.len() - 1], KeyChoice::None),
+            Some(vendor) => Self::of(vendor, Some(variable(vendor))),
+            None => Self::of(&VENDORS[VENDORS.len() - 1], None),
         }
     }
 
-    fn of(vendor: &'static Vendor, key: KeyChoice) -> Self {
+    fn of(vendor: &'static Vendor, key: Option<Secret>) -> Self {
         Self { vendor, model: vendor.default_model.to_owned(), api_base: String::new(), key }
     }
 
     fn by_asking(env: &Env) -> Result<Self> {
         let vendor = ask_vendor(env)?;
-        let mut chosen = Self::of(vendor, KeyChoice::None);
+        let mut chosen = Self::of(vendor, None);
         if vendor.protocol == Protocol::Demo {
             return Ok(chosen);
         }
@@ -153,7 +147,7 @@ impl Chosen {
             })?;
         }
         if !vendor.key_env.is_empty() {
-            chosen.key = ask_key(vendor, env)?;
+            chosen.key = Some(ask_key(vendor, env)?);
         }
         let default = vendor.default_model;
         let offer = if default.is_empty() { String::new() } else { format!(" [{default}]") };
@@ -166,7 +160,7 @@ impl Chosen {
     }
 
     fn config(&self) -> Value {
-        let Vendor { name, key_env, .. } = self.vendor;
+        let name = self.vendor.name;
         let model = format!("{name}/{}", self.model);
         if self.vendor.protocol == Protocol::Demo {
             return json!({"agents": {"defaults": {"model_name": model}}});
@@ -175,13 +169,16 @@ impl Chosen {
         if !self.api_base.is_empty() {
             entry["api_base"] = self.api_base.as_str().into();
         }
-        match &self.key {
-            KeyChoice::None => {}
-            KeyChoice::Variable => entry["api_key"] = format!("${{{key_env}}}").into(),
-            KeyChoice::Typed(key) => entry["api_key"] = key.reveal().into(),
+        if let Some(key) = &self.key {
+            entry["api_key"] = key.reveal().into();
         }
         json!({"agents": {"defaults": {"model_name": name}}, "model_list": [entry]})
     }
+}
+
+/// The vendor's variable, as an `api_key`.
+fn variable(vendor: &Vendor) -> Secret {
+    Secret::new(format!("${{{}}}", vendor.key_env))
 }
 
 fn has_key(vendor: &Vendor, env: &Env) -> bool {
@@ -221,7 +218,7 @@ fn ask_vendor(env: &Env) -> Result<&'static Vendor> {
     })
 }
 
-fn ask_key(vendor: &Vendor, env: &Env) -> Result<KeyChoice> {
+fn ask_key(vendor: &Vendor, env: &Env) -> Result<Secret> {
     let name = vendor.key_env;
     let enter =
         if has_key(vendor, env) { format!("Enter: leave it in {name}") } else { format!("Enter: set {name} later") };
@@ -229,11 +226,11 @@ fn ask_key(vendor: &Vendor, env: &Env) -> Result<KeyChoice> {
     ask_until(&format!("Key, not shown ({enter}): "), |text| {
         // A command that prints the key may have spaces.
         if text.is_empty() {
-            Ok(KeyChoice::Variable)
+            Ok(variable(vendor))
         } else if !text.starts_with("cmd:") && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
             Err("a key has no spaces in it".to_owned())
         } else {
-            Ok(KeyChoice::Typed(Secret::new(text)))
+            Ok(Secret::new(text))
         }
     })
 }
@@ -256,7 +253,7 @@ mod tests {
     #[test]
     fn what_is_written_is_what_was_chosen_and_no_more() {
         let openai = vendors::find("openai").unwrap();
-        let chosen = Chosen::of(openai, KeyChoice::Variable);
+        let chosen = Chosen::of(openai, Some(variable(openai)));
         let expected = json!({
             "agents": {"defaults": {"model_name": "openai"}},
             "model_list": [{"model_name": "openai", "model": format!("openai/{}", openai.default_model), "api_key": "${OPENAI_API_KEY}"}],
@@ -269,7 +266,7 @@ mod tests {
     #[test]
     fn every_vendor_makes_a_configuration_that_is_read_without_a_word() {
         for vendor in VENDORS {
-            let mut chosen = Chosen::of(vendor, KeyChoice::Typed(Secret::new("k")));
+            let mut chosen = Chosen::of(vendor, Some(Secret::new("k")));
             chosen.model = "m".to_owned();
             chosen.api_base = if vendor.base.is_empty() { "http://h/v1".to_owned() } else { String::new() };
             let text = chosen.config().to_string();

@@ -1,17 +1,16 @@
 //! `bantam sessions`: lists, shows, resets, prunes and erases conversations.
 
-use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::{confirm, local_time, print, tell, zone};
+use super::{confirm, local_time, print, table, tell, zone};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
-use crate::message::{Message, ToolCall, ToolResult};
-use crate::session::archive::{self, Item, Transcript, TranscriptEntry, TurnStatus};
+use crate::message::Message;
+use crate::session::archive::{self, Item, TranscriptEntry, TurnStatus};
 use crate::text::{one_line, printable, size};
 use crate::zone::Zone;
 
@@ -72,22 +71,13 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     if list.is_empty() {
         tell("bantam: no conversations yet");
     }
-    let width = list.iter().map(|s| s.key.chars().count()).max().unwrap_or_default();
     let zone = zone(env);
-    let mut page = String::new();
-    for s in &list {
-        let (key, size, state) = (printable(&s.key), size(s.bytes), s.status.name());
-        page.push_str(&format!(
-            "{key:<width$}  {:>5}  {:<19}  {size:>8}  {state}",
-            s.messages,
-            local_time(&s.last, &zone)
-        ));
-        if s.damage > 0 {
-            page.push_str(&format!("  (damage: bantam sessions show {key})"));
-        }
-        page.push('\n');
-    }
-    print(&page).map(|()| 0)
+    let rows = list.iter().map(|s| {
+        let damage = if s.damage > 0 { format!("  (damage: bantam sessions show {})", s.key) } else { String::new() };
+        let state = format!("{}{damage}", s.status.name());
+        [s.key.clone(), s.messages.to_string(), local_time(&s.last, &zone), size(s.bytes), state]
+    });
+    print(&table(&rows.collect::<Vec<_>>())).map(|()| 0)
 }
 
 fn show(args: &Args, env: &Env) -> Result<u8> {
@@ -105,10 +95,8 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
     for damage in &transcript.damage {
         tell(&format!("bantam: {}", printable(damage)));
     }
-    // Filtered while printing: a wanted result may belong to an unwanted call.
-    let wanted = |entry: &TranscriptEntry| after.is_none_or(|after| entry.seq > after);
+    transcript.entries.retain(|entry| after.is_none_or(|after| entry.seq > after));
     if args.has("json") {
-        transcript.entries.retain(wanted);
         let waiting = transcript.waiting.iter().map(|entry| {
             let mut object = object(entry);
             (object["seq"], object["waiting"]) = (Value::Null, true.into());
@@ -117,10 +105,11 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
         let entries = transcript.entries.iter().map(|entry| object(entry).to_string());
         return print(&lines(entries.chain(waiting))).map(|()| 0);
     }
-    let mut page = page(&transcript, &zone(env), wanted);
+    let zone = zone(env);
+    let mut page: String = transcript.entries.iter().map(|entry| shown(entry, &zone)).collect();
     for entry in &transcript.waiting {
         if let Item::Message(Message::User(user)) = &entry.item {
-            let (time, text) = (local_time(&entry.time, &zone(env)), printable(&user.content));
+            let (time, text) = (local_time(&entry.time, &zone), printable(&user.content));
             page.push_str(&format!("[-] {time:<19} user (waits for the next turn)\n{text}\n"));
         }
     }
@@ -145,64 +134,29 @@ fn object(entry: &TranscriptEntry) -> Value {
     Value::Object(fields)
 }
 
-/// The conversation for a reader: messages in full, and one line for each call with the start of its result.
-fn page(transcript: &Transcript, zone: &Zone, wanted: impl Fn(&TranscriptEntry) -> bool) -> String {
-    let mut page = String::new();
-    let mut left: VecDeque<&TranscriptEntry> = transcript.entries.iter().collect();
-    while let Some(entry) = left.pop_front() {
-        let is_wanted = wanted(entry);
-        let mut said = |who: &str, text: &str| {
-            if is_wanted {
-                page.push_str(&format!("[{}] {:<19} {who}\n", entry.seq, local_time(&entry.time, zone)));
-                page.push_str(printable(text.trim_end()).trim_start_matches('\n'));
-                page.push_str(if text.trim().is_empty() { "" } else { "\n" });
-            }
-        };
-        match &entry.item {
-            Item::Summary(text) => said("summary", text),
-            Item::Message(Message::System(text)) => said("system", text),
-            Item::Message(Message::User(user)) => said("user", &user.content),
-            Item::Message(Message::Assistant(reply)) => {
-                said(if reply.partial { "assistant (cut off)" } else { "assistant" }, &reply.text);
-                let mut results = results(&mut left);
-                for call in &reply.calls {
-                    let found = results.iter().position(|(_, result)| result.call_id == call.id);
-                    let found = found.map(|at| results.swap_remove(at));
-                    if is_wanted || found.is_some_and(|(entry, _)| wanted(entry)) {
-                        page.push_str(&line(call, found.map(|(_, result)| result)));
-                    }
-                }
-            }
-            Item::Message(Message::ToolResult(result)) => said("result without a call", &result.content),
-            Item::TurnEnd(end) => {
-                if is_wanted {
-                    page.push_str(&format!("-- {}\n\n", end.name()));
-                }
-            }
-        }
-    }
-    page
-}
-
-/// Takes the results at the front.
-fn results<'a>(left: &mut VecDeque<&'a TranscriptEntry>) -> Vec<(&'a TranscriptEntry, &'a ToolResult)> {
-    let mut results = Vec::new();
-    while let Some((entry, Item::Message(Message::ToolResult(result)))) =
-        left.front().map(|entry| (*entry, &entry.item))
-    {
-        results.push((entry, result));
-        left.pop_front();
-    }
-    results
-}
-
-fn line(call: &ToolCall, result: Option<&ToolResult>) -> String {
-    let outcome = match result {
-        None => "(no result)".to_owned(),
-        Some(result) if result.is_error => format!("failed: {}", one_line(&result.content, 100)),
-        Some(result) => one_line(&result.content, 100),
+/// An entry for a reader: a message in full, one line for each call and for the start of each result.
+fn shown(entry: &TranscriptEntry, zone: &Zone) -> String {
+    let message = |role: &str, text: &str| {
+        let text = printable(text.trim_end());
+        let text = text.trim_start_matches('\n');
+        let end = if text.is_empty() { "" } else { "\n" };
+        format!("[{}] {:<19} {role}\n{text}{end}", entry.seq, local_time(&entry.time, zone))
     };
-    format!("  {} {} -> {outcome}\n", one_line(&call.name, 64), one_line(&call.arguments, 80))
+    match &entry.item {
+        Item::Summary(text) => message("summary", text),
+        Item::Message(Message::System(text)) => message("system", text),
+        Item::Message(Message::User(user)) => message("user", &user.content),
+        Item::Message(Message::Assistant(reply)) => {
+            let role = if reply.partial { "assistant (cut off)" } else { "assistant" };
+            let calls = reply.calls.iter().map(|call| one_line(&format!("{} {}", call.name, call.arguments), 144));
+            message(role, &reply.text) + &lines(calls.map(|call| format!("  {call}")))
+        }
+        Item::Message(Message::ToolResult(result)) => {
+            let arrow = if result.is_error { "-> failed:" } else { "->" };
+            format!("  {arrow} {}\n", one_line(&result.content, 100))
+        }
+        Item::TurnEnd(end) => format!("-- {}\n\n", end.name()),
+    }
 }
 
 fn reset(args: &Args, env: &Env) -> Result<u8> {

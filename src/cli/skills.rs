@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::args::{Args, Command, Flag};
-use super::{confirm, print, tell};
+use super::{confirm, load, print, table, tell};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::disk::{self, Lock};
@@ -44,9 +44,7 @@ pub(super) const REMOVE: Command = Command {
 };
 
 fn load_skills(env: &Env) -> Result<Skills> {
-    let home = config::home(env)?;
-    let file = config::read(&home)?;
-    let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
+    let (home, loaded) = load(env)?;
     Ok(app::skills(&home, &loaded.config))
 }
 
@@ -58,16 +56,12 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     if found.skills.is_empty() {
         tell("bantam: no skills; bantam skills install DIR adds one");
     }
-    let width = found.skills.iter().map(|skill| skill.name.len()).max().unwrap_or_default();
-    let mut page = String::new();
+    let mut rows = Vec::new();
     for skill in &found.skills {
-        let what = one_line(&skill.description, 100);
-        page.push_str(&format!("{:<width$}  {what}\n", skill.name));
-        for note in notes(skill) {
-            page.push_str(&format!("{:<width$}  ({note})\n", ""));
-        }
+        rows.push([skill.name.clone(), skill.description.clone()]);
+        rows.extend(notes(skill).iter().map(|note| [String::new(), format!("({note})")]));
     }
-    print(&page).map(|()| 0)
+    print(&table(&rows)).map(|()| 0)
 }
 
 fn notes(skill: &Skill) -> Vec<String> {

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::args::{Args, Command};
-use super::{print, tell};
+use super::{load, print, table, tell};
 use crate::app;
-use crate::config::{self, Env};
+use crate::config::Env;
 use crate::cron::Jobs;
 use crate::error::Result;
 use crate::secret::Redactor;
-use crate::text::one_line;
-use crate::tool::Registry;
+use crate::tool::{Registry, ToolSpec};
 
 pub(super) const COMMAND: Command = Command {
     name: "tools",
@@ -21,9 +20,7 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn run(_: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
-    let file = config::read(&home)?;
-    let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
+    let (home, loaded) = load(env)?;
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
@@ -37,14 +34,10 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
         ),
         Redactor::default(),
     )?;
-    let mut page = String::new();
-    for spec in tools.specs() {
-        let what = one_line(spec.purpose(), 100);
-        let (name, risk, source) = (&spec.name, spec.risk.name(), one_line(&spec.source, 40));
-        page.push_str(&format!("{name:<14} {risk:<6}  {source:<8}  {what}\n"));
-    }
+    let row = |spec: &ToolSpec| [&spec.name, spec.risk.name(), &spec.source, spec.purpose()].map(str::to_owned);
+    let rows: Vec<_> = tools.specs().map(row).collect();
     if !loaded.config.tools.exec.enabled {
         tell("bantam: exec is disabled (tools.exec.enabled in config.json)");
     }
-    print(&page).map(|()| 0)
+    print(&table(&rows)).map(|()| 0)
 }

@@ -62,29 +62,12 @@ fn table(report: &UsageReport) -> String {
         let numbers =
             [totals.calls, totals.usage.prompt_tokens, totals.usage.cached_tokens, totals.usage.completion_tokens];
         let [calls, read, cached, written] = numbers.map(|n| n.to_string());
-        [day.to_owned(), one_line(model, 60), calls, read, cached, written, cost(totals.cost)]
+        [day.to_owned(), model.to_owned(), calls, read, cached, written, cost(totals.cost)]
     };
     let mut lines = vec![["day", "model", "calls", "read", "cached", "written", "cost"].map(str::to_owned)];
     lines.extend(report.rows.iter().map(|((date, model), totals)| line(date, model, totals)));
     lines.push(line("total", "", &report.total));
-    let mut widths = [0; 7];
-    for cells in &lines {
-        for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut page = String::new();
-    for cells in &lines {
-        for (n, cell) in cells.iter().enumerate() {
-            let space = " ".repeat(widths[n] - cell.chars().count());
-            // Words on the left, numbers on the right.
-            let [first, second] = if n < 2 { [cell.as_str(), &space] } else { [&space, cell.as_str()] };
-            let gap = if n == 0 { "" } else { "  " };
-            page.push_str(&[gap, first, second].concat());
-        }
-        page.push('\n');
-    }
-    page
+    super::table(&lines)
 }
 
 /// For people; a dash without a price.

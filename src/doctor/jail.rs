@@ -5,10 +5,10 @@ use std::path::Path;
 use rustix::process::geteuid;
 
 use super::Check;
-use super::kernel::Obstacles;
+use super::kernel::{landlock_fix, namespace_fixes, read_file};
 use crate::cancel::Cancel;
 use crate::child::{Network, Sandbox};
-use crate::config::Exec;
+use crate::config::{Env, Exec};
 use crate::error::{Error, Result};
 use crate::hands::{Confinement, Hands};
 use crate::sys;
@@ -34,9 +34,11 @@ pub(crate) fn user(home: &Path) -> Check {
 }
 
 /// Enters each kind of confinement, then runs a command as the model's are run. Returns whether a command can run in the jail.
-pub(crate) fn jail(hands: &Hands, exec: &Exec, obstacles: &Obstacles, report: &mut dyn FnMut(Check)) -> Result<bool> {
+pub(crate) fn jail(hands: &Hands, exec: &Exec, env: &Env, report: &mut dyn FnMut(Check)) -> Result<bool> {
     let cancel = Cancel::new(None);
     let abi = sys::landlock_abi();
+    let exe = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/bantam".into());
+    let namespace_fixes = || namespace_fixes(&exe, env, &read_file);
     let namespaces = hands.try_confinement(Confinement::Namespaces, &cancel)?;
     let landlock = hands.try_confinement(Confinement::Landlock, &cancel)?;
     let any = namespaces.is_ok() || landlock.is_ok();
@@ -47,7 +49,7 @@ pub(crate) fn jail(hands: &Hands, exec: &Exec, obstacles: &Obstacles, report: &m
             Check::ok("namespaces", found.unwrap_or("open"))
         }
         Err(why) => {
-            let fixes = if any || !has_commands { obstacles.namespace_fixes() } else { Vec::new() };
+            let fixes = if any || !has_commands { namespace_fixes() } else { Vec::new() };
             Check::info("namespaces", format!("refused: {why}")).fixes(fixes)
         }
     });
@@ -70,8 +72,8 @@ pub(crate) fn jail(hands: &Hands, exec: &Exec, obstacles: &Obstacles, report: &m
         Err(e) => {
             report(
                 Check::fail(NAME, e.message)
-                    .fixes(obstacles.namespace_fixes())
-                    .fixes(obstacles.landlock_fix(&abi))
+                    .fixes(namespace_fixes())
+                    .fixes(landlock_fix(&abi, &read_file))
                     .fix("or, to go without commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json"),
             );
             return Ok(false);

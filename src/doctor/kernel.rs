@@ -1,7 +1,7 @@
 //! What this kernel and its settings let a program do to confine itself, and the lines that would allow more.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -9,21 +9,11 @@ use rustix::io::Errno;
 use super::Check;
 use crate::config::Env;
 
-/// What keeps namespaces and Landlock from programs on this system.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Obstacles {
-    /// This program.
-    exe: PathBuf,
-    /// The fix for the container that this program runs in.
-    container: Option<&'static str>,
-    /// The fixes for settings of the kernel that forbid namespaces.
-    settings: Vec<&'static str>,
-    /// AppArmor keeps namespaces from programs without a profile, as on Ubuntu.
-    apparmor: bool,
-    /// Another program set a filter of system calls before it started this one.
-    filter: bool,
-    /// The security modules that the kernel started with.
-    modules: Option<String>,
+/// Reads a file of the kernel's, without the white space at its ends; a test has its own.
+pub(crate) type ReadFile<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+pub(crate) fn read_file(path: &str) -> Option<String> {
+    fs_err::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
 const DOCKER: &str = "start the container with: docker run --security-opt seccomp=unconfined \
@@ -47,69 +37,54 @@ const SETTINGS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-impl Obstacles {
-    pub(crate) fn find(env: &Env) -> Self {
-        let read = |path: &str| fs_err::read_to_string(path).ok().map(|text| text.trim().to_owned());
-        let is_set = |path: &str, value: &str| read(path).is_some_and(|text| text == value);
-        let container = if Path::new("/run/.containerenv").exists() {
-            Some(PODMAN)
-        } else if Path::new("/.dockerenv").exists() {
-            Some(DOCKER)
-        } else {
-            // systemd's convention, which LXC keeps too.
-            env.get("container").filter(|kind| !kind.is_empty()).map(|_| CONTAINER)
-        };
-        let settings = SETTINGS.iter().filter(|(path, value, _)| is_set(path, value));
-        Self {
-            exe: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/usr/local/bin/bantam")),
-            container,
-            settings: settings.map(|(_, _, fix)| *fix).collect(),
-            apparmor: is_set("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
-            filter: read("/proc/self/status").is_some_and(|status| status.lines().any(|line| line == "Seccomp:\t2")),
-            modules: read("/sys/kernel/security/lsm"),
-        }
+/// Lines that open namespaces to `exe`, this program, and to as little else as possible.
+pub(crate) fn namespace_fixes(exe: &Path, env: &Env, read: ReadFile) -> Vec<String> {
+    let is_set = |path: &str, value: &str| read(path).is_some_and(|text| text == value);
+    let container = if read("/run/.containerenv").is_some() {
+        Some(PODMAN)
+    } else if read("/.dockerenv").is_some() {
+        Some(DOCKER)
+    } else {
+        // systemd's convention, which LXC keeps too.
+        env.get("container").filter(|kind| !kind.is_empty()).map(|_| CONTAINER)
+    };
+    let settings = SETTINGS.iter().filter(|(path, value, _)| is_set(path, value)).map(|(_, _, fix)| *fix);
+    let mut fixes: Vec<String> = container.into_iter().chain(settings).map(str::to_owned).collect();
+    // In a container, the profile and the filter are the host's.
+    if is_set("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") && container.is_none() {
+        fixes.extend(profile(exe));
     }
-
-    /// Lines that open namespaces to bantam, and to as little else as possible.
-    pub(crate) fn namespace_fixes(&self) -> Vec<String> {
-        let mut fixes: Vec<String> = self.container.iter().chain(&self.settings).map(|&fix| fix.to_owned()).collect();
-        // In a container, the profile and the filter are the host's.
-        if self.apparmor && self.container.is_none() {
-            fixes.extend(self.profile());
-        }
-        if self.filter && fixes.is_empty() {
-            fixes.push(FILTER.to_owned());
-        }
-        fixes
+    let is_filtered = read("/proc/self/status").is_some_and(|status| status.lines().any(|line| line == "Seccomp:\t2"));
+    if is_filtered && fixes.is_empty() {
+        fixes.push(FILTER.to_owned());
     }
+    fixes
+}
 
-    /// Ubuntu's way: namespaces for this program alone, by its path.
-    fn profile(&self) -> [String; 2] {
-        // In quotes and without patterns.
-        let exe = self.exe.to_string_lossy();
-        let exe: String =
-            exe.chars().flat_map(|c| "*?[]{}^\"\\@".contains(c).then_some('\\').into_iter().chain([c])).collect();
-        let profile = format!("profile bantam \"{exe}\" flags=(unconfined) {{");
-        let lines = shell_words::join(["abi <abi/4.0>,", "include <tunables/global>", &profile, "  userns,", "}"]);
-        [
-            format!("printf '%s\\n' {lines} | sudo tee /etc/apparmor.d/bantam"),
-            "sudo apparmor_parser -r /etc/apparmor.d/bantam".to_owned(),
-        ]
-    }
+/// Ubuntu's way: namespaces for this program alone, by its path.
+fn profile(exe: &Path) -> [String; 2] {
+    // In quotes and without patterns.
+    let exe = exe.to_string_lossy();
+    let exe: String =
+        exe.chars().flat_map(|c| "*?[]{}^\"\\@".contains(c).then_some('\\').into_iter().chain([c])).collect();
+    let profile = format!("profile bantam \"{exe}\" flags=(unconfined) {{");
+    let lines = shell_words::join(["abi <abi/4.0>,", "include <tunables/global>", &profile, "  userns,", "}"]);
+    [
+        format!("printf '%s\\n' {lines} | sudo tee /etc/apparmor.d/bantam"),
+        "sudo apparmor_parser -r /etc/apparmor.d/bantam".to_owned(),
+    ]
+}
 
-    /// The line that would bring a Landlock that confines, from what the kernel said about it.
-    pub(crate) fn landlock_fix(&self, abi: &io::Result<u32>) -> Option<String> {
-        match abi {
-            Ok(_) => Some("use a kernel from 6.2 on: the Landlock of this one is too old".to_owned()),
-            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                let modules = self.modules.as_deref().unwrap_or("[the modules of now]");
-                Some(format!(
-                    "Landlock is switched off: start the kernel with lsm=landlock,{modules} on its command line"
-                ))
-            }
-            // The kernel has none, or a filter hides it: no line changes that.
-            Err(_) => None,
+/// The line that would bring a Landlock that confines, from what the kernel said about it.
+pub(crate) fn landlock_fix(abi: &io::Result<u32>, read: ReadFile) -> Option<String> {
+    match abi {
+        Ok(_) => Some("use a kernel from 6.2 on: the Landlock of this one is too old".to_owned()),
+        Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            let modules = read("/sys/kernel/security/lsm").unwrap_or_else(|| "[the modules of now]".to_owned());
+            Some(format!("Landlock is off: start the kernel with lsm=landlock,{modules} on its command line"))
         }
+        // The kernel has none, or a filter hides it: no line changes that.
+        Err(_) => None,
     }
 }
 
@@ -139,35 +114,33 @@ mod tests {
 
     #[test]
     fn each_obstacle_to_namespaces_has_its_fix() {
-        let base = Obstacles { exe: "/opt/my bots/b[1]".into(), ..Obstacles::default() };
-        assert!(base.namespace_fixes().is_empty());
-
-        let fixes = Obstacles { apparmor: true, ..base.clone() }.namespace_fixes();
+        const APPARMOR: (&str, &str) = ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+        const SECCOMP: (&str, &str) = ("/proc/self/status", "Seccomp:\t2");
+        let fixes = |files: &[(&str, &str)]| {
+            let read = |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
+            namespace_fixes(Path::new("/opt/my bots/b[1]"), &Env::new(), &read)
+        };
+        assert_eq!(fixes(&[]), [""; 0]);
         assert_eq!(
-            fixes,
+            fixes(&[APPARMOR]),
             [
                 r#"printf '%s\n' 'abi <abi/4.0>,' 'include <tunables/global>' 'profile bantam "/opt/my bots/b\[1\]" flags=(unconfined) {' '  userns,' } | sudo tee /etc/apparmor.d/bantam"#,
                 "sudo apparmor_parser -r /etc/apparmor.d/bantam"
             ]
         );
-
-        let settings = SETTINGS.map(|(_, _, fix)| fix).to_vec();
-        let fixes = Obstacles { settings: settings.clone(), filter: true, ..base.clone() }.namespace_fixes();
-        assert_eq!(fixes, settings);
-
+        let [first, second] = SETTINGS.map(|(path, value, _)| (path, value));
+        assert_eq!(fixes(&[first, second, SECCOMP]), SETTINGS.map(|(_, _, fix)| fix));
         // The profile is the host's matter, and so is the filter.
-        let docker = Obstacles { container: Some(DOCKER), apparmor: true, filter: true, ..base.clone() };
-        assert_eq!(docker.namespace_fixes(), [DOCKER]);
-
-        assert_eq!(Obstacles { filter: true, ..base }.namespace_fixes(), [FILTER]);
+        assert_eq!(fixes(&[("/.dockerenv", ""), APPARMOR, SECCOMP]), [DOCKER]);
+        assert_eq!(fixes(&[SECCOMP]), [FILTER]);
     }
 
     #[test]
     fn landlock_that_is_switched_off_is_switched_on_by_the_command_line() {
-        let obstacles = Obstacles { modules: Some("capability,apparmor".into()), ..Obstacles::default() };
-        let off = obstacles.landlock_fix(&Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))).unwrap();
+        let read = |_: &str| Some("capability,apparmor".to_owned());
+        let off = landlock_fix(&Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)), &read).unwrap();
         assert!(off.contains("lsm=landlock,capability,apparmor"), "{off}");
-        assert_eq!(obstacles.landlock_fix(&Err(io::Error::from_raw_os_error(libc::ENOSYS))), None);
-        assert!(obstacles.landlock_fix(&Ok(1)).unwrap().contains("6.2"));
+        assert_eq!(landlock_fix(&Err(io::Error::from_raw_os_error(libc::ENOSYS)), &read), None);
+        assert!(landlock_fix(&Ok(1), &read).unwrap().contains("6.2"));
     }
 }

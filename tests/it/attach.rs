@@ -50,10 +50,9 @@ fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     for (bytes, says) in [
-        (&b"%PDF-1.7\n"[..], "pdftotext"),
-        (b"ID3\x04\x00", "transcribed"),
-        (b"RIFF\x00\x00\x00\x00WAVEfmt ", "transcribed"),
-        (b"\x7fELF\x02\x01\x01\x00", "of no kind"),
+        (&b"%PDF-1.7\n\0"[..], "pdftotext"),
+        (b"RIFF\x00\x00\x00\x00WAVEfmt ", "put it into the workspace"),
+        (b"\x7fELF\x02\x01\x01\x00", "neither text"),
         (b"caf\xe9", "UTF-8"),
     ] {
         let file = home.write("file", bytes);
