@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use load::Layers;
 pub(crate) use load::{Origin, Override};
 pub(crate) use models::Model;
 
@@ -205,16 +204,6 @@ pub(crate) struct Loaded {
     pub origins: BTreeMap<String, Origin>,
     /// One sentence for each unknown setting.
     pub warnings: Vec<String>,
-}
-
-impl Config {
-    /// Lays the layers over each other. `file` is the name and the text of config.json.
-    pub(crate) fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
-        let Layers { values, origins, warnings } = load::load(file, env, flags)?;
-        let config =
-            Self::deserialize(&values).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
-        Ok(Loaded { config, values, origins, warnings })
-    }
 }
 
 /// The settings of a home: `file` is the text of its config.json.
