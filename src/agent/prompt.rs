@@ -15,7 +15,7 @@ use crate::skills::{Skill, Skills};
 use crate::template;
 use crate::text::{self, LocalTime, fence, first_lines};
 use crate::tool::Registry;
-use crate::tool::skill::ReadSkill;
+use crate::tool::skill::READ_SKILL;
 
 /// Bytes of USER.md in the prompt.
 const SHOWN_OF_USER: usize = 4 << 10;
@@ -106,7 +106,7 @@ impl Prompt {
         if let Some(skills) = &self.skills {
             let found = skills.all();
             prompt.notices.extend(found.problems);
-            let readable = tools.specs().any(|spec| spec.name == ReadSkill::NAME);
+            let readable = tools.specs().any(|spec| spec.name == READ_SKILL);
             prompt.section("SKILLS", &catalogue(&found.skills, readable));
         }
         let tools: Vec<String> = tools.specs().map(|spec| format!("- {}: {}", spec.name, spec.purpose())).collect();
@@ -216,7 +216,7 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
     let offered = || skills.iter().filter(|skill| skill.is_offered());
     let listed: Vec<&Skill> = offered().filter(|skill| readable && !skill.always).collect();
     if !listed.is_empty() {
-        text.push_str(&format!("Before a task that a skill is for, read the skill with {}.\n", ReadSkill::NAME));
+        text.push_str(&format!("Before a task that a skill is for, read the skill with {}.\n", READ_SKILL));
     }
     for (n, skill) in listed.iter().enumerate() {
         if text.len() > MOST_SKILLS {

@@ -31,14 +31,14 @@ use crate::skills::Skills;
 use crate::template;
 use crate::text::LocalTime;
 use crate::tool::Tool;
-use crate::tool::cron::Cron;
-use crate::tool::exec::Exec;
-use crate::tool::files::FileTool;
+use crate::tool::cron::cron;
+use crate::tool::exec::exec;
+use crate::tool::files::file_tools;
 use crate::tool::memory::Memory;
-use crate::tool::message::SendMessage;
-use crate::tool::skill::{ReadSkill, RunSkill};
-use crate::tool::subagent::{Spawn, Subagent};
-use crate::tool::think::Think;
+use crate::tool::message::{Sender, message};
+use crate::tool::skill::{read_skill, run_skill};
+use crate::tool::subagent::{spawn, subagent};
+use crate::tool::think::think;
 use crate::usage::UsageFiles;
 use crate::wire::Setup;
 use crate::zone::Zone;
@@ -192,24 +192,29 @@ pub(crate) fn tools(
     env: &Env,
     jobs: Option<Jobs>,
 ) -> Vec<Box<dyn Tool>> {
-    let mut tools: Vec<Box<dyn Tool>> = FileTool::all(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
-    tools.push(Box::new(Think::new()));
-    tools.push(Box::new(ReadSkill::new(skills(home, config))));
-    tools.push(Box::new(RunSkill::new(skills(home, config))));
-    tools.push(Box::new(Subagent::new()));
-    tools.push(Box::new(Spawn::new()));
+    let mut tools: Vec<Box<dyn Tool>> = file_tools(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
+    tools.push(Box::new(think()));
+    tools.push(Box::new(read_skill(skills(home, config))));
+    tools.push(Box::new(run_skill(skills(home, config))));
+    tools.push(Box::new(subagent()));
+    tools.push(Box::new(spawn()));
     tools.push(Box::new(Memory::new(hands.clone(), local_time(env))));
-    let exec = &config.tools.exec;
-    if exec.enabled {
-        tools.push(Box::new(Exec::new(hands.clone(), exec.timeout, passed(config, env), exec.network)));
+    let settings = &config.tools.exec;
+    if settings.enabled {
+        tools.push(Box::new(exec(hands.clone(), settings.timeout, passed(config, env), settings.network)));
     }
     let telegram = &config.channels.telegram;
     if !telegram.token.is_empty() {
-        let (all_jobs, to) = (Jobs::new((*home).clone(), env), config.heartbeat.to.clone());
-        tools.push(Box::new(SendMessage::new(hands.clone(), home.clone(), all_jobs, telegram.ids(), to)));
+        tools.push(Box::new(message(Sender {
+            hands: hands.clone(),
+            home: home.clone(),
+            jobs: Jobs::new(home.clone(), env),
+            allowed: telegram.ids(),
+            heartbeat: config.heartbeat.to.clone(),
+        })));
     }
     if let Some(jobs) = jobs.filter(|_| config.cron.enabled) {
-        tools.push(Box::new(Cron::new(jobs)));
+        tools.push(Box::new(cron(jobs)));
     }
     tools
 }

@@ -4,9 +4,11 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use super::function::Function;
+use super::{Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::cron::{Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
+use crate::paths::TELEGRAM;
 use crate::text::one_line;
 
 const SCHEMA: &str = concat!(
@@ -23,107 +25,79 @@ const SCHEMA: &str = concat!(
 /// The most jobs that a model may make, as nobody watches it.
 const MAX_JOBS: usize = 100;
 
-pub(crate) struct Cron {
-    spec: ToolSpec,
-    jobs: Jobs,
+pub(crate) fn cron(jobs: Jobs) -> Function {
+    let description = "Schedule a message to yourself. You get it at its time without this conversation, so it must \
+                       say all you need to know. Also lists, removes, enables and disables such jobs.";
+    let spec = ToolSpec::built_in("cron", Risk::Writes, description, SCHEMA);
+    Function::new(spec, &["action", "job_id", "message"], move |args, turn| {
+        change(&jobs, args, turn, schedule::millis(SystemTime::now())).map(ToolOutput::text)
+    })
 }
 
-impl Cron {
-    pub(crate) fn new(jobs: Jobs) -> Self {
-        let spec = ToolSpec {
-            name: "cron".into(),
-            description:
-                "Schedule a message to yourself. You get it at its time without this conversation, so it must say \
-                          all you need to know. Also lists, removes, enables and disables such jobs."
-                    .into(),
-            schema: SCHEMA.into(),
-            risk: Risk::Writes,
-            source: "built in".into(),
-        };
-        Self { spec, jobs }
+fn change(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
+    let (action, id) = (text(args, "action"), text(args, "job_id"));
+    if turn.origin.channel == "cron" && action != "list" {
+        // Jobs that add jobs might never stop.
+        return Err(Error::failed("a job cannot change jobs: tell your user what should be done"));
     }
-
-    fn add(&self, args: &Value, turn: &Turn, now: i64) -> Result<String> {
-        let given = (text(args, "at"), args.get("every_seconds").and_then(Value::as_u64), text(args, "cron_expr"));
-        let when = match given {
-            (at, None, "") if !at.is_empty() => When::At(at.to_owned()),
-            ("", Some(seconds), "") => When::Every(seconds),
-            ("", None, expr) if !expr.is_empty() => When::Cron(expr.to_owned()),
-            _ => return Err(Error::failed("give exactly one of at, every_seconds and cron_expr")),
-        };
-        // The answer goes to the chat that asked for the job.
-        let to = match turn.origin.channel.as_str() {
-            "telegram" => format!("telegram:{}", turn.origin.chat),
-            _ => String::new(),
-        };
-        let (message, tz) = (text(args, "message").to_owned(), text(args, "tz").to_owned());
-        let count = self.jobs.list()?.len();
-        if count >= MAX_JOBS {
-            return Err(Error::new(Kind::Limit, format!("there are already {count} jobs"))
-                .hint("remove some that are no longer needed"));
-        }
-        let (name, session) = (String::new(), String::new());
-        let job = self.jobs.add(&NewJob { name, message, when, tz, to, session }, now)?;
-        let (zone, times) = self.jobs.upcoming(&job, now, 3)?;
-        let times: Vec<String> = times.iter().map(|at| zone.rfc3339(at / 1000)).collect();
-        Ok(format!(
-            "added the job {} (zone {}); it runs at {}\nbantam gateway runs jobs, and bantam cron run ID runs one now.",
-            job.id(),
-            zone.name(),
-            times.join(" ")
-        ))
-    }
-
-    fn list(&self, now: i64) -> Result<String> {
-        let mut list = String::new();
-        for job in self.jobs.list()? {
-            let when = match self.jobs.upcoming(&job, now, 1) {
-                Err(e) => format!("cannot run: {e}"),
-                Ok((zone, times)) => match times.first() {
-                    Some(at) if job.is_enabled() => format!("{}, next {}", job.when(&zone), zone.rfc3339(at / 1000)),
-                    _ => format!("{}, disabled", job.when(&zone)),
-                },
-            };
-            let last = match job.last_status() {
-                "" => String::new(),
-                status => format!(", last run: {status}"),
-            };
-            list.push_str(&format!("{}: {when}{last}: {}\n", job.id(), one_line(job.message(), 200)));
-        }
-        Ok(if list.is_empty() { "there are no jobs".to_owned() } else { list })
-    }
+    let (done, job) = match action {
+        "add" => return add(jobs, args, turn, now),
+        "list" => return list(jobs, now),
+        _ if id.is_empty() => return Err(Error::failed("job_id is missing; the action list shows the ids")),
+        "remove" => ("removed", jobs.remove(id)?),
+        "enable" => ("enabled", jobs.set_enabled(id, true, now)?),
+        // The schema admits no other action.
+        _ => ("disabled", jobs.set_enabled(id, false, now)?),
+    };
+    Ok(format!("{done} the job {}", job.id()))
 }
 
-/// A parameter; empty when it is not given.
-fn text<'a>(args: &'a Value, name: &str) -> &'a str {
-    args.get(name).and_then(Value::as_str).unwrap_or_default()
+fn add(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
+    let given = (text(args, "at"), args.get("every_seconds").and_then(Value::as_u64), text(args, "cron_expr"));
+    let when = match given {
+        (at, None, "") if !at.is_empty() => When::At(at.to_owned()),
+        ("", Some(seconds), "") => When::Every(seconds),
+        ("", None, expr) if !expr.is_empty() => When::Cron(expr.to_owned()),
+        _ => return Err(Error::failed("give exactly one of at, every_seconds and cron_expr")),
+    };
+    // The answer goes to the chat that asked for the job.
+    let to = match turn.origin.channel.as_str() {
+        TELEGRAM => format!("{TELEGRAM}:{}", turn.origin.chat),
+        _ => String::new(),
+    };
+    let count = jobs.list()?.len();
+    if count >= MAX_JOBS {
+        return Err(Error::new(Kind::Limit, format!("there are already {count} jobs"))
+            .hint("remove some that are no longer needed"));
+    }
+    let (message, tz) = (text(args, "message").to_owned(), text(args, "tz").to_owned());
+    let (name, session) = (String::new(), String::new());
+    let job = jobs.add(&NewJob { name, message, when, tz, to, session }, now)?;
+    let (zone, times) = jobs.upcoming(&job, now, 3)?;
+    let times: Vec<String> = times.iter().map(|at| zone.rfc3339(at / 1000)).collect();
+    Ok(format!(
+        "added the job {} (zone {}); it runs at {}\nbantam gateway runs jobs, and bantam cron run ID runs one now.",
+        job.id(),
+        zone.name(),
+        times.join(" ")
+    ))
 }
 
-impl Tool for Cron {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        one_line(&format!("{} {}{}", text(args, "action"), text(args, "job_id"), text(args, "message")), 80)
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let now = schedule::millis(SystemTime::now());
-        let (action, id) = (text(args, "action"), text(args, "job_id"));
-        if turn.origin.channel == "cron" && action != "list" {
-            // Jobs that add jobs might never stop.
-            return Err(Error::failed("a job cannot change jobs: tell your user what should be done"));
-        }
-        let (done, job) = match action {
-            "add" => return self.add(args, turn, now).map(ToolOutput::text),
-            "list" => return self.list(now).map(ToolOutput::text),
-            _ if id.is_empty() => return Err(Error::failed("job_id is missing; the action list shows the ids")),
-            "remove" => ("removed", self.jobs.remove(id)?),
-            "enable" => ("enabled", self.jobs.set_enabled(id, true, now)?),
-            // The schema admits no other action.
-            _ => ("disabled", self.jobs.set_enabled(id, false, now)?),
+fn list(jobs: &Jobs, now: i64) -> Result<String> {
+    let mut list = String::new();
+    for job in jobs.list()? {
+        let when = match jobs.upcoming(&job, now, 1) {
+            Err(e) => format!("cannot run: {e}"),
+            Ok((zone, times)) => match times.first() {
+                Some(at) if job.is_enabled() => format!("{}, next {}", job.when(&zone), zone.rfc3339(at / 1000)),
+                _ => format!("{}, disabled", job.when(&zone)),
+            },
         };
-        Ok(ToolOutput::text(format!("{done} the job {}", job.id())))
+        let last = match job.last_status() {
+            "" => String::new(),
+            status => format!(", last run: {status}"),
+        };
+        list.push_str(&format!("{}: {when}{last}: {}\n", job.id(), one_line(job.message(), 200)));
     }
+    Ok(if list.is_empty() { "there are no jobs".to_owned() } else { list })
 }

@@ -3,65 +3,15 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use super::function::Function;
+use super::{Risk, ToolOutput, ToolSpec, arguments};
 use crate::child::Network;
-use crate::error::Result;
 use crate::hands::{Confinement, Hands};
-use crate::text::one_line;
 use crate::wire::{ExecJob, Header, Job, Reply, Termination};
 
 /// The longest timeout that a call may ask for, in seconds.
 const MAX_TIMEOUT: u64 = 600;
-
-pub(crate) struct Exec {
-    spec: ToolSpec,
-    hands: Arc<Hands>,
-    /// Seconds, unless the call names others.
-    timeout: u64,
-    /// Variables of the user's that every command gets.
-    env: Vec<(String, String)>,
-    network: Network,
-}
-
-const WORKING_DIR: &str =
-    r#""working_dir":{"type":"string","description":"Relative to the workspace; default: the workspace"}"#;
-
-impl Exec {
-    pub(crate) fn new(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Self {
-        let spec = ToolSpec {
-            name: "exec".into(),
-            description: "Run a shell command with /bin/sh in the workspace and return its output. Standard input is empty, and \
-                          background processes are killed when the command ends."
-                .into(),
-            schema: format!(
-                r#"{{"type":"object","properties":{{"command":{{"type":"string"}},{WORKING_DIR},"timeout":{{"type":"integer","minimum":1,"description":"Seconds, at most {MAX_TIMEOUT}; default {timeout}"}}}},"required":["command"]}}"#
-            )
-            .into(),
-            risk: Risk::Runs,
-            source: "built in".into(),
-        };
-        Self { spec, hands, timeout, env, network }
-    }
-
-    /// A note for the model on a command that failed for want of network.
-    fn why_no_network(&self) -> &'static str {
-        match (self.network, self.hands.confinement()) {
-            (_, Some(Confinement::Disabled | Confinement::Unconfined) | None) | (Network::Full, _) => "",
-            (Network::None, _) => {
-                "\n[commands have no network: tools.exec.network is \"none\". The user can set it to \"guarded\" or \"full\" in \
-                 config.json]"
-            }
-            (Network::Guarded, Some(Confinement::Namespaces)) => {
-                "\n[commands reach the network only by https:// through the proxy in https_proxy, which this program seems to ignore]"
-            }
-            (Network::Guarded, Some(Confinement::Landlock)) => {
-                "\n[commands have no network: tools.exec.network is \"guarded\", which needs namespaces, and this system has none]"
-            }
-        }
-    }
-}
 
 #[derive(Deserialize)]
 struct Args {
@@ -70,35 +20,48 @@ struct Args {
     timeout: Option<u64>,
 }
 
-impl Tool for Exec {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
-        let command = one_line(text("command"), 80);
-        match text("working_dir") {
-            "" | "." => command,
-            dir => format!("{command} (in {})", one_line(dir, 40)),
+/// `timeout` is in seconds, unless a call names another; every command gets the variables of `env`.
+pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Function {
+    let description = "Run a shell command with /bin/sh in the workspace and return its output. Standard input is \
+                       empty, and background processes are killed when the command ends.";
+    let schema = format!(
+        concat!(
+            r#"{{"type":"object","properties":{{"command":{{"type":"string"}},"#,
+            r#""working_dir":{{"type":"string","description":"Relative to the workspace; default: the workspace"}},"#,
+            r#""timeout":{{"type":"integer","minimum":1,"description":"Seconds, at most {}; default {}"}}}},"#,
+            r#""required":["command"]}}"#
+        ),
+        MAX_TIMEOUT, timeout
+    );
+    let spec = ToolSpec::built_in("exec", Risk::Runs, description, schema);
+    Function::new(spec, &["command", "working_dir"], move |args, turn| {
+        let args: Args = arguments(args)?;
+        let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
+        let working_dir = args.working_dir.unwrap_or_else(|| ".".to_owned());
+        let job = Job::Exec(ExecJob { command: args.command, working_dir, timeout_secs, env: env.clone() });
+        let Reply { header, body } = hands.call(&job, turn.cancel)?;
+        let Header::Exited { end, dropped } = header else { return Err(header.into_error()) };
+        let mut output = describe(&body, end, dropped, timeout_secs);
+        if output.failed && wanted_network(&output.text) {
+            output.text.push_str(why_no_network(network, hands.confinement()));
         }
-    }
+        Ok(output)
+    })
+}
 
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let Args { command, working_dir, timeout } = arguments(args)?;
-        let timeout_secs = timeout.unwrap_or(self.timeout).clamp(1, MAX_TIMEOUT);
-        let working_dir = working_dir.unwrap_or_else(|| ".".to_owned());
-        let job = Job::Exec(ExecJob { command, working_dir, timeout_secs, env: self.env.clone() });
-        let Reply { header, body } = self.hands.call(&job, turn.cancel)?;
-        match header {
-            Header::Exited { end, dropped } => {
-                let mut output = describe(&body, end, dropped, timeout_secs);
-                if output.failed && wanted_network(&output.text) {
-                    output.text.push_str(self.why_no_network());
-                }
-                Ok(output)
-            }
-            other => Err(other.into_error()),
+/// A note for the model on a command that failed for want of network.
+fn why_no_network(network: Network, confinement: Option<Confinement>) -> &'static str {
+    match (network, confinement) {
+        (_, Some(Confinement::Disabled | Confinement::Unconfined) | None) | (Network::Full, _) => "",
+        (Network::None, _) => {
+            "\n[commands have no network: tools.exec.network is \"none\". The user can set it to \"guarded\" or \"full\" in \
+             config.json]"
+        }
+        (Network::Guarded, Some(Confinement::Namespaces)) => {
+            "\n[commands reach the network only by https:// through the proxy in https_proxy, which this program seems to ignore]"
+        }
+        (Network::Guarded, Some(Confinement::Landlock)) => {
+            "\n[commands have no network: tools.exec.network is \"guarded\", which needs namespaces, and this system has none]"
         }
     }
 }

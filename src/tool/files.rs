@@ -6,11 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments, text};
+use super::function::Function;
+use super::{Risk, ToolOutput, ToolSpec, arguments};
 use crate::error::Result;
 use crate::hands::Hands;
 use crate::message::Image;
-use crate::text::one_line;
 use crate::wire::{FileJob, Header, Job, Reply};
 
 struct Definition {
@@ -105,37 +105,21 @@ impl Definition {
     }
 }
 
-pub(crate) struct FileTool {
-    spec: ToolSpec,
-    hands: Arc<Hands>,
-}
-
-impl FileTool {
-    pub(crate) fn all(hands: &Arc<Hands>) -> impl Iterator<Item = Self> + use<> {
-        let hands = hands.clone();
-        DEFINITIONS.iter().map(move |definition| Self { spec: definition.spec(), hands: hands.clone() })
-    }
-}
-
-impl Tool for FileTool {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        let path = args.get("path").map_or(".", |_| text(args, "path"));
-        one_line(&format!("{} {path}", text(args, "pattern")), 80)
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let job = Value::Object(Map::from_iter([(self.spec.name.to_string(), args.clone())]));
-        let reply = self.hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
-        let Header::Image { kind } = reply.header else { return text_of(reply) };
-        let (mime, kilobytes) = (kind.mime().to_owned(), reply.body.len().div_ceil(1024));
-        let text = format!("[an image, {mime}, {kilobytes} KB: it follows the results]");
-        let images = vec![Image { mime, base64: STANDARD.encode(&reply.body) }];
-        Ok(ToolOutput { images, ..ToolOutput::text(text) })
-    }
+/// All of them.
+pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> + use<> {
+    let hands = hands.clone();
+    DEFINITIONS.iter().map(move |definition| {
+        let (name, hands) = (definition.name, hands.clone());
+        Function::new(definition.spec(), &["pattern", "path"], move |args, turn| {
+            let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
+            let reply = hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
+            let Header::Image { kind } = reply.header else { return text_of(reply) };
+            let (mime, kilobytes) = (kind.mime().to_owned(), reply.body.len().div_ceil(1024));
+            let text = format!("[an image, {mime}, {kilobytes} KB: it follows the results]");
+            let images = vec![Image { mime, base64: STANDARD.encode(&reply.body) }];
+            Ok(ToolOutput { images, ..ToolOutput::text(text) })
+        })
+    })
 }
 
 /// The text of a reply, or the reason for a refusal.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, text};
+use super::function::Function;
+use super::{Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
 use crate::disk::{self, NewFile};
@@ -37,25 +38,25 @@ const SCHEMA: &str = concat!(
     r#""required":[]}"#
 );
 
-pub(crate) struct SendMessage {
-    spec: ToolSpec,
-    hands: Arc<Hands>,
-    home: Home,
-    jobs: Jobs,
+/// Sends messages for models.
+pub(crate) struct Sender {
+    pub hands: Arc<Hands>,
+    pub home: Home,
+    pub jobs: Jobs,
     /// Who may talk to the bot; the first is the owner.
-    allowed: Vec<i64>,
+    pub allowed: Vec<i64>,
     /// Where heartbeats go, as `telegram:CHAT`; empty for the owner.
-    heartbeat: String,
+    pub heartbeat: String,
 }
 
-impl SendMessage {
-    pub(crate) fn new(hands: Arc<Hands>, home: Home, jobs: Jobs, allowed: Vec<i64>, heartbeat: String) -> Self {
-        let description = "Send a message or a file to the user's chat now. Your final answer is delivered \
-                           automatically: do not repeat in it what you sent, and do not send what it will say.";
-        let spec = ToolSpec::built_in("message", Risk::Writes, description, SCHEMA);
-        Self { spec, hands, home, jobs, allowed, heartbeat }
-    }
+pub(crate) fn message(sender: Sender) -> Function {
+    let description = "Send a message or a file to the user's chat now. Your final answer is delivered \
+                       automatically: do not repeat in it what you sent, and do not send what it will say.";
+    let spec = ToolSpec::built_in("message", Risk::Writes, description, SCHEMA);
+    Function::new(spec, &["file", "content"], move |args, turn| sender.send(args, turn))
+}
 
+impl Sender {
     /// The destination of a message, as `telegram:CHAT`.
     fn destination(&self, chat_id: &str, origin: &Origin) -> Result<String> {
         if !chat_id.is_empty() {
@@ -120,30 +121,8 @@ impl SendMessage {
         item.name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
         Ok((file, copied))
     }
-}
 
-/// How many bytes of files may still be posted. Fails when too many messages wait for `to`.
-fn room(outbox: &Outbox, to: &str) -> Result<u64> {
-    let pending = outbox.pending()?;
-    let messages = pending.iter().filter(|pending| pending.item.to == to).count();
-    if messages >= MAX_PENDING {
-        return Err(Error::failed(format!("{messages} messages to {to} wait for Telegram: send no more for now")));
-    }
-    let files = pending.iter().map(|pending| &pending.item.file).filter(|file| !file.is_empty());
-    let len = |file: &String| fs_err::metadata(outbox.file(file)).map_or(0, |meta| meta.len());
-    Ok(MAX_PENDING_FILES.saturating_sub(files.map(len).sum()))
-}
-
-impl Tool for SendMessage {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        one_line(&format!("{} {}", text(args, "file"), text(args, "content")), 80).trim_start().to_owned()
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+    fn send(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let (content, path) = (text(args, "content").trim(), text(args, "file").trim());
         let to = self.destination(text(args, "chat_id").trim(), turn.origin)?;
         let outbox = Outbox::new(self.home.clone());
@@ -171,6 +150,18 @@ impl Tool for SendMessage {
         }
         Ok(ToolOutput::text(report))
     }
+}
+
+/// How many bytes of files may still be posted. Fails when too many messages wait for `to`.
+fn room(outbox: &Outbox, to: &str) -> Result<u64> {
+    let pending = outbox.pending()?;
+    let messages = pending.iter().filter(|pending| pending.item.to == to).count();
+    if messages >= MAX_PENDING {
+        return Err(Error::failed(format!("{messages} messages to {to} wait for Telegram: send no more for now")));
+    }
+    let files = pending.iter().map(|pending| &pending.item.file).filter(|file| !file.is_empty());
+    let len = |file: &String| fs_err::metadata(outbox.file(file)).map_or(0, |meta| meta.len());
+    Ok(MAX_PENDING_FILES.saturating_sub(files.map(len).sum()))
 }
 
 #[cfg(test)]

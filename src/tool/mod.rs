@@ -1,9 +1,10 @@
 //! Tools: the seam that each implements. The registry checks and dispatches calls (`registry`, `schema`) and keeps long
-//! results in pages (`pages`); every other file is a family of tools.
+//! results in pages (`pages`); most built-in tools are functions (`function`); every other file is a family of tools.
 
 pub(crate) mod cron;
 pub(crate) mod exec;
 pub(crate) mod files;
+mod function;
 pub(crate) mod memory;
 pub(crate) mod message;
 pub(crate) mod pages;

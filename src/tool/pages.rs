@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, text};
+use super::function::Function;
+use super::{Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::text::{clip, one_line};
 
@@ -91,43 +92,22 @@ fn page_ends(text: &str) -> Vec<usize> {
     ends
 }
 
+/// The name of the tool that reads pages.
+pub(super) const READ_MORE: &str = "read_more";
+
 /// Every agent that has tools has this one.
-pub(crate) struct ReadMore {
-    spec: ToolSpec,
-}
-
-impl ReadMore {
-    pub(crate) const NAME: &str = "read_more";
-
-    pub(crate) fn new() -> Self {
-        let schema = concat!(
-            r#"{"type":"object","properties":{"#,
-            r#""result_id":{"type":"string","description":"As given on the previous page"},"#,
-            r#""page":{"type":"integer","minimum":1,"description":"The first page is 1"}},"#,
-            r#""required":["result_id","page"]}"#
-        );
-        let description = "Get another page of a long result of this turn.";
-        Self { spec: ToolSpec::built_in(Self::NAME, Risk::Safe, description, schema) }
-    }
-}
-
-fn page_number(args: &Value) -> u64 {
-    args.get("page").and_then(Value::as_u64).unwrap_or(0)
-}
-
-impl Tool for ReadMore {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        format!("{} page {}", one_line(text(args, "result_id"), 40), page_number(args))
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let page = usize::try_from(page_number(args)).unwrap_or(0);
-        Ok(ToolOutput::text(turn.pages.page(text(args, "result_id"), page)?))
-    }
+pub(super) fn read_more() -> Function {
+    let schema = concat!(
+        r#"{"type":"object","properties":{"#,
+        r#""result_id":{"type":"string","description":"As given on the previous page"},"#,
+        r#""page":{"type":"integer","minimum":1,"description":"The first page is 1"}},"#,
+        r#""required":["result_id","page"]}"#
+    );
+    let spec = ToolSpec::built_in(READ_MORE, Risk::Safe, "Get another page of a long result of this turn.", schema);
+    Function::new(spec, &["result_id", "page"], |args, turn| {
+        let page = args.get("page").and_then(Value::as_u64).and_then(|page| usize::try_from(page).ok());
+        Ok(ToolOutput::text(turn.pages.page(text(args, "result_id"), page.unwrap_or(0))?))
+    })
 }
 
 #[cfg(test)]

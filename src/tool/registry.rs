@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::pages::ReadMore;
+use super::pages::{READ_MORE, read_more};
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
 use crate::error::{Error, Result};
 use crate::message::{ToolCall, ToolResult};
@@ -27,10 +27,10 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Adds [`ReadMore`], unless there are no tools. Fails on a duplicate or invalid name.
+    /// Adds [`read_more`], unless there are no tools. Fails on a duplicate or invalid name.
     pub(crate) fn new(mut tools: Vec<Box<dyn Tool>>, redactor: Redactor) -> Result<Self> {
         if !tools.is_empty() {
-            tools.push(Box::new(ReadMore::new()));
+            tools.push(Box::new(read_more()));
         }
         let mut by_name: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
         for tool in tools {
@@ -50,7 +50,7 @@ impl Registry {
         if let Some(name) = names.iter().find(|name| !self.tools.contains_key(*name)) {
             return Err(Error::usage(self.unknown(name)).hint(format!("the tools are: {}", self.names())));
         }
-        self.tools.retain(|name, _| names.contains(name) || (!names.is_empty() && name == ReadMore::NAME));
+        self.tools.retain(|name, _| names.contains(name) || (!names.is_empty() && name == READ_MORE));
         Ok(())
     }
 

@@ -1,76 +1,36 @@
 //! The tools for skills: `skill` reads one, `run_skill` gives it to a subagent with a task.
 
-use serde_json::Value;
-
-use super::{Risk, Task, Tool, ToolOutput, ToolSpec, Turn, text};
+use super::function::Function;
+use super::{Risk, Task, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::skills::{Skill, Skills};
 use crate::text::one_line;
 
-pub(crate) struct ReadSkill {
-    spec: ToolSpec,
-    skills: Skills,
+/// The name of the tool that reads a skill.
+pub(crate) const READ_SKILL: &str = "skill";
+
+pub(crate) fn read_skill(skills: Skills) -> Function {
+    let schema = r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#;
+    let description = "Read the full text of a skill. Do this before you do what the skill is for.";
+    let spec = ToolSpec::built_in(READ_SKILL, Risk::Safe, description, schema);
+    Function::new(spec, &["name"], move |args, _| {
+        Ok(ToolOutput::text(find(&skills, text(args, "name"))?.prompt_text()))
+    })
 }
 
-impl ReadSkill {
-    pub(crate) const NAME: &str = "skill";
-
-    pub(crate) fn new(skills: Skills) -> Self {
-        let schema = r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#;
-        let description = "Read the full text of a skill. Do this before you do what the skill is for.";
-        Self { spec: ToolSpec::built_in(Self::NAME, Risk::Safe, description, schema), skills }
-    }
-}
-
-impl Tool for ReadSkill {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        one_line(text(args, "name"), 64)
-    }
-
-    fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
-        Ok(ToolOutput::text(find(&self.skills, text(args, "name"))?.prompt_text()))
-    }
-}
-
-pub(crate) struct RunSkill {
-    spec: ToolSpec,
-    skills: Skills,
-}
-
-impl RunSkill {
-    pub(crate) fn new(skills: Skills) -> Self {
-        let schema = concat!(
-            r#"{"type":"object","properties":{"name":{"type":"string"},"task":{"type":"string"}},"#,
-            r#""required":["name","task"]}"#
-        );
-        let description = "Have a subagent do a task with a skill, and wait for its report. It does not see this \
-                           conversation.";
-        Self { spec: ToolSpec::built_in("run_skill", Risk::Runs, description, schema), skills }
-    }
-}
-
-impl Tool for RunSkill {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn is_parallel(&self, _: &Value) -> bool {
-        true
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        one_line(&format!("{}: {}", text(args, "name"), text(args, "task")), 80)
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let skill = find(&self.skills, text(args, "name"))?;
-        let task = text(args, "task");
+pub(crate) fn run_skill(skills: Skills) -> Function {
+    let schema = concat!(
+        r#"{"type":"object","properties":{"name":{"type":"string"},"task":{"type":"string"}},"#,
+        r#""required":["name","task"]}"#
+    );
+    let description = "Have a subagent do a task with a skill, and wait for its report. It does not see this \
+                       conversation.";
+    let spec = ToolSpec::built_in("run_skill", Risk::Runs, description, schema);
+    let run = Function::new(spec, &["name", "task"], move |args, turn| {
+        let (skill, task) = (find(&skills, text(args, "name"))?, text(args, "task"));
         (turn.run_task)(&Task { text: format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text()) })
-    }
+    });
+    run.always_parallel()
 }
 
 /// The skill of that name, if models may use it.

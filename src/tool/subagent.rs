@@ -1,72 +1,31 @@
 //! The tools that give a task to another agent: `subagent` waits for its report, `spawn` does not.
 
-use serde_json::Value;
-
-use super::{Risk, Task, Tool, ToolOutput, ToolSpec, Turn, text};
-use crate::error::{Error, Result};
+use super::function::Function;
+use super::{Risk, Task, ToolOutput, ToolSpec, text};
+use crate::error::Error;
 use crate::text::one_line;
 
 /// The longest label of a background task, in characters.
 const MAX_LABEL: usize = 60;
 
-pub(crate) struct Subagent {
-    spec: ToolSpec,
+pub(crate) fn subagent() -> Function {
+    let schema = r#"{"type":"object","properties":{"task":{"type":"string"}},"required":["task"]}"#;
+    let description = "Give a task to a subagent and wait for its report. It has your tools but does not see this \
+                       conversation: include everything it needs. Several in one reply run in parallel.";
+    let spec = ToolSpec::built_in("subagent", Risk::Runs, description, schema);
+    Function::new(spec, &["task"], |args, turn| (turn.run_task)(&Task { text: text(args, "task").to_owned() }))
+        .always_parallel()
 }
 
-impl Subagent {
-    pub(crate) fn new() -> Self {
-        let schema = r#"{"type":"object","properties":{"task":{"type":"string"}},"required":["task"]}"#;
-        let description = "Give a task to a subagent and wait for its report. It has your tools but does not see this \
-                           conversation: include everything it needs. Several in one reply run in parallel.";
-        Self { spec: ToolSpec::built_in("subagent", Risk::Runs, description, schema) }
-    }
-}
-
-impl Tool for Subagent {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn is_parallel(&self, _: &Value) -> bool {
-        true
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        one_line(text(args, "task"), 80)
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        (turn.run_task)(&Task { text: text(args, "task").to_owned() })
-    }
-}
-
-pub(crate) struct Spawn {
-    spec: ToolSpec,
-}
-
-impl Spawn {
-    pub(crate) fn new() -> Self {
-        let schema = concat!(
-            r#"{"type":"object","properties":{"task":{"type":"string"},"#,
-            r#""label":{"type":"string","description":"A short name"}},"required":["task"]}"#
-        );
-        let description = "Start a long task in the background. Returns at once; the report arrives later as a \
-                           message. The subagent has your tools but does not see this conversation: include \
-                           everything it needs.";
-        Self { spec: ToolSpec::built_in("spawn", Risk::Runs, description, schema) }
-    }
-}
-
-impl Tool for Spawn {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        one_line(text(args, "task"), 80)
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+pub(crate) fn spawn() -> Function {
+    let schema = concat!(
+        r#"{"type":"object","properties":{"task":{"type":"string"},"#,
+        r#""label":{"type":"string","description":"A short name"}},"required":["task"]}"#
+    );
+    let description = "Start a long task in the background. Returns at once; the report arrives later as a message. \
+                       The subagent has your tools but does not see this conversation: include everything it needs.";
+    let spec = ToolSpec::built_in("spawn", Risk::Runs, description, schema);
+    Function::new(spec, &["task"], |args, turn| {
         let (task, label) = (text(args, "task"), text(args, "label").trim());
         if task.trim().is_empty() {
             return Err(Error::failed("task is empty"));
@@ -76,5 +35,5 @@ impl Tool for Spawn {
         Ok(ToolOutput::text(format!(
             "Started the background task \"{label}\". Its report arrives as a separate message: do not wait for it."
         )))
-    }
+    })
 }
