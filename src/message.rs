@@ -14,7 +14,7 @@ pub enum Message {
     ToolResult(ToolResult),
 }
 
-/// The prefix of the ids of messages that belong to no turn: notes of what was sent to the chat.
+/// The prefix of the ids of notes.
 pub(crate) const NOTE: &str = "note:";
 
 /// What the user said.
@@ -191,6 +191,11 @@ impl Message {
     /// A user's message without a time.
     pub fn user(content: impl Into<String>) -> Self {
         Self::User(User { content: content.into(), ..User::default() })
+    }
+
+    /// Whether it belongs to no turn: a note of what was sent to the chat.
+    pub(crate) fn is_note(&self) -> bool {
+        matches!(self, Self::User(user) if user.id.starts_with(NOTE))
     }
 
     /// The fields of the message in a session line, without empty ones.

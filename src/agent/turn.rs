@@ -12,7 +12,7 @@ use super::{Agent, Request};
 use crate::bus::{CallReport, Event, Response, TurnStop};
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, NOTE, Reply, Stop, ToolCall, Usage, User};
+use crate::message::{Message, Reply, Stop, ToolCall, Usage, User};
 use crate::provider::ProviderError;
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
@@ -193,7 +193,7 @@ impl Agent {
 /// joined by `+`.
 fn has_message(session: &Session, id: &str) -> bool {
     let user_id = |message: &Message| match message {
-        Message::User(user) if !user.id.starts_with(NOTE) => Some(user.id.clone()),
+        Message::User(user) if !message.is_note() => Some(user.id.clone()),
         _ => None,
     };
     let last = session.messages.iter().rev().find_map(user_id).unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::session::archive::{self, Item, TranscriptEntry, TurnStatus};
+use crate::session::archive::{self, Item, TranscriptEntry};
 use crate::text::{one_line, printable, size};
 use crate::zone::Zone;
 
@@ -63,7 +63,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
         let rows = list.iter().map(|s| {
             json!({
                 "key": s.key, "messages": s.messages, "last": s.last, "bytes": s.bytes,
-                "earlier_segments": s.earlier_segments, "state": s.status.name(), "damage": s.damage,
+                "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage,
             })
         });
         return print(&format!("{}\n", json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
@@ -74,7 +74,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     let zone = zone(env);
     let rows = list.iter().map(|s| {
         let damage = if s.damage > 0 { format!("  (damage: bantam sessions show {})", s.key) } else { String::new() };
-        let state = format!("{}{damage}", s.status.name());
+        let state = format!("{}{damage}", s.state);
         [s.key.clone(), s.messages.to_string(), local_time(&s.last, &zone), size(s.bytes), state]
     });
     print(&table(&rows.collect::<Vec<_>>())).map(|()| 0)
@@ -91,7 +91,7 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
         })?),
     };
     let mut transcript = archive::read(&home, &key, after)?;
-    let status = transcript.status();
+    let is_unfinished = transcript.is_unfinished();
     for damage in &transcript.damage {
         tell(&format!("bantam: {}", printable(damage)));
     }
@@ -114,7 +114,7 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
         }
     }
     print(&page)?;
-    if status == TurnStatus::Unfinished {
+    if is_unfinished {
         tell("bantam: the last turn is still running or was cut short");
     }
     Ok(0)

@@ -21,12 +21,12 @@ use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
 /// The role of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
-    Live,
     Segment(u64),
     /// A new segment that a crash left, a torn tail, or notes and the new file of notes that a crash left.
     Other,
+    Live,
 }
 
 /// The KEY and the role of a file by its name; `None` for other files. A KEY has no dot.
@@ -42,21 +42,25 @@ pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
     Some((key, Part::Segment(number.parse().ok()?)))
 }
 
+/// The names and paths of what is in a directory, which may be missing.
+pub(crate) fn entries(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let entries = match fs_err::read_dir(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        result => result?,
+    };
+    entries
+        .map(|entry| entry.map(|e| (e.file_name().to_string_lossy().into_owned(), e.path())).map_err(Error::from))
+        .collect()
+}
+
 /// The earlier segments of the log at `live`, by their numbers.
 pub(crate) fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
     let key = live.file_stem().unwrap_or_default();
-    let mut found = BTreeMap::new();
-    let entries = match fs_err::read_dir(parent(live)) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(found),
-        result => result?,
+    let numbered = |(name, path): (String, PathBuf)| match part(&name)? {
+        (found, Part::Segment(number)) if found == key => Some((number, path)),
+        _ => None,
     };
-    for entry in entries {
-        let entry = entry?;
-        if let Some((_, Part::Segment(number))) = entry.file_name().to_str().and_then(part).filter(|(k, _)| *k == key) {
-            found.insert(number, entry.path());
-        }
-    }
-    Ok(found)
+    Ok(entries(parent(live))?.into_iter().filter_map(numbered).collect())
 }
 
 impl Journal {

@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::{Files, Session, Store, TurnEnd, base, effective_lines, later_base, later_header, lock, note, too_new};
+use super::{Files, Session, Store, TurnEnd, base, effective_lines, lock, note, refuse_newer, turn_end};
 use crate::cancel::Cancel;
+use crate::disk;
 use crate::disk::segments::{self, Part};
-use crate::disk::{self, Journal};
 use crate::error::{Context, Error, Result};
-use crate::message::{Message, NOTE};
+use crate::message::Message;
 use crate::paths::Home;
 use crate::text::rfc3339;
 
@@ -27,37 +27,16 @@ pub(crate) struct Summary {
     pub key: String,
     /// Messages that count, tool results included.
     pub messages: usize,
-    /// The time of the last message, else of the beginning, as RFC 3339 in UTC.
+    /// The time of the last message, else of the last change, as RFC 3339 in UTC.
     pub last: String,
     /// Of all its files.
     pub bytes: u64,
     pub earlier_segments: usize,
-    pub status: TurnStatus,
+    /// How its last turn ended: a name of [`TurnEnd`]; `new` before the first one, `unfinished` while one is under way or after
+    /// a crash, `unreadable` for a file that cannot be read or that a newer program wrote.
+    pub state: &'static str,
     /// How many damages there are.
     pub damage: usize,
-}
-
-/// How the last turn of a conversation stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TurnStatus {
-    /// There was no turn yet.
-    New,
-    Ended(TurnEnd),
-    /// It is under way, or a crash cut it short.
-    Unfinished,
-    /// The file cannot be read, or a newer program wrote it.
-    Unreadable,
-}
-
-impl TurnStatus {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::New => "new",
-            Self::Ended(end) => end.name(),
-            Self::Unfinished => "unfinished",
-            Self::Unreadable => "unreadable",
-        }
-    }
 }
 
 /// One entry of a transcript.
@@ -79,7 +58,6 @@ pub(crate) enum Item {
 /// A conversation as its files have it.
 #[derive(Default)]
 pub(crate) struct Transcript {
-    pub created: String,
     /// What counts, in order.
     pub entries: Vec<TranscriptEntry>,
     /// Notes for the next turn: messages without line numbers.
@@ -89,54 +67,26 @@ pub(crate) struct Transcript {
 }
 
 impl Transcript {
-    pub(crate) fn status(&self) -> TurnStatus {
-        let is_note = |item: &&Item| matches!(item, Item::Message(Message::User(user)) if user.id.starts_with(NOTE));
-        match self.entries.iter().map(|entry| &entry.item).rfind(|item| !is_note(item)) {
-            None | Some(Item::Summary(_)) => TurnStatus::New,
-            Some(Item::TurnEnd(end)) => TurnStatus::Ended(*end),
-            Some(Item::Message(_)) => TurnStatus::Unfinished,
-        }
-    }
-
-    fn messages(&self) -> impl DoubleEndedIterator<Item = &TranscriptEntry> {
-        let entries = self.entries.iter().chain(&self.waiting);
-        entries.filter(|entry| matches!(entry.item, Item::Message(_)))
+    /// Whether the last turn is under way, or was cut short by a crash.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        let is_note = |item: &&Item| matches!(item, Item::Message(message) if message.is_note());
+        let last = self.entries.iter().map(|entry| &entry.item).rfind(|item| !is_note(item));
+        matches!(last, Some(Item::Message(_)))
     }
 }
 
-/// The files of one conversation.
-#[derive(Default)]
-struct SessionFiles {
-    live: Option<PathBuf>,
-    segments: BTreeMap<u64, PathBuf>,
-    /// An unfinished segment, torn tails, notes.
-    other: Vec<PathBuf>,
-}
-
-impl SessionFiles {
-    fn all(&self) -> impl Iterator<Item = &PathBuf> {
-        self.segments.values().chain(&self.other).chain(&self.live)
-    }
-}
+/// The files of one conversation, the live one last.
+type SessionFiles = Vec<(Part, PathBuf)>;
 
 /// The files of every conversation, by key.
 fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
     let mut found: BTreeMap<String, SessionFiles> = BTreeMap::new();
-    let entries = match fs_err::read_dir(home.sessions()) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(found),
-        result => result?,
-    };
-    for entry in entries {
-        let entry = entry?;
-        let (name, path) = (entry.file_name(), entry.path());
-        let Some((key, part)) = name.to_str().and_then(segments::part) else { continue };
-        let files = found.entry(key.to_owned()).or_default();
-        match part {
-            Part::Live => files.live = Some(path),
-            Part::Segment(number) => drop(files.segments.insert(number, path)),
-            Part::Other => files.other.push(path),
+    for (name, path) in segments::entries(&home.sessions())? {
+        if let Some((key, part)) = segments::part(&name) {
+            found.entry(key.to_owned()).or_default().push((part, path));
         }
     }
+    found.values_mut().for_each(|files| files.sort_unstable());
     Ok(found)
 }
 
@@ -148,28 +98,31 @@ pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
 }
 
 fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
-    let metas: Vec<std::fs::Metadata> = files.all().filter_map(|file| fs_err::symlink_metadata(file).ok()).collect();
-    let mut summary = Summary {
-        key: key.to_owned(),
-        messages: 0,
-        last: String::new(),
-        bytes: metas.iter().map(std::fs::Metadata::len).sum(),
-        earlier_segments: files.segments.len(),
-        status: TurnStatus::Unreadable,
-        damage: 0,
+    let metas: Vec<std::fs::Metadata> =
+        files.iter().filter_map(|(_, file)| fs_err::symlink_metadata(file).ok()).collect();
+    let session = Files::new(home.clone()).peek(key).ok();
+    let state = match &session {
+        None => "unreadable",
+        Some(Session { ended: Some(end), .. }) => end.name(),
+        Some(session) if session.messages.iter().all(Message::is_note) => "new",
+        Some(_) => "unfinished",
     };
-    if let Ok(transcript) = read(home, key, None) {
-        let last = transcript.messages().next_back().map_or(&transcript.created, |entry| &entry.time);
-        summary.last.clone_from(last);
-        summary.messages = transcript.messages().count();
-        summary.status = transcript.status();
-        summary.damage = transcript.damage.len();
+    let Session { messages, mut last, damage, .. } = session.unwrap_or_default();
+    if let Some(Message::User(note)) = messages.last().filter(|message| message.is_note()) {
+        last.clone_from(&note.time);
     }
-    if summary.last.is_empty() {
-        let newest = metas.iter().filter_map(|meta| meta.modified().ok()).max();
-        summary.last = newest.map(rfc3339).unwrap_or_default();
+    if last.is_empty() {
+        last = metas.iter().filter_map(|meta| meta.modified().ok()).max().map(rfc3339).unwrap_or_default();
     }
-    summary
+    Summary {
+        key: key.to_owned(),
+        messages: messages.len(),
+        last,
+        bytes: metas.iter().map(std::fs::Metadata::len).sum(),
+        earlier_segments: files.iter().filter(|(part, _)| matches!(part, Part::Segment(_))).count(),
+        state,
+        damage: damage.len(),
+    }
 }
 
 /// The conversation `key`: its live segment, and what is noted for it. With `after`, at least all lines after that one, from
@@ -206,16 +159,13 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
 fn parse(found: disk::Contents, path: &Path) -> Result<(Transcript, u64)> {
     let disk::Contents { lines, mut damage, torn } = found;
     damage.extend(torn);
-    if let Some(e) = too_new(&lines, path) {
-        return Err(e);
-    }
+    refuse_newer(&lines, path)?;
     let text = |fields: &Value, name| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let header = lines.first().map_or(&Value::Null, |line| &line.fields);
-    let (base, created) = (base(header), text(header, "created"));
+    let base = base(header);
     let first_lines = header.get("lines").and_then(Value::as_u64).unwrap_or(1);
     let entry = |line: disk::Line| {
-        let end = line.fields.get("turn").and_then(Value::as_str).and_then(TurnEnd::from_name);
-        let item = match (end, line.fields.get("summary").and_then(Value::as_str)) {
+        let item = match (turn_end(&line.fields), line.fields.get("summary").and_then(Value::as_str)) {
             (Some(end), _) => Item::TurnEnd(end),
             (_, Some(summary)) => Item::Summary(summary.to_owned()),
             _ => Item::Message(Message::from_json(&line.fields)?),
@@ -224,7 +174,7 @@ fn parse(found: disk::Contents, path: &Path) -> Result<(Transcript, u64)> {
         Some(TranscriptEntry { seq: base + line.seq, time, item })
     };
     let entries = effective_lines(lines).into_iter().filter_map(entry).collect();
-    Ok((Transcript { created, entries, damage, ..Transcript::default() }, (base + first_lines).saturating_sub(1)))
+    Ok((Transcript { entries, damage, ..Transcript::default() }, (base + first_lines).saturating_sub(1)))
 }
 
 /// The key that a user means: one of the list, or the command line's conversation of that name.
@@ -242,28 +192,14 @@ pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
 }
 
 /// Begins an empty segment, with the same state, and returns the path of the one before it. `None` when the conversation is empty
-/// already.
+/// already. Earlier notes belong to the earlier segment.
 pub(crate) fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
-    if fs_err::symlink_metadata(home.session_notes(key)).is_ok() {
-        // Earlier notes belong to the earlier segment.
-        drop(Files::new(home.clone()).load(key, cancel)?);
-    }
-    let _lock = lock(home, key, cancel)?;
-    let path = home.session(key);
-    // Before anything is repaired: this program must not repair what a newer one wrote.
-    let Some(found) = disk::read_journal(&path)? else { return Ok(None) };
-    if let Some(e) = too_new(&found.lines, &path) {
-        return Err(e);
-    }
-    if found.lines.len() <= 1 && found.damage.is_empty() && found.torn.is_none() {
+    let store = Files::new(home.clone());
+    let mut session = store.load(key, cancel)?;
+    if session.next() <= 1 && session.damage.is_empty() {
         return Ok(None);
     }
-    let Some(opened) = Journal::open(&path)? else { return Ok(None) };
-    let mut journal = opened.journal;
-    let mut session = Session { name: key.to_owned(), ..Session::default() };
-    session.replay(opened.lines, journal.next());
-    let header = later_header(&session, None, later_base(&session, 1), &rfc3339(now));
-    journal.renew(vec![header]).map(Some)
+    store.renew(&mut session, None, Vec::new(), now)
 }
 
 /// Removes all but the newest `keep` earlier segments of a conversation.
@@ -277,10 +213,11 @@ pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Resu
 /// way, the conversation is still listed and can be erased again.
 pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
     let _lock = lock(home, key, cancel)?;
-    let files: Vec<PathBuf> = files(home)?.get(key).map(|files| files.all().cloned().collect()).unwrap_or_default();
-    disk::remove_files(&files)?;
+    let files = files(home)?.remove(key).unwrap_or_default();
+    let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
+    disk::remove_files(&paths)?;
     disk::remove(&home.session_lock(key))?;
-    Ok(files.len())
+    Ok(paths.len())
 }
 
 /// Removes the earlier segments of every conversation that were last written more than `age` before `now`, and returns their paths.
@@ -288,10 +225,10 @@ pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<P
     let before = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut old = Vec::new();
     // Without a live file, a crash interrupted a new segment, and one of the earlier ones may count.
-    for files in files(home)?.into_values().filter(|files| files.live.is_some()) {
-        for segment in files.segments.into_values() {
-            if fs_err::symlink_metadata(&segment)?.modified()? < before {
-                old.push(segment);
+    for files in files(home)?.into_values().filter(|files| files.iter().any(|(part, _)| *part == Part::Live)) {
+        for (part, path) in files {
+            if matches!(part, Part::Segment(_)) && fs_err::symlink_metadata(&path)?.modified()? < before {
+                old.push(path);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Conversations: the [`Store`] that keeps them, in [`Files`] or in [`Memory`]. A turn locks its conversation.
 //!
-//! A session file is a the append log in `disk` in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
+//! A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
 //! later segment with a `summary` of the conversation so far, the `state`, and the `base` that continues the line numbers. The
 //! other lines are messages with a time, `{"state":{k:v}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
 //! `{"undo":N}`: the lines from N on do not count.
@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 pub use crate::disk::Durability;
-use crate::disk::{self, Fields, Journal, Lock};
+use crate::disk::{self, Fields, Journal, Line, Lock};
 use crate::error::{Context, Error, Kind, Result};
-use crate::message::{Message, NOTE, ToolResult, User};
+use crate::message::{Message, ToolResult, User};
 use crate::paths::Home;
 use crate::text::rfc3339;
 pub use memory::Memory;
@@ -111,31 +111,80 @@ impl Session {
         self.base + self.next
     }
 
-    /// Takes over the lines of a file.
-    fn replay(&mut self, lines: Vec<disk::Line>, next: u64) {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Takes over the lines of a segment. Returns the results that it lacks at its end.
+    fn replay(&mut self, lines: Vec<Line>, next: u64) -> Vec<Message> {
         self.next = next;
         let header = lines.first().map_or(&Value::Null, |line| &line.fields);
         self.base = base(header);
         self.summary = header.get("summary").and_then(Value::as_str).map(str::to_owned);
-        self.state = state(&lines);
+        let states = lines.iter().filter_map(|line| line.fields.get("state")?.as_object()).flatten();
+        self.state.extend(states.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
         for line in effective_lines(lines) {
             let Some(message) = Message::from_json(&line.fields) else {
-                let end = line.fields.get("turn").and_then(Value::as_str).and_then(TurnEnd::from_name);
-                self.ended = end.or(self.ended);
+                self.ended = turn_end(&line.fields).or(self.ended);
                 continue;
             };
-            let is_note = matches!(&message, Message::User(user) if user.id.starts_with(NOTE));
-            self.ended = self.ended.filter(|_| is_note);
+            self.ended = self.ended.filter(|_| message.is_note());
             if let Some(Value::String(time)) = line.fields.get("time") {
                 self.last.clone_from(time);
             }
             self.messages.push(message);
         }
+        pair(&mut self.messages)
     }
 
-    fn enter_segment(&mut self, summary: Option<String>, kept: Vec<Message>, base: u64, next: u64) {
+    /// The lines of these entries, after the first line of all if there is none yet.
+    fn lines(&self, entries: &[Entry], now: SystemTime) -> Vec<Fields> {
+        let now = rfc3339(now);
+        let header = (self.next == 0).then(|| header(&self.name, &now));
+        header.into_iter().chain(entries.iter().map(|entry| fields(entry, &now))).collect()
+    }
+
+    /// Takes over that these entries are stored.
+    fn appended(&mut self, entries: &[Entry], now: SystemTime) {
+        self.next += entries.len() as u64 + u64::from(self.next == 0);
+        for entry in entries {
+            match entry {
+                Entry::State(name, value) => drop(self.state.insert((*name).to_owned(), (*value).to_owned())),
+                Entry::Message(_) => self.last = rfc3339(now),
+                Entry::TurnEnd(_) | Entry::Undo(_) => {}
+            }
+        }
+    }
+
+    /// The lines that the next segment begins with. Its kept messages repeat lines of this one and take its last numbers, so that a
+    /// line after them has a number that none had before. A reply or a result has the time of the user's message before it.
+    fn next_segment(&self, summary: Option<&str>, kept: &[Message], now: SystemTime) -> Vec<Fields> {
+        let mut time = rfc3339(now);
+        let mut header = header(&self.name, &time);
+        header.insert("base".to_owned(), self.next_base(kept).into());
+        header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
+        if !self.state.is_empty() {
+            header.insert("state".to_owned(), json!(self.state));
+        }
+        let mut lines = vec![header];
+        for message in kept {
+            if let Message::User(User { time: said, .. }) = message {
+                if !said.is_empty() {
+                    time.clone_from(said);
+                }
+            }
+            lines.push(fields(&Entry::Message(message), &time));
+        }
+        lines
+    }
+
+    fn next_base(&self, kept: &[Message]) -> u64 {
+        self.place().saturating_sub(kept.len() as u64 + 1)
+    }
+
+    fn enter_segment(&mut self, summary: Option<String>, kept: Vec<Message>) {
+        (self.base, self.next) = (self.next_base(&kept), kept.len() as u64 + 1);
         (self.summary, self.messages) = (summary, kept);
-        (self.base, self.next) = (base, next);
     }
 }
 
@@ -190,13 +239,6 @@ impl Files {
         Self { home }
     }
 
-    /// Takes notes over. What fails waits for the next turn.
-    fn take_notes(&self, session: &mut Session) {
-        if let Err(e) = note::take_over(self, session) {
-            session.damage.push(format!("the notes for {} could not be taken over: {e}", session.name));
-        }
-    }
-
     /// Adds a hint to an error of the file system.
     fn hinted(&self, e: Error) -> Error {
         if e.hint.is_some() {
@@ -211,68 +253,53 @@ impl Store for Files {
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
         let lock = lock(&self.home, name, cancel).map_err(|e| self.hinted(e))?;
         let path = self.home.session(name);
-        let file = Some(SessionFile { journal: None, _lock: lock });
-        let mut session = Session { name: name.to_owned(), next: 1, file, ..Session::default() };
-        let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? else {
-            self.take_notes(&mut session);
-            return Ok(session);
-        };
-        if let Some(e) = too_new(&opened.lines, &path) {
-            return Err(e);
-        }
-        session.damage = opened.damage;
-        session.replay(opened.lines, opened.journal.next());
-        if let Some(file) = &mut session.file {
+        let mut session = Session::new(name);
+        let mut file = SessionFile { journal: None, _lock: lock };
+        let mut missing = Vec::new();
+        if let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? {
+            refuse_newer(&opened.lines, &path)?;
+            session.damage = opened.damage;
+            missing = session.replay(opened.lines, opened.journal.next());
             file.journal = Some(opened.journal);
         }
-        let missing = pair(&mut session.messages);
-        if !missing.is_empty() {
-            let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
+        session.file = Some(file);
+        let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
+        if !entries.is_empty() {
             self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
         }
-        self.take_notes(&mut session);
+        // What fails waits for the next turn.
+        if let Err(e) = note::take_over(self, &mut session) {
+            session.damage.push(format!("the notes for {name} could not be taken over: {e}"));
+        }
         Ok(session)
     }
 
     fn peek(&self, name: &str) -> Result<Session> {
         let path = self.home.session(name);
         let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
-        let disk::Contents { lines, mut damage, torn } = found;
-        if let Some(e) = too_new(&lines, &path) {
-            return Err(e);
-        }
-        damage.extend(torn);
-        let mut session = Session { name: name.to_owned(), damage, ..Session::default() };
-        session.replay(lines, 1);
-        pair(&mut session.messages);
+        let disk::Contents { lines, damage, torn } = found;
+        refuse_newer(&lines, &path)?;
+        let mut session = Session::new(name);
+        session.damage = damage.into_iter().chain(torn).collect();
+        let next = lines.len() as u64;
+        session.replay(lines, next);
         let waiting = note::waiting(&self.home, name, session.messages.iter())?;
         session.messages.extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
         Ok(session)
     }
 
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
-        let now = rfc3339(now);
-        let mut lines: Vec<Fields> = entries.iter().map(|entry| fields(entry, &now)).collect();
+        let lines = session.lines(entries, now);
         let Some(file) = &mut session.file else {
             return Err(Error::failed("the session was not loaded from a file"));
         };
         if let Some(journal) = &mut file.journal {
             journal.append(&lines, durability)?;
         } else {
-            lines.insert(0, header(&session.name, &now));
-            let journal = Journal::create(&self.home.session(&session.name), &lines)
-                .doing("starting the session")
-                .map_err(|e| self.hinted(e))?;
-            file.journal = Some(journal);
+            let journal = Journal::create(&self.home.session(&session.name), &lines);
+            file.journal = Some(journal.doing("starting the session").map_err(|e| self.hinted(e))?);
         }
-        session.next = file.journal.as_ref().map_or(session.next, Journal::next);
-        for entry in entries {
-            match entry {
-                Entry::State(name, value) => drop(session.state.insert((*name).to_owned(), (*value).to_owned())),
-                Entry::Message(_) => session.last.clone_from(&now),
-                Entry::TurnEnd(_) | Entry::Undo(_) => {}
-            }
-        }
+        session.appended(entries, now);
         Ok(())
     }
 
@@ -283,16 +310,12 @@ impl Store for Files {
         kept: Vec<Message>,
         now: SystemTime,
     ) -> Result<Option<PathBuf>> {
-        let (base, next) = (later_base(session, kept.len() + 1), kept.len() as u64 + 1);
-        let mut lines = vec![later_header(session, summary.as_deref(), base, &rfc3339(now))];
-        lines.extend(kept_lines(&kept, &rfc3339(now)));
-        if let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) {
-            let old = journal.renew(lines).map_err(|e| self.hinted(e))?;
-            session.enter_segment(summary, kept, base, next);
-            return Ok(Some(old));
-        }
-        // There is no segment yet.
-        Ok(None)
+        let lines = session.next_segment(summary.as_deref(), &kept, now);
+        // Without a journal there is no segment yet.
+        let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else { return Ok(None) };
+        let old = journal.renew(lines).map_err(|e| self.hinted(e))?;
+        session.enter_segment(summary, kept);
+        Ok(Some(old))
     }
 }
 
@@ -306,7 +329,7 @@ pub(crate) fn stored_state(home: &Home, name: &str) -> Result<State> {
 pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
     let found = disk::read_journal(path).doing("reading the session")?.unwrap_or_default();
     let mut damage = found.damage;
-    damage.extend(too_new(&found.lines, path).map(|e| e.message));
+    damage.extend(refuse_newer(&found.lines, path).err().map(|e| e.message));
     Ok((damage, found.torn))
 }
 
@@ -319,13 +342,13 @@ fn lock(home: &Home, name: &str, cancel: &Cancel) -> Result<Lock> {
     })
 }
 
-/// The error for a file that a newer program wrote.
-fn too_new(lines: &[disk::Line], path: &Path) -> Option<Error> {
-    let v = lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION)?;
-    Some(
-        Error::config(format!("{} has format {v}, newer than this bantam's {VERSION}", path.display()))
-            .hint("use the newer bantam that wrote it, or another session"),
-    )
+/// Fails for a file that a newer program wrote.
+fn refuse_newer(lines: &[Line], path: &Path) -> Result<()> {
+    let Some(v) = lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION) else {
+        return Ok(());
+    };
+    Err(Error::config(format!("{} has format {v}, newer than this bantam's {VERSION}", path.display()))
+        .hint("use the newer bantam that wrote it, or another session"))
 }
 
 /// Line 0 of a session file.
@@ -333,50 +356,12 @@ fn header(name: &str, now: &str) -> Fields {
     json!({"v": VERSION, "session": name, "created": now}).as_object().cloned().unwrap_or_default()
 }
 
-/// Line 0 of the next segment.
-fn later_header(session: &Session, summary: Option<&str>, base: u64, now: &str) -> Fields {
-    let mut header = header(&session.name, now);
-    header.insert("base".to_owned(), base.into());
-    if let Some(summary) = summary {
-        header.insert("summary".to_owned(), summary.into());
-    }
-    if !session.state.is_empty() {
-        let mut state = Fields::new();
-        state.extend(session.state.iter().map(|(k, v)| (k.clone(), Value::from(&**v))));
-        header.insert("state".to_owned(), state.into());
-    }
-    header
-}
-
-/// The number of line 0 of the next segment, which begins with so many lines. They repeat lines of this segment and take its last
-/// numbers, so that a line after them has a number that none had before.
-fn later_base(session: &Session, lines: usize) -> u64 {
-    session.place().saturating_sub(lines as u64)
-}
-
-/// The lines of messages that a segment repeats. A reply or a result has the time of the user's message before it.
-fn kept_lines<'a>(kept: &'a [Message], now: &str) -> impl Iterator<Item = Fields> + 'a {
-    let mut time = now.to_owned();
-    kept.iter().map(move |message| {
-        if let Message::User(User { time: said, .. }) = message {
-            if !said.is_empty() {
-                time.clone_from(said);
-            }
-        }
-        fields(&Entry::Message(message), &time)
-    })
-}
-
 fn base(header: &Value) -> u64 {
     header.get("base").and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// The last value of each name.
-fn state(lines: &[disk::Line]) -> State {
-    let said = lines.iter().filter_map(|line| line.fields.get("state")?.as_object()).flatten();
-    let mut state = State::new();
-    state.extend(said.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
-    state
+fn turn_end(line: &Value) -> Option<TurnEnd> {
+    TurnEnd::from_name(line.get("turn")?.as_str()?)
 }
 
 fn fields(entry: &Entry, now: &str) -> Fields {
@@ -394,8 +379,8 @@ fn fields(entry: &Entry, now: &str) -> Fields {
 }
 
 /// The lines that count: those that were not undone.
-fn effective_lines(lines: Vec<disk::Line>) -> Vec<disk::Line> {
-    let mut effective: Vec<disk::Line> = Vec::new();
+fn effective_lines(lines: Vec<Line>) -> Vec<Line> {
+    let mut effective: Vec<Line> = Vec::new();
     for line in lines {
         match line.fields.get("undo").and_then(Value::as_u64) {
             Some(from) => effective.retain(|line| line.seq < from),
