@@ -14,7 +14,7 @@ use crate::error::{Context, Error, Result};
 use crate::message::Image;
 use crate::paths::Home;
 use crate::template;
-use crate::text::{nearest, one_line};
+use crate::text::one_line;
 
 /// Silence on standard input after which the user is told that it is read.
 const SILENCE: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
@@ -91,73 +91,54 @@ fn find_template(name: &str, home: &Home) -> Result<String> {
             return Ok(text);
         }
     }
-    let mut names: Vec<String> = template::names("agent/prompts").iter().map(|name| (*name).to_owned()).collect();
     let own = std::fs::read_dir(home.agent().join("prompts")).into_iter().flatten().flatten();
-    names.extend(own.filter_map(|entry| entry.file_name().into_string().ok()));
+    let mut names: Vec<String> = own.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.extend(template::names("agent/prompts").iter().map(|name| (*name).to_owned()));
     let mut names: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(".md")).collect();
     names.sort_unstable();
     names.dedup();
-    let hint = match (nearest(name, names.iter().copied()), names.is_empty()) {
-        (Some(near), _) => format!("did you mean -t {near}?"),
-        (None, false) => format!("templates: {}", names.join(", ")),
-        (None, true) => format!("write one: {}/prompts/NAME.md", home.agent().display()),
-    };
-    Err(Error::usage(format!("no template named \"{}\"", one_line(name, 40))).hint(hint))
+    Err(Error::usage(format!("no template named \"{}\"", one_line(name, 40)))
+        .hint(format!("templates: {}", names.join(", "))))
 }
 
 /// Fills in the values once: a value that holds `{{key}}` stays as it is.
-fn fill(name: &str, template: &str, params: &BTreeMap<&str, &str>, input: &str) -> Result<String> {
-    let mut out = String::new();
-    let mut rest = template;
-    let (mut used, mut takes_input) = (Vec::new(), false);
-    while let Some((before, after)) = rest.split_once("{{") {
-        out.push_str(before);
-        let placeholder = after.split_once("}}").map(|(key, after)| (key.trim(), after));
+fn fill<'a>(name: &str, template: &'a str, params: &BTreeMap<&'a str, &'a str>, input: &'a str) -> Result<String> {
+    let mut values = params.clone();
+    if !input.trim().is_empty() {
+        values.insert("input", input.trim_end());
+    }
+    let mut parts = template.split("{{");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    let mut used = Vec::new();
+    for part in parts {
+        let placeholder = part.split_once("}}").map(|(key, after)| (key.trim(), after));
         let Some((key, after)) = placeholder.filter(|(key, _)| is_key(key)) else {
             out.push_str("{{");
-            rest = after;
+            out.push_str(part);
             continue;
         };
-        rest = after;
-        match params.get(key) {
-            Some(value) => {
-                out.push_str(value);
-                used.push(key);
-            }
-            None if key == "input" && !input.trim().is_empty() => {
-                out.push_str(input.trim_end());
-                takes_input = true;
-            }
-            None if key == "input" => {
-                return Err(Error::usage(format!("the template {name} needs a text"))
-                    .hint(format!("bantam agent -t {name} -m \"the text\", or pipe it in")));
-            }
-            None => {
-                return Err(Error::usage(format!("the template {name} needs a value for {key}"))
-                    .hint(format!("add -p {key}=...")));
-            }
-        }
+        let value = values.get(key).ok_or_else(|| match key {
+            "input" => Error::usage(format!("the template {name} needs a text"))
+                .hint(format!("bantam agent -t {name} -m \"the text\", or pipe it in")),
+            _ => Error::usage(format!("the template {name} needs a value for {key}")).hint(format!("add -p {key}=...")),
+        })?;
+        out.push_str(value);
+        out.push_str(after);
+        used.push(key);
     }
-    out.push_str(rest);
     if let Some(unused) = params.keys().find(|key| !used.contains(key)) {
-        let wrong = format!("the template {name} has no {{{{{}}}}}", one_line(unused, 40));
-        let near = nearest(unused, placeholders(template)).map(|near| format!("did you mean -p {near}=...?"));
-        return Err(Error::usage(wrong).hint(near.unwrap_or_else(|| "leave out that --param".to_owned())));
+        return Err(Error::usage(format!("the template {name} has no {{{{{}}}}}", one_line(unused, 40)))
+            .hint(format!("its placeholders: {}", used.join(", "))));
     }
     // A template without {{input}} does not swallow the text.
-    if !takes_input && !input.trim().is_empty() {
-        out = format!("{}\n\n{}", out.trim_end(), input.trim_end());
+    match values.get("input").filter(|_| !used.contains(&"input")) {
+        Some(text) => Ok(format!("{}\n\n{text}", out.trim_end())),
+        None => Ok(out),
     }
-    Ok(out)
 }
 
 fn is_key(key: &str) -> bool {
     !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
-}
-
-fn placeholders(template: &str) -> impl Iterator<Item = &str> {
-    let after = template.split("{{").skip(1);
-    after.filter_map(|after| after.split_once("}}")).map(|(key, _)| key.trim()).filter(|key| is_key(key))
 }
 
 /// What was piped in; nothing from a terminal.

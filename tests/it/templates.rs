@@ -47,12 +47,15 @@ fn what_is_wrong_with_a_template_is_named_and_nothing_is_sent() {
         let run = home.bantam().arg("agent").args(args).run();
         run.exits(2).prints("").fails_with_a_hint().says(says);
     };
-    wrong(&["-t", "tranlsate", "-m", "x"], "did you mean -t translate?");
+    wrong(&["-t", "tranlsate", "-m", "x"], "translate");
     wrong(&["-t", "nothing-like-it", "-m", "x"], "translate");
     wrong(&["-t", "../IDENTITY", "-m", "x"], "no template");
     wrong(&["-t", "translate", "-p", "tone=a", "-m", "x"], "-p language=");
     wrong(&["-t", "translate", "-p", "language=a", "-p", "tone=b"], "needs a text");
-    wrong(&["-t", "translate", "-p", "language=a", "-p", "tone=b", "-p", "langauge=c", "-m", "x"], "-p language=");
+    wrong(
+        &["-t", "translate", "-p", "language=a", "-p", "tone=b", "-p", "langauge=c", "-m", "x"],
+        "placeholders: language",
+    );
     wrong(&["-t", "translate", "-p", "language", "-m", "x"], "-p key=value");
     wrong(&["-p", "language=a", "-m", "x"], "-t");
 }
