@@ -102,7 +102,7 @@ fn ask(args: &Args, env: &Env) -> Result<u8> {
     }
     let Some(Question { text, images: attachments }) = question else {
         let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
-        let code = repl::run(Repl { factory, chat, output, models, agent: ready.agent });
+        let code = repl::run(Repl { factory, chat, output, models }, ready.agent);
         delivery.iter().for_each(Delivery::send_posted);
         return code;
     };

@@ -17,6 +17,7 @@ use crate::gateway::{Dispatcher, Handler};
 use crate::message::Usage;
 use crate::paths::session_name;
 use crate::text::{nearest, one_line};
+use crate::usage::Totals;
 
 const HELP: &str = "\
 /new            start a new conversation (/clear, /reset)
@@ -57,33 +58,20 @@ pub(super) struct Repl {
     pub output: Output,
     /// The names in `model_list`.
     pub models: Vec<String>,
-    pub agent: Agent,
 }
 
 /// Talks until the user leaves. Returns the exit code.
-pub(super) fn run(repl: Repl) -> Result<u8> {
-    let Repl { factory, chat, output, models, agent } = repl;
-    let screen = Screen::new(&factory.env);
+pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
+    let screen = Screen::new(&repl.factory.env);
     let signals = Signals::watch(screen.clone(), Some(warn))?;
-    if output.verbosity != Verbosity::Quiet {
+    if repl.output.verbosity != Verbosity::Quiet {
         let (version, model) = (env!("CARGO_PKG_VERSION"), agent.model());
         screen.note(&format!("bantam {version}, {model}. /help lists the commands, Ctrl-D ends."));
     }
-    let agent = Arc::new(CurrentAgent(Mutex::new(Arc::new(agent))));
-    let mut conversation = Conversation {
-        factory,
-        chat,
-        output,
-        models,
-        agent: agent.clone(),
-        screen,
-        signals,
-        lines: LineReader::default(),
-        turns: 0,
-        usage: Usage::default(),
-        cost: None,
-        follows_answer: false,
-    };
+    let agent = Arc::new(Mutex::new(Arc::new(agent)));
+    let (lines, total) = (LineReader::default(), Totals::default());
+    let mut conversation =
+        Conversation { repl, agent: agent.clone(), screen, signals, lines, total, follows_answer: false };
     serve(&Dispatcher::new(agent, 1, Tasks::default()), move |dispatcher| conversation.run(dispatcher))
 }
 
@@ -94,36 +82,22 @@ fn warn(screen: &Screen) {
 }
 
 /// The agent of the conversation, which `/model` replaces.
-struct CurrentAgent(Mutex<Arc<Agent>>);
-
-impl CurrentAgent {
-    fn get(&self) -> Arc<Agent> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, agent: Agent) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(agent);
-    }
-}
+type CurrentAgent = Mutex<Arc<Agent>>;
 
 impl Handler for CurrentAgent {
     fn agent(&self, _: &str) -> Result<Arc<Agent>> {
-        Ok(self.get())
+        Ok(self.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
 struct Conversation {
-    factory: AgentFactory,
-    chat: String,
-    output: Output,
-    models: Vec<String>,
+    repl: Repl,
     agent: Arc<CurrentAgent>,
     screen: Screen,
     signals: Signals,
     lines: LineReader,
-    turns: u32,
-    usage: Usage,
-    cost: Option<f64>,
+    /// Of its turns.
+    total: Totals,
     /// An answer stands above the prompt.
     follows_answer: bool,
 }
@@ -131,39 +105,32 @@ struct Conversation {
 impl Conversation {
     fn run(&mut self, dispatcher: &Connection) -> u8 {
         loop {
-            let input = self.read();
-            let done = match input {
-                Input::Empty => Ok(()),
+            let done = match self.read() {
+                Input::Empty => Ok(String::new()),
                 Input::End => {
                     self.screen.end_line();
                     return 0;
                 }
                 Input::Command("/quit", _) => return 0,
                 Input::Command("/new", _) => self.start_over(),
-                Input::Command("/model", name) if name.is_empty() => {
-                    self.show_model();
-                    Ok(())
-                }
+                Input::Command("/model", name) if name.is_empty() => self.model(),
                 Input::Command("/model", name) => self.switch_model(&name),
-                Input::Command("/usage", _) => {
-                    self.screen.note(&self.usage());
-                    Ok(())
-                }
-                Input::Command(..) => {
-                    self.screen.note(HELP);
-                    Ok(())
-                }
+                Input::Command("/usage", _) => Ok(self.usage()),
+                Input::Command(..) => Ok(HELP.to_owned()),
                 Input::Unknown(name) => {
                     let near = nearest(&name, COMMANDS.iter().map(|(name, _)| *name));
                     let hint = near.map_or("/help lists them".to_owned(), |near| format!("did you mean {near}?"));
-                    self.screen.note(&format!("bantam: unknown command {}: {hint}", one_line(&name, 40)));
-                    Ok(())
+                    Ok(format!("bantam: unknown command {}: {hint}", one_line(&name, 40)))
                 }
                 Input::Message(text) => self.turn(dispatcher, text),
             };
-            if let Err(e) = done {
-                self.screen.end_line();
-                super::report(&Error { hint: e.hint.as_deref().map(at_the_prompt), ..e });
+            match done {
+                Ok(note) if note.is_empty() => {}
+                Ok(note) => self.screen.note(&note),
+                Err(e) => {
+                    self.screen.end_line();
+                    super::report(&Error { hint: e.hint.as_deref().map(at_the_prompt), ..e });
+                }
             }
             if self.signals.is_terminating() {
                 return ErrorKind::Interrupted.exit_code();
@@ -171,57 +138,56 @@ impl Conversation {
         }
     }
 
-    fn turn(&mut self, dispatcher: &Connection, text: String) -> Result<()> {
-        let origin = Origin { channel: "cli".to_owned(), chat: self.chat.clone() };
+    fn turn(&mut self, dispatcher: &Connection, text: String) -> Result<String> {
+        let origin = Origin { channel: "cli".to_owned(), chat: self.repl.chat.clone() };
         let question = Inbound::message(origin, self.session()?, text);
-        let mut printer = Printer::new(self.output, self.screen.clone(), None);
+        let mut printer = Printer::new(self.repl.output, self.screen.clone(), None);
         let response = dispatcher.turn(question, &mut printer, &self.signals)?;
-        self.usage.add(response.usage);
-        if let Some(cost) = response.cost {
-            self.cost = Some(self.cost.unwrap_or(0.0) + cost);
-        }
-        self.turns += 1;
+        self.total.calls += 1;
+        self.total.usage.add(response.usage);
+        self.total.cost = response.cost.map(|cost| cost + self.total.cost.unwrap_or(0.0)).or(self.total.cost);
         self.follows_answer = true;
         match response.error {
-            Some(e) if e.kind == ErrorKind::Interrupted => self.screen.note("bantam: stopped"),
-            Some(e) => return Err(e),
-            None => {}
+            Some(e) if e.kind == ErrorKind::Interrupted => Ok("bantam: stopped".to_owned()),
+            Some(e) => Err(e),
+            None => Ok(String::new()),
         }
-        Ok(())
     }
 
     fn session(&self) -> Result<String> {
-        session_name("cli", &self.chat)
+        session_name("cli", &self.repl.chat)
     }
 
-    fn start_over(&mut self) -> Result<()> {
+    fn start_over(&mut self) -> Result<String> {
         let mut kept = "";
-        if self.factory.options.memory.is_some() {
-            self.chat = fresh_key();
-        } else if self.factory.reset(&self.session()?)? {
+        if self.repl.factory.options.memory.is_some() {
+            self.repl.chat = fresh_key();
+        } else if self.repl.factory.reset(&self.session()?)? {
             kept = "; the old one is kept";
         }
-        self.screen.note(&format!("bantam: started a new conversation{kept}"));
-        Ok(())
+        Ok(format!("bantam: started a new conversation{kept}"))
     }
 
-    fn show_model(&self) {
-        self.screen.note(&format!("bantam: the model is {}", self.agent.get().model()));
-        let or = if self.models.is_empty() { "" } else { ", or " };
-        self.screen.note(&format!("bantam: /model NAME changes it: {}{or}vendor/model", self.models.join(", ")));
+    fn model(&self) -> Result<String> {
+        let (model, models) = (self.agent.agent("")?.model().to_owned(), self.repl.models.join(", "));
+        let or = if models.is_empty() { "" } else { ", or " };
+        Ok(format!("bantam: the model is {model}\nbantam: /model NAME changes it: {models}{or}vendor/model"))
     }
 
-    fn switch_model(&self, name: &str) -> Result<()> {
-        let ready = self.factory.build(&self.factory.load(Some(name))?.config)?;
-        self.screen.note(&format!("bantam: the model is now {}", ready.agent.model()));
-        self.agent.set(ready.agent);
-        self.factory.choose_model(&self.session()?, name)
+    fn switch_model(&self, name: &str) -> Result<String> {
+        let factory = &self.repl.factory;
+        let agent = factory.build(&factory.load(Some(name))?.config)?.agent;
+        let model = agent.model().to_owned();
+        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(agent);
+        factory.choose_model(&self.session()?, name)?;
+        Ok(format!("bantam: the model is now {model}"))
     }
 
     fn usage(&self) -> String {
-        let Usage { prompt_tokens, completion_tokens, cached_tokens } = self.usage;
-        let turns = if self.turns == 1 { "1 turn".to_owned() } else { format!("{} turns", self.turns) };
-        let cost = self.cost.map_or(String::new(), |_| format!("; cost {}", super::usage::cost(self.cost)));
+        let Totals { calls, usage, cost } = &self.total;
+        let Usage { prompt_tokens, completion_tokens, cached_tokens } = usage;
+        let turns = if *calls == 1 { "1 turn".to_owned() } else { format!("{calls} turns") };
+        let cost = cost.map_or(String::new(), |_| format!("; cost {}", super::usage::cost(*cost)));
         format!(
             "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}"
         )

@@ -112,17 +112,13 @@ impl Screen {
         cursor.draw();
     }
 
-    /// Shows a prompt on whichever stream is a terminal.
+    /// Shows a prompt, unless standard error goes elsewhere.
     pub(super) fn prompt(&self, text: &str) {
         let mut cursor = self.lock();
         cursor.end_line();
-        // The user can type even where the prompt cannot be shown.
         if self.stderr_is_terminal {
             drop(io::stderr().lock().write_all(text.as_bytes()));
             cursor.open_line = Some(Stream::Err);
-        } else if self.stdout_is_terminal {
-            drop(super::print(text));
-            cursor.open_line = Some(Stream::Out);
         }
     }
 
