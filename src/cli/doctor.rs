@@ -1,7 +1,7 @@
 //! `bantam doctor`: runs the checks and prints each with its fixes.
 
 use super::args::{Args, Command, Flag};
-use super::print;
+use super::{load, print};
 use crate::app::bot::{Bot, is_enabled};
 use crate::app::{self, Parts};
 use crate::child::Sandbox;
@@ -15,8 +15,8 @@ use crate::secret::Redactor;
 pub(super) const COMMAND: Command = Command {
     name: "doctor",
     words: "[--provider [NAME]]",
-    about: "does it work here, and the line that fixes it; exit code 1 if a check fails",
-    flags: &[Flag::new(None, "provider", "", "ask the model (or the one called NAME) for one word, too")],
+    about: "check this installation and suggest fixes; exit code 1 if a check fails",
+    flags: &[Flag::new(None, "provider", "", "also ask the model (or the one called NAME) for one word")],
     run,
 };
 
@@ -27,16 +27,12 @@ struct Report {
 }
 
 impl Report {
-    fn add(&mut self, check: &Check) {
-        self.failed |= check.verdict == Verdict::Fail;
-        if self.printed.is_ok() {
-            self.printed = print(&check.to_string());
-        }
-    }
-
-    fn add_all(&mut self, checks: &[Check]) {
+    fn add(&mut self, checks: impl IntoIterator<Item = Check>) {
         for check in checks {
-            self.add(check);
+            self.failed |= check.verdict == Verdict::Fail;
+            if self.printed.is_ok() {
+                self.printed = print(&check.to_string());
+            }
         }
     }
 }
@@ -46,37 +42,34 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let name = match given.words.as_slice() {
         [] => None,
         [name] if ask => Some(name.as_str()),
-        _ => return Err(Error::usage("bantam doctor takes no such words").hint("bantam doctor --provider NAME")),
+        _ => return Err(Error::usage("NAME needs --provider").hint("bantam doctor --provider NAME")),
     };
     let mut report = Report { failed: false, printed: Ok(()) };
     let home = config::home(env)?;
-    report.add(&home::directory(&home));
-    let file = config::read(&home);
-    let there = !matches!(file, Ok(None));
-    let path = home.config().display().to_string();
-    let loaded = file.and_then(|text| Config::load(text.as_deref().map(|text| (path.as_str(), text)), env, Vec::new()));
-    report.add_all(&home::configuration(&home, there, &loaded));
-    report.add_all(&home::sessions(&home));
-    report.add(&jail::user(home.root()));
-    report.add(&kernel::kernel());
+    report.add([home::directory(&home)]);
+    let there = home.config().exists();
+    let loaded = load(env).map(|(_, loaded)| loaded);
+    report.add(home::configuration(&home, there, &loaded));
+    report.add(home::sessions(&home));
+    report.add([jail::user(home.root()), kernel::kernel()]);
     match loaded {
         Ok(loaded) => {
-            report.add(&model::configured_model(&home, &loaded.config, env, there));
+            report.add([model::configured_model(&home, &loaded.config, env, there)]);
             let telegram = &loaded.config.channels.telegram;
             match Bot::new(telegram, &home, env) {
                 // Without a bot, or with one that is switched off, there is nothing to check.
                 _ if telegram.token.is_empty() || !is_enabled(&loaded) => {}
-                Ok(bot) => report.add_all(&bot::bot(&bot.api, telegram.ids().len())),
-                Err(e) => report.add(&Check::of_error("telegram", e)),
+                Ok(bot) => report.add(bot::bot(&bot.api, telegram.ids().len())),
+                Err(e) => report.add([Check::of_error("telegram", e)]),
             }
             workspace_and_jail(&home, &loaded.config, env, &mut report);
             if ask {
-                report.add(&question(&home, loaded.config, env, there, name));
+                report.add([question(&home, loaded.config, env, there, name)]);
             }
         }
         Err(_) => {
-            report
-                .add(&Check::info("jail", "not checked, nor are model and workspace: the configuration is not valid"));
+            let why = "the configuration is not valid";
+            report.add([Check::info("jail", format!("not checked, and neither are model and workspace: {why}"))]);
         }
     }
     report.printed?;
@@ -84,27 +77,27 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
 }
 
 fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Report) {
-    const WHAT: &str = "workspace";
+    const NAME: &str = "workspace";
     let there = app::workspace(home, config, env).is_ok_and(|dir| dir.is_dir());
     let hands = match app::make_workspace(home, config, env).and_then(|()| app::hands(home, config, env)) {
         Ok(hands) => hands,
-        Err(e) => return report.add(&Check::of_error(WHAT, e)),
+        Err(e) => return report.add([Check::of_error(NAME, e)]),
     };
     let made = if there { "" } else { " (created)" };
-    report.add(&Check::ok(WHAT, format!("{}{made}", hands.workspace().display())));
+    report.add([Check::ok(NAME, format!("{}{made}", hands.workspace().display()))]);
     let exec = &config.tools.exec;
-    let holds = match jail::jail(&hands, exec, env, &mut |check| report.add(&check)) {
+    let holds = match jail::jail(&hands, exec, env, &mut |check| report.add([check])) {
         Ok(holds) => holds,
-        Err(e) => return report.add(&Check::of_error("jail", e)),
+        Err(e) => return report.add([Check::of_error("jail", e)]),
     };
     if !holds {
         let why = if exec.sandbox == Sandbox::Off { "the sandbox is off" } else { "commands cannot run" };
-        return report.add(&Check::info("canaries", format!("not tested: {why}")));
+        return report.add([Check::info("canaries", format!("not tested: {why}"))]);
     }
     let passed = app::passed(config, env);
     let subject = Subject { home, hands: &hands, passed, network: exec.network };
-    if let Err(e) = canary::run(&subject, &mut |check| report.add(&check)) {
-        report.add(&Check::of_error("canaries", e));
+    if let Err(e) = canary::run(&subject, &mut |check| report.add([check])) {
+        report.add([Check::of_error("canaries", e)]);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::telegram::api::{Api, Failure};
 use crate::text::one_line;
 
 const NAME: &str = "telegram";
-/// For all questions together.
+/// For all requests together.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks Telegram about the bot. `allowed` is the number of users who may talk to it.
@@ -23,24 +23,28 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
     };
     let name = one_line(me["username"].as_str().unwrap_or_default(), 64);
     // Bot API, `User.can_read_all_group_messages`: whether the privacy mode is off.
-    let groups = if me["can_read_all_group_messages"] == true { "all" } else { "what mentions it or answers it" };
-    let mut checks = vec![Check::ok(NAME, format!("@{name} is known; in groups Telegram shows it {groups}"))];
+    let groups = if me["can_read_all_group_messages"] == true {
+        "all messages"
+    } else {
+        "only messages that mention it or reply to it"
+    };
+    let mut checks = vec![Check::ok(NAME, format!("@{name}; in groups Telegram shows it {groups}"))];
     if let Ok(info) = ask("getWebhookInfo") {
         if info["url"].as_str().is_some_and(|url| !url.is_empty()) {
             checks.push(
-                Check::fail(NAME, "a webhook is set for this bot and gets all its messages")
-                    .fix("curl https://api.telegram.org/botTOKEN/deleteWebhook    # with the token in its place"),
+                Check::fail(NAME, "a webhook is set for this bot and receives all its messages")
+                    .fix("curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token"),
             );
         }
         let waiting = info.get("pending_update_count").and_then(Value::as_u64).unwrap_or(0);
         if waiting > 0 {
-            let what = format!("{waiting} messages wait at Telegram: no gateway has fetched them");
+            let what = format!("{waiting} messages wait at Telegram; bantam gateway fetches them");
             checks.push(Check::info(NAME, what).fix("bantam gateway"));
         }
     }
     if allowed == 0 {
         checks.push(
-            Check::fail(NAME, "channels.telegram.allow_from is empty: nobody is answered")
+            Check::fail(NAME, "channels.telegram.allow_from is empty: the bot answers nobody")
                 .fix("write to the bot while bantam gateway runs, and put the id that it prints into allow_from"),
         );
     }
@@ -49,9 +53,9 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
 
 fn failed(failure: &Failure) -> Check {
     match failure {
-        Failure::Unauthorized(why) => Check::fail(NAME, format!("the token is refused ({})", one_line(why, 200)))
-            .fix("ask @BotFather for a new one (/token), and put it into channels.telegram.token"),
-        Failure::Stopped => Check::fail(NAME, format!("no answer in {} s", TIMEOUT.as_secs()))
+        Failure::Unauthorized(why) => Check::fail(NAME, format!("Telegram refused the token ({})", one_line(why, 200)))
+            .fix("copy it again from @BotFather (/token) into channels.telegram.token"),
+        Failure::Stopped => Check::fail(NAME, format!("no answer from Telegram in {} s", TIMEOUT.as_secs()))
             .fix("check the network, or set channels.telegram.proxy"),
         e => Check::fail(NAME, format!("cannot ask Telegram: {}", one_line(&e.text(), 200)))
             .fix("check the network, or set channels.telegram.proxy"),

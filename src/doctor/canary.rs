@@ -1,8 +1,8 @@
 //! Canaries: commands that try to escape from the jail on this machine, run exactly as the model's commands are.
 //!
-//! Each runs twice: first bare, as a child of this program, because one without an effect there proves nothing; then in
-//! the jail, where it must have none. Effects are checked from this process: in its own files, at its own sockets, and on
-//! a process that it started. A command's output counts only where it contains the secret itself.
+//! Each runs twice: first as a plain child of this program, as a control; then in the jail, where it must have no effect.
+//! This process checks the effects: in its own files, at its own sockets, and on a process that it started. A command's
+//! output counts only if it contains the secret.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -44,7 +44,7 @@ enum Effect {
     LeavesProcess,
 }
 
-/// Uses whichever tool can connect.
+/// Connects with whichever tool there is.
 const TCP: &str = r#"
 if command -v bash; then bash -c '3<>"/dev/tcp/127.0.0.1/$PORT"'
 elif command -v python3; then python3 -c 'import os, socket; socket.create_connection(("127.0.0.1", int(os.environ["PORT"])), 2)'
@@ -72,12 +72,11 @@ const CANARIES: &[(&str, Effect, &str)] = &[
 
 /// Tries every canary.
 pub(crate) fn run(subject: &Subject, report: &mut dyn FnMut(Check)) -> Result<()> {
-    let mut targets = Targets::set_up(subject)?;
-    let result = CANARIES.iter().try_for_each(|(tries, effect, command)| {
+    let mut targets = Targets::set_up(subject).doing("setting up the canaries")?;
+    CANARIES.iter().try_for_each(|(tries, effect, command)| {
         report(targets.check(tries, *effect, command)?);
         Ok(())
-    });
-    result.and(targets.clean_up())
+    })
 }
 
 /// What the canaries attack, made for them.
@@ -102,40 +101,16 @@ fn random() -> String {
 
 impl<'a> Targets<'a> {
     fn set_up(subject: &'a Subject<'a>) -> Result<Self> {
-        let mark = format!("bantam-doctor-{}-{}", std::process::id(), random());
+        let (mark, secret) = (format!("bantam-doctor-{}-{}", std::process::id(), random()), random());
         let dir = subject.home.root().join(format!(".{mark}"));
         disk::make_dir(&dir)?;
-        Self::make(subject, mark, dir.clone()).map_err(|e| {
-            // The first error matters.
-            drop(disk::remove(&dir));
-            e.doing("setting up the canaries")
-        })
-    }
-
-    fn make(subject: &'a Subject<'a>, mark: String, dir: PathBuf) -> Result<Self> {
-        let secret = random();
-        let tcp = TcpListener::bind(("127.0.0.1", 0))?;
-        let unix = UnixListener::bind(dir.join("socket"))?;
-        tcp.set_nonblocking(true)?;
-        unix.set_nonblocking(true)?;
         let outside = dir.join("outside");
         disk::write_new(&outside, secret.as_bytes())?;
-        Ok(Self {
-            had_agent: subject.home.agent().exists(),
-            victim: Victim::start(&secret)?,
-            subject,
-            mark,
-            secret,
-            dir,
-            outside,
-            tcp,
-            unix,
-        })
-    }
-
-    fn clean_up(mut self) -> Result<()> {
-        self.victim.end()?;
-        disk::remove(&self.dir)
+        let (tcp, unix) = (TcpListener::bind(("127.0.0.1", 0))?, UnixListener::bind(dir.join("socket"))?);
+        tcp.set_nonblocking(true)?;
+        unix.set_nonblocking(true)?;
+        let (had_agent, victim) = (subject.home.agent().exists(), Victim::start(&secret)?);
+        Ok(Self { subject, mark, secret, dir, outside, had_agent, tcp, unix, victim })
     }
 
     /// The same bare and in the jail.
@@ -161,7 +136,7 @@ impl<'a> Targets<'a> {
     fn check(&mut self, tries: &'static str, effect: Effect, command: &str) -> Result<Check> {
         let printed = self.run_bare(command)?;
         if !self.take_effect(effect, &printed)? {
-            let found = format!("{tries}: not tested, because it does not work here without a jail either");
+            let found = format!("{tries}: not tested, because it fails here without a jail, too");
             return Ok(Check::info(NAME, found));
         }
         let printed = jail::run(self.subject.hands, command, self.variables()?).doing(tries)?;
@@ -233,6 +208,13 @@ impl<'a> Targets<'a> {
                 Ok(!left.is_empty())
             }
         }
+    }
+}
+
+impl Drop for Targets<'_> {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure.
+        self.victim.end().and_then(|()| disk::remove(&self.dir)).ok();
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn directory(home: &Home) -> Check {
             .fix(format!("chmod 700 {quoted}"))
             .fix(ELSEWHERE)
     } else if mode & 0o077 != 0 {
-        Check::fail(NAME, format!("{shown}: mode {mode:04o}: others on this machine can look into it"))
+        Check::fail(NAME, format!("{shown}: mode {mode:04o}: other users can read it"))
             .fix(format!("chmod 700 {quoted}"))
     } else {
         Check::ok(NAME, format!("{shown}: only you can read it"))

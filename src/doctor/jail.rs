@@ -16,7 +16,7 @@ use crate::wire::{ExecJob, Header, Job};
 
 const NAME: &str = "jail";
 
-/// The user that bantam runs as. As root it does not pass root's rights on, but it needs none of them.
+/// The user that bantam runs as.
 pub(crate) fn user(home: &Path) -> Check {
     let user = geteuid();
     if !user.is_root() {
@@ -28,7 +28,7 @@ pub(crate) fn user(home: &Path) -> Check {
         "adduser -S -D -h /var/lib/bantam -s /sbin/nologin bantam"
     };
     let all = super::quoted(&home.join("."));
-    Check::info("user", "root; commands do not get root's rights, but bantam needs none of them either")
+    Check::info("user", "root; commands do not get root's rights, and bantam does not need them")
         .fix(add)
         .fix(format!("cp -a {all} /var/lib/bantam/ && chown -R bantam: /var/lib/bantam && chmod 700 /var/lib/bantam"))
 }
@@ -60,7 +60,7 @@ pub(crate) fn jail(hands: &Hands, exec: &Exec, env: &Env, report: &mut dyn FnMut
     });
     if !has_commands {
         report(if exec.sandbox == Sandbox::Off {
-            let found = "tools.exec.sandbox is \"off\": nothing holds a command; it can read, change and reach all that you can";
+            let found = "tools.exec.sandbox is \"off\": nothing holds a command; it can read, change and reach whatever you can";
             Check::info(NAME, found).fix("take \"sandbox\": \"off\" out of config.json")
         } else {
             Check::info(NAME, "tools.exec.enabled is false: no commands run")
@@ -94,7 +94,7 @@ fn active_layers(hands: &Hands) -> Result<String> {
             let layers = layers.lines().filter(|layer| !layer.ends_with(": none"));
             Ok(layers.collect::<Vec<_>>().join("; "))
         }
-        _ => Err(Error::failed("the hands answered another question")),
+        _ => Err(Error::failed("unexpected reply from the hands process")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What this kernel and its settings let a program do to confine itself, and the lines that would allow more.
+//! What this kernel lets a program do to confine itself, and the lines that allow more.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::Check;
 use crate::config::Env;
 
-/// Reads a file of the kernel's, without the white space at its ends; a test has its own.
+/// Reads a file without the white space at its ends. Tests pass their own.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(crate) fn read_file(path: &str) -> Option<String> {
@@ -80,7 +80,7 @@ pub(crate) fn landlock_fix(abi: &io::Result<u32>, read: ReadFile) -> Option<Stri
     match abi {
         Ok(_) => Some("use a kernel from 6.2 on: the Landlock of this one is too old".to_owned()),
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            let modules = read("/sys/kernel/security/lsm").unwrap_or_else(|| "[the modules of now]".to_owned());
+            let modules = read("/sys/kernel/security/lsm").unwrap_or_else(|| "[the current modules]".to_owned());
             Some(format!("Landlock is off: start the kernel with lsm=landlock,{modules} on its command line"))
         }
         // The kernel has none, or a filter hides it: no line changes that.

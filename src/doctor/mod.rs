@@ -1,6 +1,6 @@
-//! Checks of this installation, each with the lines that fix name it found.
+//! Checks of this installation, each with the lines that fix what it found.
 //!
-//! The jail is not judged by its settings but tried ([`canary`]). Nothing that the user owns is repaired or changed.
+//! The jail is tried ([`canary`]), not judged by its settings. Doctor repairs and changes nothing.
 
 pub(crate) mod bot;
 pub(crate) mod canary;

@@ -270,7 +270,7 @@ fn a_bot_is_looked_up_and_what_keeps_messages_from_it_is_told() {
     line(&run, "FAIL  telegram: channels.telegram.allow_from is empty");
     run.exits(1);
     let run = doctor(&home("123456:TEST-another", json!([1])));
-    assert!(line(&run, "FAIL  telegram: the token is refused").contains("Unauthorized"), "{}", run.stdout);
+    assert!(line(&run, "FAIL  telegram: Telegram refused the token").contains("Unauthorized"), "{}", run.stdout);
     assert!(fixes(&run, "FAIL  telegram: ")[0].contains("@BotFather"), "{}", run.stdout);
     run.exits(1);
     api.webhook(true);
