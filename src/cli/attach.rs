@@ -1,4 +1,4 @@
-//! Files that go with a question: text into the message, images beside it.
+//! Attached files: text goes into the message, images beside it.
 
 use std::io::Read;
 
@@ -11,17 +11,17 @@ use crate::message::Image;
 use crate::text::{fence, one_line};
 use crate::wire::ImageKind;
 
-/// What is attached, as the message carries it.
+/// An attached file.
 pub(super) enum Attachment {
-    /// The whole text, with its name, in a fence.
+    /// The file's name, and its text in a fence.
     Text(String),
     Image(Image),
 }
 
-/// The most of a text. More than any model reads well.
-const MOST_TEXT: usize = 1 << 20;
-/// The most of an image. Servers refuse larger ones, and every later turn sends it again.
-const MOST_IMAGE: usize = 4 << 20;
+/// The largest text, in bytes. More than any model reads well.
+const MAX_TEXT: usize = 1 << 20;
+/// The largest image, in bytes. Servers refuse larger ones, and later turns send it again.
+const MAX_IMAGE: usize = 4 << 20;
 
 pub(super) fn read(path: &str) -> Result<Attachment> {
     let shown = one_line(path, 200);
@@ -31,7 +31,7 @@ pub(super) fn read(path: &str) -> Result<Attachment> {
         if meta.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(File::open(path)?.into_file()) }
     });
     let mut bytes = Vec::new();
-    file.and_then(|file| file.take(MOST_IMAGE as u64 + 1).read_to_end(&mut bytes)).map_err(|e| {
+    file.and_then(|file| file.take(MAX_IMAGE as u64 + 1).read_to_end(&mut bytes)).map_err(|e| {
         let what = match e.kind() {
             std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
             _ => e.to_string(),
@@ -39,15 +39,15 @@ pub(super) fn read(path: &str) -> Result<Attachment> {
         wrong(what).hint("check the path; -a takes one file, and can be given again for another")
     })?;
     if let Some(kind) = ImageKind::of(&bytes) {
-        if bytes.len() > MOST_IMAGE {
+        if bytes.len() > MAX_IMAGE {
             return Err(
-                wrong(format!("an image of more than {} MB", MOST_IMAGE >> 20)).hint("make a smaller copy of it")
+                wrong(format!("an image of more than {} MB", MAX_IMAGE >> 20)).hint("make a smaller copy of it")
             );
         }
         return Ok(Attachment::Image(Image { mime: kind.mime().to_owned(), base64: STANDARD.encode(&bytes) }));
     }
-    if bytes.len() > MOST_TEXT {
-        return Err(wrong(format!("larger than {} MB", MOST_TEXT >> 20))
+    if bytes.len() > MAX_TEXT {
+        return Err(wrong(format!("larger than {} MB", MAX_TEXT >> 20))
             .hint("attach the part that matters, or put the file into the workspace and name it in the question"));
     }
     match String::from_utf8(bytes) {

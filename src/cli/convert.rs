@@ -59,7 +59,7 @@ const NEVER_TAKEN: [&str; 8] = [
 pub(super) struct Converted {
     /// In our shape; what has its default is left out.
     pub config: Value,
-    /// Paths of theirs that mean nothing here.
+    /// Their paths that bantam does not know.
     pub unknown: Vec<String>,
     /// Settings that the user has to decide on, with their values.
     pub refused: Vec<String>,

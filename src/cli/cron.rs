@@ -1,4 +1,4 @@
-//! `bantam cron`: adds, lists, changes and runs scheduled jobs, and shows what became of their runs.
+//! `bantam cron`: adds, lists, changes and runs scheduled jobs, and lists their runs.
 
 use std::time::SystemTime;
 
@@ -181,7 +181,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let outcome = error.map_or(Ok(()), |e| Err(e.message.clone()));
     let recorded = jobs.finish(run.job.id(), run.at, &outcome, now());
     let code = answered?.error.as_ref().map_or(0, report);
-    // The answer is out, even if its record fails.
+    // The answer is printed, even if the record fails.
     if let Err(e) = recorded {
         let recorded = report(&e.doing("recording the run"));
         return Ok(if code == 0 { recorded } else { code });
@@ -189,7 +189,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     Ok(code)
 }
 
-/// Asks the job's message as `bantam agent` would.
+/// Asks the job's message, like `bantam agent`.
 fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     if job.message().trim().is_empty() {
         return Err(
@@ -200,7 +200,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     let mut factory = AgentFactory::new(home, env)?;
     let loaded = factory.load(None)?;
     let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
-    // An answer that cannot be delivered is not asked for.
+    // A missing bot is reported before the model is asked.
     let delivery = match Delivery::new(home, &loaded.config, env, notice) {
         Err(e) if chat.is_some() => return Err(e),
         delivery => delivery.ok(),

@@ -1,4 +1,4 @@
-//! The terminal's echo: off while a key is typed, and on again however that ends.
+//! Turns the terminal's echo off while a key is typed, and restores it also after a signal.
 
 use std::io::{self, Stdin};
 use std::thread::Builder;
@@ -9,23 +9,23 @@ use super::tell;
 use crate::error::{Context, Kind, Result};
 use crate::sys;
 
-/// As long as this is there, what is typed is not shown.
+/// Hides what is typed until it is dropped.
 pub(super) struct Hidden {
     stdin: Stdin,
     before: Termios,
 }
 
 impl Hidden {
-    /// Takes the echo away, and has a signal give it back before it ends the program. No thread may have been started yet:
-    /// the signal would end it there and then.
+    /// Turns the echo off. A signal restores it before it ends the program, if no other thread runs yet: signals are blocked
+    /// only in threads started from now on.
     pub(super) fn begin() -> Result<Self> {
         let stdin = io::stdin();
-        let before = tcgetattr(&stdin).doing("asking the terminal how it is set")?;
+        let before = tcgetattr(&stdin).doing("reading the terminal's settings")?;
         let mut hidden = before.clone();
         hidden.local_modes.remove(LocalModes::ECHO);
-        // That Enter was typed may be seen.
+        // Show the line break of Enter.
         hidden.local_modes.insert(LocalModes::ECHONL);
-        // These two would end or stop the program without a word, and leave the terminal as it is. 0 is no key.
+        // These keys would end or stop the program without restoring the terminal; 0 disables them.
         hidden.special_codes[SpecialCodeIndex::VQUIT] = 0;
         hidden.special_codes[SpecialCodeIndex::VSUSP] = 0;
         let shown = before.clone();
@@ -37,7 +37,7 @@ impl Hidden {
             std::process::exit(Kind::Interrupted.exit_code().into());
         };
         Builder::new().spawn(watching).doing("starting a thread")?;
-        tcsetattr(&stdin, OptionalActions::Drain, &hidden).doing("hiding what is typed")?;
+        tcsetattr(&stdin, OptionalActions::Drain, &hidden).doing("turning the terminal's echo off")?;
         Ok(Self { stdin, before })
     }
 }
@@ -49,6 +49,6 @@ impl Drop for Hidden {
 }
 
 fn show(stdin: &Stdin, before: &Termios) {
-    // A terminal that has gone shows nothing any more.
+    // Fails only when the terminal is gone.
     tcsetattr(stdin, OptionalActions::Drain, before).ok();
 }

@@ -63,7 +63,7 @@ pub(super) fn lines(object: &Value, zone: &Zone) -> Vec<(&'static str, String)> 
     };
     lines.push(("gateway", state));
     if is_running && polling["ok"] == false {
-        lines.push(("", format!("it cannot poll since {}: {}", at(&polling["since"]), text(&polling["why"]))));
+        lines.push(("", format!("polling fails since {}: {}", at(&polling["since"]), text(&polling["why"]))));
     }
     if object["waiting"] != 0 {
         lines.push(("", format!("messages waiting for an answer: {}", object["waiting"])));

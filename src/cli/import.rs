@@ -121,10 +121,9 @@ impl Import {
             return print("kept     config.json (already there)\n");
         }
         print(&format!("created  config.json from {}\n", self.config_path.display()))?;
-        for (what, settings) in [
-            ("settings that mean nothing here", &converted.unknown),
-            ("settings to decide on yourself", &converted.refused),
-        ] {
+        for (what, settings) in
+            [("unknown settings", &converted.unknown), ("settings to decide about yourself", &converted.refused)]
+        {
             if !settings.is_empty() {
                 print(&format!("skipped  {what}: {}\n", one_line(&settings.join(", "), 1000)))?;
             }
@@ -252,7 +251,7 @@ impl Copier<'_> {
             CopyOutcome::Created(_) => self.copied += 1,
             CopyOutcome::Exists => self.kept += 1,
             CopyOutcome::Blocked | CopyOutcome::TooLarge => {
-                self.skip(from, "a link or a file is in its way here")?;
+                self.skip(from, "a link or a file is in the way")?;
             }
         }
         Ok(())

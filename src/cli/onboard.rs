@@ -1,5 +1,5 @@
-//! `bantam onboard`: writes what a new home starts with, and never overwrites. It asks everything before it writes
-//! anything, so that stopping half way loses nothing.
+//! `bantam onboard`: writes the files of a new home, and never overwrites. It asks all questions before it writes, so that
+//! stopping half way changes nothing.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -54,7 +54,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
 
 fn write(home: &Home, import: Option<&Import>, chosen: Option<&Chosen>) -> Result<()> {
     disk::make_dir(home.root())?;
-    // First, so that the template does not stand in its way.
+    // First: the template only adds what is missing.
     if let Some(import) = import {
         import.run(home)?;
     }
@@ -70,7 +70,7 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Chosen>) -> Resul
             report(copied, &dir.join(path))?;
         }
     }
-    // A board that loses power now must not come up with empty files.
+    // A power cut now must not leave empty files.
     disk::sync_all(home.root()).doing("waiting for the disk")
 }
 
@@ -83,7 +83,7 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
     })
 }
 
-/// Reads the result back, and says what to type next.
+/// Reads the configuration back, and prints what to type next.
 fn conclude(home: &Home, env: &Env) -> Result<u8> {
     let (_, loaded) = load(env)?;
     for line in &loaded.warnings {
@@ -99,7 +99,7 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
         Err(e) => format!("{}\nNext: {}", e.message, e.hint.unwrap_or_default()),
         Ok(None) => "No model is configured.\nNext: export OPENROUTER_API_KEY=...".to_owned(),
         Ok(Some(model)) if model.protocol == Protocol::Demo => format!(
-            "The built-in demo answers: it lists and reads files and runs commands, and knows nothing.\n\
+            "The built-in demo answers. It lists and reads files and runs commands; it is not a language model.\n\
              For a real model: export OPENROUTER_API_KEY=... (or another vendor's), remove {}, and run bantam onboard again.\n\
              Next: bantam agent -m \"list files\"",
             home.config().display()
@@ -152,7 +152,7 @@ impl Chosen {
         let default = vendor.default_model;
         let offer = if default.is_empty() { String::new() } else { format!(" [{default}]") };
         chosen.model = ask_until(&format!("Model{offer}: "), |text| match (text, default) {
-            ("", "") => Err("a name is needed, as the vendor spells it".to_owned()),
+            ("", "") => Err("type the model's name, as the vendor spells it".to_owned()),
             ("", default) => Ok(default.to_owned()),
             (text, _) => Ok(without_vendor(vendor, text).to_owned()),
         })?;
@@ -199,7 +199,7 @@ fn ask_vendor(env: &Env) -> Result<&'static Vendor> {
     for (n, vendor) in (1..).zip(&list) {
         let note = match vendor {
             v if has_key(v, env) => format!("{} is set", v.key_env),
-            v if v.protocol == Protocol::Demo => "built in, needs nothing, knows nothing".to_owned(),
+            v if v.protocol == Protocol::Demo => "built in; not a language model".to_owned(),
             v if v.key_env.is_empty() => format!("no key needed; {}", v.base),
             v => format!("needs a key ({})", v.key_env),
         };

@@ -87,7 +87,7 @@ fn a_foreign_file_in_the_home_is_answered_with_the_command_that_converts_it() {
     }
     let run = home.bantam().args(import).run();
     run.exits(0);
-    assert!(run.stdout.contains("skipped  settings that mean nothing here: hooks\n"), "{}", run.stdout);
+    assert!(run.stdout.contains("skipped  unknown settings: hooks\n"), "{}", run.stdout);
     assert_eq!(fs::read_to_string(home.path("config.json.old")).unwrap(), theirs.to_string());
     home.agent(["--model", "groq/qwen/qwen3-32b", "-m", "hi"]).exits(0).prints("One.\n").is_quiet();
     assert_eq!(model.request(0).body["model"], "qwen/qwen3-32b");
@@ -103,7 +103,7 @@ fn dangerous_settings_are_shown_and_not_taken_over() {
     fs::write(dir.join("config.json"), theirs.to_string()).unwrap();
     let run = home.bantam().args(["onboard", "--import"]).arg(&dir).run();
     run.exits(0);
-    let shown = "skipped  settings to decide on yourself: agents.defaults.restrict_to_workspace = false, \
+    let shown = "skipped  settings to decide about yourself: agents.defaults.restrict_to_workspace = false, \
                  tools.exec.sandbox = \"off\", providers.openai.api_key = cmd:...\n";
     assert!(run.stdout.contains(shown), "{}", run.stdout);
     let ours = fs::read_to_string(home.path("config.json")).unwrap();

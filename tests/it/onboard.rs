@@ -386,7 +386,7 @@ fn what_is_here_already_is_kept_and_what_leads_out_is_left() {
     fs::write(dir.join("workspace/linked/planted.md"), "planted").unwrap();
     let run = import(&home, &dir);
     run.exits(0);
-    prints_line(&run, "skipped  workspace/linked/planted.md: a link or a file is in its way here");
+    prints_line(&run, "skipped  workspace/linked/planted.md: a link or a file is in the way");
     assert!(!home.path("agent/planted.md").exists());
 }
 
