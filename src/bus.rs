@@ -209,10 +209,11 @@ impl Response {
 
 /// A way in and out: the terminal, Telegram.
 ///
-/// Contract: `start` returns at once. The channel sends what comes in to `inbound`, shows every event it gets on the
-/// sender it returns, and ends when that sender's other clones are gone. It drops `inbound` when nothing more can come.
+/// Contract: `start` returns at once. The channel sends incoming messages to `inbound` and drops that when no more can come.
+/// The sender it returns gets the events of all channels; it shows those of its own, and ends when that sender's clones are
+/// gone.
 pub trait Channel {
     /// # Errors
     /// It could not be started: there is no thread to be had, say.
-    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
+    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
 }

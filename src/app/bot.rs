@@ -5,7 +5,9 @@ use crate::config::{self, Env, Loaded, keys};
 use crate::error::{Context, Error, Result};
 use crate::http;
 use crate::paths::Home;
+use crate::telegram::Settings;
 use crate::telegram::api::{Api, BASE};
+use crate::text::one_line;
 
 /// The bot, ready to be used.
 pub(crate) struct Bot {
@@ -30,6 +32,29 @@ impl Bot {
         let connection = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
         let api = Api::new(connection, &settings.api_base, &settings.token);
         Ok(Self { settings, api })
+    }
+
+    pub(super) fn channel_settings(&self) -> Settings {
+        let config::Telegram { streaming, group_trigger, .. } = &self.settings;
+        Settings { allow_from: self.settings.ids(), answers_all: group_trigger == "all", drafts: *streaming }
+    }
+
+    /// What its user should know about `allow_from`.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let (valid, invalid): (Vec<&String>, Vec<&String>) =
+            self.settings.allow_from.iter().partition(|written| config::user_id(written).is_some());
+        let ignored = |written: &String| {
+            let written = one_line(written, 40);
+            format!("channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored")
+        };
+        let mut warnings: Vec<String> = invalid.into_iter().map(ignored).collect();
+        if valid.is_empty() {
+            warnings.push(
+                "channels.telegram.allow_from is empty: nobody gets an answer; the log shows the ids of users who write"
+                    .to_owned(),
+            );
+        }
+        warnings
     }
 
     /// The bot's numeric id, the first part of its token.

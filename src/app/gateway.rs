@@ -8,16 +8,19 @@ use std::time::Duration;
 use super::bot::{self, Bot};
 use super::factory::AgentFactory;
 use super::pool::AgentPool;
-use super::reload::Reload;
+use super::reload::{self, Reload};
 use super::shutdown::Shutdown;
 use super::{hands, local_time, make_workspace, monitor};
+use crate::bus::Channel;
 use crate::cancel::Cancel;
-use crate::config::{self, Env, Loaded};
-use crate::cron::Jobs;
+use crate::config::{self, Config, Env, Loaded};
+use crate::cron::{Job, Jobs, heartbeat};
 use crate::disk::Lock;
 use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::Dispatcher;
-use crate::gateway::clock::{Clock, WithClock};
+use crate::gateway::clock::Clock;
+use crate::gateway::event_log::EventLog;
+use crate::gateway::run::RunContext;
 use crate::gateway::tasks::Tasks;
 use crate::hands::Hands;
 use crate::log::{Level, Log};
@@ -25,8 +28,7 @@ use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::inbox::Inbox;
-use crate::telegram::{Settings, Telegram, Wake};
-use crate::text::one_line;
+use crate::telegram::{Telegram, Wake};
 use crate::zone::Zone;
 
 /// The shortest time between reactions to other programs of this home.
@@ -38,7 +40,7 @@ pub(crate) struct Startup {
     bot: Bot,
     hands: Hands,
     pool: AgentPool,
-    /// About the model.
+    heartbeat: Option<Job>,
     notices: Vec<String>,
 }
 
@@ -53,9 +55,15 @@ impl Startup {
         let bot = Bot::new(&loaded.config.channels.telegram, home, env)?;
         let hands = hands(home, &loaded.config, env)?;
         make_workspace(home, &loaded.config, env)?;
+        let beat = &loaded.config.heartbeat;
+        let owner = bot.settings.ids().first().map_or(String::new(), |id| format!("telegram:{id}"));
+        let to = if beat.to.is_empty() { &owner } else { &beat.to };
+        let heartbeat = heartbeat::job(beat.interval_minutes, to).doing("heartbeat.to")?;
+        let heartbeat = Some(heartbeat).filter(|_| beat.enabled);
         let pool = AgentPool::new(factory, bot.settings.token.clone());
-        let notices = pool.get(None)?.1;
-        Ok(Self { loaded, bot, hands, pool, notices })
+        let mut notices = pool.get(None)?.1;
+        notices.extend(bot.warnings());
+        Ok(Self { loaded, bot, hands, pool, heartbeat, notices })
     }
 }
 
@@ -65,46 +73,37 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
     let shutdown = Shutdown::on_signal()?;
     let home = config::home(env)?;
-    let reload = Reload::new(&home, env);
-    let Startup { loaded, bot, hands, pool, notices } = Startup::load(&home, env)?;
+    // Before the file is read, so that no change goes unnoticed.
+    let seen = reload::stamp(&home);
+    let Startup { loaded, bot, hands, pool, heartbeat, notices } = Startup::load(&home, env)?;
     let config = &loaded.config;
     let log = Log::new(&config.log.level, config.log.json);
-    let warn = |line: &String| log.write(Level::Warn, line);
-    loaded.warnings.iter().chain(&notices).for_each(warn);
-    warn_about_users(&bot.settings.allow_from, log);
     let _lock = lock(&home)?;
     let (inbox, damaged) = Inbox::open(&home.state(), bot.id())?;
     let (tasks, reports, torn) = Tasks::open(&home)?;
-    damaged.iter().chain(&torn).for_each(warn);
-
+    for warning in loaded.warnings.iter().chain(&notices).chain(&damaged).chain(&torn) {
+        log.write(Level::Warn, warning);
+    }
     let dispatcher = Dispatcher::new(Arc::new(pool), config.gateway.workers, tasks);
     let (change, changed) = sync_channel(1);
-    let (watch, _at_end) = monitor::start(&home, env, reload, &dispatcher, &shutdown, change.clone(), log);
+    let (own, dispatching, ending) = (home.clone(), dispatcher.clone(), shutdown.clone());
+    let reload = Reload { home: own, env: env.clone(), seen, dispatcher: dispatching, shutdown: ending, log };
+    let (watch, _at_end) = monitor::start(&home, env, reload, change.clone(), log);
     let stop = change.clone();
     let _wake_clock = shutdown.cancel.on_stop(move || {
         let _full = stop.try_send(());
     });
     let wake = Arc::new(Wake::default());
     listen(&home, change, wake.clone(), log);
-    let allow_from = bot.settings.ids();
-    let owner = allow_from.first().map_or(String::new(), |id| format!("telegram:{id}"));
-    let posted = wake.clone();
-    let clock = config.cron.enabled.then(|| Clock {
-        home: home.clone(),
-        jobs: Jobs::new(home.clone(), env),
-        zone: Zone::local(env).unwrap_or_else(|_| Zone::utc()),
-        grace: Duration::from_secs(config.cron.grace_minutes * 60),
-        heartbeat: config.heartbeat.enabled.then_some(config.heartbeat.interval_minutes),
-        owner: if config.heartbeat.to.is_empty() { owner } else { config.heartbeat.to.clone() },
-        outbox: Outbox::new(home.clone()),
-        posted: Arc::new(move || posted.wake()),
-        cancel: shutdown.cancel.clone(),
-        log: log.sink("jobs"),
-    });
-    let drafts = bot.settings.streaming;
-    let channel = Telegram {
+    let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(EventLog(log.sink("turn")))];
+    if config.cron.enabled {
+        let context = Arc::new(run_context(&home, env, config, wake.clone(), shutdown.cancel.clone(), log));
+        let zone = Zone::local(env).unwrap_or_else(|_| Zone::utc());
+        channels.push(Box::new(Clock { context, zone, heartbeat, changed }));
+    }
+    channels.push(Box::new(Telegram {
+        settings: bot.channel_settings(),
         api: Arc::new(bot.api),
-        settings: Settings { allow_from, answers_all: bot.settings.group_trigger == "all", drafts },
         inbox,
         reports,
         outbox: Outbox::new(home.clone()),
@@ -114,12 +113,24 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         watch,
         log: log.sink("telegram"),
         wake: wake.clone(),
-    };
-    let served = dispatcher.serve(WithClock { channel, clock, changed });
+    }));
+    let served = dispatcher.serve(channels);
     wake.wait();
     served?;
     notify::close(&home)?;
     shutdown.finish()
+}
+
+fn run_context(home: &Home, env: &Env, config: &Config, wake: Arc<Wake>, cancel: Cancel, log: Log) -> RunContext {
+    RunContext {
+        home: home.clone(),
+        jobs: Jobs::new(home.clone(), env),
+        grace: i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX).saturating_mul(60_000),
+        outbox: Outbox::new(home.clone()),
+        posted: Box::new(move || wake.wake()),
+        cancel,
+        log: log.sink("jobs"),
+    }
 }
 
 /// The lock that a gateway holds while it runs.
@@ -131,21 +142,6 @@ fn lock(home: &Home) -> Result<Lock> {
             .hint("stop that one first, or set BANTAM_HOME to another home"),
         _ => e,
     })
-}
-
-fn warn_about_users(allow_from: &[String], log: Log) {
-    let (valid, invalid): (Vec<&String>, Vec<&String>) =
-        allow_from.iter().partition(|written| config::user_id(written).is_some());
-    for written in invalid {
-        let written = one_line(written, 40);
-        let text = format!("channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored");
-        log.write(Level::Warn, &text);
-    }
-    if valid.is_empty() {
-        let text =
-            "channels.telegram.allow_from is empty: nobody gets an answer; the log shows the ids of users who write";
-        log.write(Level::Warn, text);
-    }
 }
 
 /// Passes on signals of other programs of this home: a new job, a message to send.

@@ -2,17 +2,13 @@
 //! clock and config.json.
 
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use super::reload::Reload;
-use super::shutdown::Shutdown;
 use crate::cancel::Hook;
 use crate::config::Env;
-use crate::cron::schedule;
 use crate::error::Result;
-use crate::gateway::Dispatcher;
-use crate::gateway::clock::StepDetector;
 use crate::gateway::status::Status;
 use crate::gateway::systemd::ServiceManager;
 use crate::log::{Level, Log};
@@ -22,49 +18,28 @@ use crate::text::one_line;
 
 struct Monitor {
     reload: Reload,
-    dispatcher: Weak<Dispatcher>,
-    shutdown: Arc<Shutdown>,
-    clock: StepDetector,
     /// Wakes the clock thread.
     change: SyncSender<()>,
     manager: ServiceManager,
-    status: Arc<Status>,
+    status: Status,
     log: Log,
 }
 
 /// Reports that the gateway is ready and returns the callback for the poller. The hook reports its end after a signal.
-pub(super) fn start(
-    home: &Home,
-    env: &Env,
-    reload: Reload,
-    dispatcher: &Arc<Dispatcher>,
-    shutdown: &Arc<Shutdown>,
-    change: SyncSender<()>,
-    log: Log,
-) -> (Watch, Hook) {
-    let manager = ServiceManager::new(env);
-    let status = Arc::new(Status::new(home, SystemTime::now()));
+pub(super) fn start(home: &Home, env: &Env, reload: Reload, change: SyncSender<()>, log: Log) -> (Watch, Hook) {
+    let (manager, shutdown) = (ServiceManager::new(env), reload.shutdown.clone());
+    let status = Status::new(home, SystemTime::now());
     log_failure(log, status.write());
-    let at_end = {
-        let (ending, status, manager) = (shutdown.clone(), status.clone(), manager.clone());
-        shutdown.cancel.on_stop(move || {
-            if ending.is_signalled() {
-                manager.notify("STOPPING=1");
-                log_failure(log, status.ends(SystemTime::now()));
-            }
-        })
-    };
     manager.notify("READY=1");
     let within = manager.interval;
-    let monitor = Mutex::new(Monitor {
-        reload,
-        dispatcher: Arc::downgrade(dispatcher),
-        shutdown: shutdown.clone(),
-        clock: StepDetector::new(schedule::millis(SystemTime::now()), Instant::now()),
-        change,
-        manager,
-        status,
-        log,
+    let monitor = Arc::new(Mutex::new(Monitor { reload, change, manager, status, log }));
+    let ending = monitor.clone();
+    let at_end = shutdown.cancel.clone().on_stop(move || {
+        if shutdown.is_signalled() {
+            let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
+            monitor.manager.notify("STOPPING=1");
+            log_failure(log, monitor.status.ends(SystemTime::now()));
+        }
     });
     let tell = move |event: PollEvent| monitor.lock().unwrap_or_else(PoisonError::into_inner).handle(event);
     (Watch { tell: Box::new(tell), within }, at_end)
@@ -84,11 +59,9 @@ impl Monitor {
         };
         log_failure(self.log, written);
         self.manager.notify("WATCHDOG=1");
-        if self.clock.was_set(schedule::millis(now), Instant::now()) {
-            // A full channel holds a wake-up already.
-            let _full = self.change.try_send(());
-        }
-        self.reload.check(&self.dispatcher, &self.shutdown, self.log);
+        // The clock may have been set. A full channel holds a wake-up already.
+        let _full = self.change.try_send(());
+        self.reload.check();
     }
 }
 

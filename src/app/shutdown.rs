@@ -46,10 +46,6 @@ impl Shutdown {
         self.cancel.why().is_none() && !self.restart.swap(true, Ordering::SeqCst)
     }
 
-    pub(super) fn is_restart_planned(&self) -> bool {
-        self.restart.load(Ordering::SeqCst)
-    }
-
     /// Stops polling, and ends the process after [`GRACE`] unless the main thread has done so.
     pub(super) fn stop(&self) {
         self.cancel.stop();
@@ -62,7 +58,7 @@ impl Shutdown {
     /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
     pub(super) fn finish(&self) -> Result<()> {
         self.done.store(true, Ordering::SeqCst);
-        if self.is_restart_planned() && !self.is_signalled() {
+        if self.restart.load(Ordering::SeqCst) && !self.is_signalled() {
             return Err(child::reexec(&["gateway"])).doing("restarting");
         }
         Ok(())

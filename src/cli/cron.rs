@@ -14,7 +14,7 @@ use crate::bus::{Inbound, Origin, Response};
 use crate::config::{self, Env};
 use crate::cron::{Due, Job, Jobs, NewJob, Status, When, heartbeat, schedule};
 use crate::error::{Error, Result};
-use crate::gateway::clock::{job_session, reset_session};
+use crate::gateway::run::{job_session, reset_session};
 use crate::gateway::status::is_running;
 use crate::paths::{Home, telegram_chat};
 use crate::text::{one_line, printable};
@@ -145,7 +145,8 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     let heartbeat = load(env)?.1.config.heartbeat;
     if heartbeat.enabled {
         let minutes = heartbeat.interval_minutes;
-        let next = heartbeat::schedule(minutes).next(now, &zone).map_or(String::new(), |at| zone.stamp(at / 1000));
+        let next = heartbeat::job(minutes, "")?.schedule()?.next(now, &zone);
+        let next = next.map_or(String::new(), |at| zone.stamp(at / 1000));
         let (when, name) = (format!("every {minutes} min"), "built in: agent/HEARTBEAT.md".to_owned());
         rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
     } else if list.is_empty() {
@@ -236,7 +237,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
         }
     }
     if given.has("json") {
-        let rows: Value = runs.iter().map(|run| Value::Object(run.fields())).collect();
+        let rows: Value = runs.iter().map(|run| json!(run)).collect();
         return print(&format!("{}\n", json!({"runs": rows}))).map(|()| 0);
     }
     if runs.is_empty() {

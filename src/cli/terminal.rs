@@ -39,14 +39,14 @@ pub(super) fn serve<T: Send + 'static>(
 ) -> Result<T> {
     let (result, finished) = channel();
     let conversation = move |dispatcher: &Connection| drop(result.send(conversation(dispatcher)));
-    dispatcher.serve(Terminal(conversation))?;
+    dispatcher.serve(vec![Box::new(Terminal(conversation))])?;
     finished.recv().map_err(|_| Error::failed("the conversation ended without a result"))
 }
 
 struct Terminal<F>(F);
 
 impl<F: FnOnce(&Connection) + Send + 'static> Channel for Terminal<F> {
-    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let (outbound, events) = channel();
         // Dropping the connection at the end ends the dispatcher.
         let conversation = move || self.0(&Connection { inbound, events });

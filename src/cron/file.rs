@@ -1,5 +1,7 @@
 //! Reading and writing `cron/jobs.json`. Fields that other programs keep in it stay as they are.
 
+use std::io::ErrorKind;
+
 use serde_json::{Map, Value, json};
 
 use super::job::Job;
@@ -22,10 +24,13 @@ impl JobsFile {
             Error::config(format!("reading the jobs: {}: {what}", path.display()))
                 .hint("correct the file or move it away; until then nothing changes it")
         };
-        let text = match fs_err::read_to_string(&path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
-            result => result.map_err(|e| broken(e.to_string()))?,
-        };
+        match fs_err::metadata(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::default()),
+            // Opening a named pipe would block.
+            Ok(found) if !found.is_file() => return Err(broken("it is not a regular file".into())),
+            _ => {}
+        }
+        let text = fs_err::read_to_string(&path).map_err(|e| broken(e.to_string()))?;
         // serde_json's error has the line and the column.
         let value: Value =
             serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;

@@ -1,6 +1,12 @@
 //! The heartbeat: a built-in job that asks the agent at intervals to do what `agent/HEARTBEAT.md` says.
 
-use super::schedule::Schedule;
+use serde_json::json;
+
+use super::job::{Due, Job};
+use super::schedule::Millis;
+use crate::error::Result;
+use crate::paths::{TELEGRAM, telegram_chat};
+use crate::zone::Zone;
 
 /// The id of its conversation and its runs.
 pub(crate) const ID: &str = "heartbeat";
@@ -8,9 +14,28 @@ pub(crate) const ID: &str = "heartbeat";
 /// The agent's answer when there is nothing to report.
 pub(crate) const QUIET: &str = "HEARTBEAT_OK";
 
-/// Counts from 1970, so that a restart does not move it.
-pub(crate) fn schedule(minutes: u64) -> Schedule {
-    Schedule::Every { interval: i64::try_from(minutes).unwrap_or(i64::MAX).saturating_mul(60_000), anchor: 0 }
+/// The job, whose answers go `to` a chat, or nowhere if that is empty. Its intervals count from 1970, so that a restart does
+/// not move them.
+pub(crate) fn job(minutes: u64, to: &str) -> Result<Job> {
+    let chat = if to.is_empty() { to } else { telegram_chat(to)? };
+    let fields = json!({
+        "id": ID, "name": ID, "schedule": {"kind": "every", "everyMs": minutes.saturating_mul(60_000)},
+        "payload": {"deliver": !chat.is_empty(), "channel": TELEGRAM, "to": chat}, "state": {},
+    });
+    Ok(Job { fields: fields.as_object().cloned().unwrap_or_default() })
+}
+
+/// Whether it is due. If so, it counts as run.
+pub(crate) fn check(job: &mut Job, now: Millis, zone: &Zone) -> Result<Due> {
+    let due = job.due(now, 0, zone)?;
+    match due {
+        Due::Later(next) => job.set_next(next),
+        Due::Now | Due::Missed(_) => {
+            job.advance(now, zone)?;
+            job.set_state("lastRunAtMs", now.into());
+        }
+    }
+    Ok(due)
 }
 
 /// The prompt for this file; `None` when it has only comments (`<!-- -->`), headings and empty lines.
@@ -61,8 +86,18 @@ mod tests {
     }
 
     #[test]
-    fn it_beats_on_the_hour_and_the_half() {
-        let next = |after| schedule(30).next(after, &Zone::utc()).unwrap();
-        assert_eq!((next(0), next(1_799_999), next(1_800_000)), (1_800_000, 1_800_000, 3_600_000));
+    fn it_beats_on_the_hour_and_the_half_and_not_again_when_the_clock_goes_back() {
+        let minute = 60_000;
+        let mut job = job(30, "").unwrap();
+        let mut checked = |minutes: Millis| check(&mut job, minutes * minute, &Zone::utc()).unwrap();
+        assert_eq!(checked(10), Due::Later(Some(30 * minute)));
+        assert_eq!(checked(30), Due::Now);
+        assert_eq!(checked(29), Due::Later(Some(60 * minute)), "corrected");
+        assert_eq!(checked(60), Due::Now);
+        // Late, after the machine was suspended.
+        assert_eq!(checked(215), Due::Missed(90 * minute));
+        assert_eq!(checked(216), Due::Later(Some(240 * minute)));
+        // Set back by hours.
+        assert_eq!(checked(20), Due::Later(Some(30 * minute)));
     }
 }

@@ -1,7 +1,6 @@
 //! One job of the file: a JSON object, whose unknown fields are kept.
 //!
-//! The names are those that several agents share (`nextRunAtMs`). Their other spelling (`next_run_at_ms`) is read as well; `null`
-//! and an empty text count as missing.
+//! The names are those that several agents share (`nextRunAtMs`); `null` and an empty text count as missing.
 
 use serde_json::{Map, Value, json};
 
@@ -83,8 +82,9 @@ impl Job {
         self.text("state", "lastStatus").unwrap_or_default()
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.last_status() == Status::Running.name()
+    /// Whether the last run has this status.
+    pub(crate) fn is(&self, status: Status) -> bool {
+        self.last_status() == status.name()
     }
 
     #[cfg(test)]
@@ -169,8 +169,14 @@ impl Job {
         if matches!(schedule, Schedule::At(_)) && next.is_none() {
             self.fields.insert("enabled".to_owned(), false.into());
         }
-        self.set_state("nextRunAtMs", json!(next.filter(|_| self.is_enabled())));
+        self.set_next(next.filter(|_| self.is_enabled()));
         Ok(())
+    }
+
+    pub(super) fn set_next(&mut self, next: Option<Millis>) {
+        if self.next_run() != next {
+            self.set_state("nextRunAtMs", next.into());
+        }
     }
 
     pub(super) fn set_enabled(&mut self, enabled: bool, now: Millis) {
@@ -182,8 +188,7 @@ impl Job {
     pub(super) fn set_last(&mut self, run: &Run) {
         self.set_state("lastRunAtMs", run.at.into());
         self.set_state("lastStatus", run.status.name().into());
-        let error = Some(run.error.as_str()).filter(|error| !error.is_empty());
-        self.set_state("lastError", json!(error));
+        self.set_state("lastError", Some(run.error.clone()).filter(|error| !error.is_empty()).into());
     }
 
     pub(super) fn set_state(&mut self, name: &str, value: Value) {
@@ -192,7 +197,6 @@ impl Job {
             *state = json!({});
         }
         if let Value::Object(state) = state {
-            state.remove(&snake(name));
             state.insert(name.to_owned(), value);
         }
     }
@@ -223,19 +227,6 @@ fn counts(schedule: &Schedule, run: Millis, now: Millis, zone: &Zone) -> bool {
     next.zip(following).is_some_and(|(next, following)| ahead < following - next)
 }
 
-/// A field by its name in either spelling.
 fn get<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    let value = fields.get(name).or_else(|| fields.get(&snake(name)))?;
-    (!value.is_null() && value.as_str() != Some("")).then_some(value)
-}
-
-fn snake(name: &str) -> String {
-    let mut out = String::new();
-    for c in name.chars() {
-        if c.is_ascii_uppercase() {
-            out.push('_');
-        }
-        out.push(c.to_ascii_lowercase());
-    }
-    out
+    fields.get(name).filter(|value| !value.is_null() && value.as_str() != Some(""))
 }

@@ -24,13 +24,6 @@ pub(crate) struct Jobs {
     env: BTreeMap<String, String>,
 }
 
-/// What [`Jobs::tick`] does with jobs for a single time. They wait while the clock may show any time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OneShots {
-    Run,
-    Wait,
-}
-
 /// The work that is due.
 #[derive(Debug, Default)]
 pub(crate) struct Tick {
@@ -84,14 +77,12 @@ impl Jobs {
     /// All jobs. A run that was cut short shows as of unknown outcome. Changes nothing.
     pub(crate) fn list(&self) -> Result<Vec<Job>> {
         let mut jobs = JobsFile::read(&self.home)?.jobs;
-        if jobs.iter().any(Job::is_running) {
+        if jobs.iter().any(|job| job.is(Status::Running)) {
             // Under the lock, because a run may be ending right now.
             let _lock = self.lock()?;
             jobs = JobsFile::read(&self.home)?.jobs;
             for job in &mut jobs {
-                if let Some(run) = self.interrupted_run(job)? {
-                    job.set_last(&run);
-                }
+                self.find_interrupted(job)?;
             }
         }
         Ok(jobs)
@@ -105,9 +96,12 @@ impl Jobs {
     /// Every run on record, the oldest first, then those under way or cut short.
     pub(crate) fn history(&self) -> Result<Vec<Run>> {
         let mut runs = runs::read(&self.home.cron_runs())?;
-        for run in self.list()?.iter().filter_map(Run::unrecorded) {
-            if !runs.iter().any(|other| other.is(&run)) {
-                runs.push(run);
+        for job in self.list()? {
+            for status in [Status::Running, Status::Unknown] {
+                let run = Run::last(&job, status);
+                if job.is(status) && !runs.iter().any(|other| other.is(&run)) {
+                    runs.push(run);
+                }
             }
         }
         Ok(runs)
@@ -134,9 +128,9 @@ impl Jobs {
     pub(crate) fn remove(&self, id: &str) -> Result<Job> {
         self.edit(|file| {
             let job = file.find(id)?.clone();
-            if job.is_running() {
+            if job.is(Status::Running) {
                 // Its end, if it comes, replaces this.
-                runs::record(&self.home.cron_runs(), &Run::interrupted(&job))?;
+                self.record(&Run::last(&job, Status::Unknown))?;
             }
             file.jobs.retain(|other| other.id() != job.id());
             Ok(job)
@@ -152,66 +146,62 @@ impl Jobs {
                 return Err(Error::failed("its time has passed").hint("add a new job with another time"));
             }
             job.set_enabled(enabled, now);
-            job.set_state("nextRunAtMs", next.into());
+            job.set_next(next);
             Ok(job.clone())
         })
     }
 
     /// What to run now, what was missed or cut short, and when the next job is due. Missed runs and those that were cut short
-    /// are recorded; where there are none, nothing is written. A run that began more than `grace` late would be missed.
-    /// `is_queued` tells which jobs were found due before and have not begun yet.
+    /// are recorded; where there are none, nothing is written. A run that began more than `grace` late would be missed. Jobs
+    /// for a single time wait if the clock may show any time. `is_queued` tells which jobs were found due before and have not
+    /// begun yet.
     pub(crate) fn tick(
         &self,
         now: Millis,
         grace: Millis,
-        one_shots: OneShots,
+        is_plausible: bool,
         is_queued: &dyn Fn(&Job) -> bool,
     ) -> Result<Tick> {
         let _lock = self.lock()?;
         let mut file = JobsFile::read(&self.home)?;
+        let stored = file.jobs.clone();
         let mut tick = Tick::default();
-        let mut changed = false;
         for job in &mut file.jobs {
-            if let Some(run) = self.interrupted_run(job)? {
-                if self.record_interrupted(job, run)? {
-                    tick.interrupted.push(job.clone());
-                }
-                changed = true;
+            if self.settle(job)? {
+                tick.interrupted.push(job.clone());
             }
-            if one_shots == OneShots::Wait && matches!(job.schedule(), Ok(Schedule::At(_))) {
+            if !is_plausible && matches!(job.schedule(), Ok(Schedule::At(_))) {
                 continue;
             }
             let zone = self.zone(job.tz()).doing(format_args!("the job {}", one_line(job.id(), 40)));
-            let next = match zone.and_then(|zone| Ok((job.due(now, grace, &zone)?, zone))) {
+            let (due, zone) = match zone.and_then(|zone| Ok((job.due(now, grace, &zone)?, zone))) {
+                Ok(found) => found,
                 Err(e) => {
                     tick.broken.push(e.message);
-                    None
+                    continue;
                 }
-                Ok((Due::Now | Due::Missed(_), _)) if job.is_running() || is_queued(job) => Some(now + BUSY_RETRY),
-                Ok((Due::Now, _)) => {
+            };
+            let next = match due {
+                Due::Now | Due::Missed(_) if job.is(Status::Running) || is_queued(job) => Some(now + BUSY_RETRY),
+                Due::Now => {
                     tick.due.push(job.clone());
                     None
                 }
-                Ok((Due::Missed(at), zone)) => {
-                    let run = Run::new(job, now, Status::Missed);
-                    runs::record(&self.home.cron_runs(), &run)?;
+                Due::Missed(at) => {
+                    self.record(&Run::new(job, now, Status::Missed))?;
                     job.advance(now, &zone)?;
                     job.set_state("lastStatus", Status::Missed.name().into());
                     tick.missed.push((job.clone(), at));
-                    changed = true;
                     job.next_run()
                 }
-                Ok((Due::Later(next), _)) => {
-                    if job.next_run() != next {
-                        job.set_state("nextRunAtMs", next.into());
-                        changed = true;
-                    }
+                Due::Later(next) => {
+                    job.set_next(next);
                     next
                 }
             };
             tick.next = [tick.next, next].into_iter().flatten().min();
         }
-        if changed {
+        if file.jobs != stored {
             file.write(&self.home)?;
         }
         Ok(tick)
@@ -237,15 +227,12 @@ impl Jobs {
 
     fn begin(&self, mut file: JobsFile, id: &str, at: Millis, now: Millis) -> Result<ActiveRun> {
         let job = file.find(id)?;
+        self.settle(job)?;
         let lock = self.run_lock(job).map_err(|e| match e.kind {
             Kind::Busy => Error::new(Kind::Busy, format!("the job {} is already running", one_line(id, 40)))
                 .hint("wait until it ends; bantam cron history shows when it began"),
             _ => e,
         })?;
-        if job.is_running() {
-            // Nobody held the lock.
-            self.record_interrupted(job, Run::interrupted(job))?;
-        }
         job.advance(now, &self.zone(job.tz())?)?;
         job.set_last(&Run::new(job, at, Status::Running));
         let job = job.clone();
@@ -264,7 +251,7 @@ impl Jobs {
             Err(e) => (Status::Error, e.as_str()),
         };
         let run = Run { job: id.to_owned(), at, ended: Some(now), status, error: one_line(error, 300) };
-        runs::record(&self.home.cron_runs(), &run)?;
+        self.record(&run)?;
         let mut file = JobsFile::read(&self.home)?;
         // It may have been removed meanwhile.
         let Some(job) = file.jobs.iter_mut().find(|job| job.id() == id) else { return Ok(()) };
@@ -276,31 +263,34 @@ impl Jobs {
         file.write(&self.home)
     }
 
-    /// The run of a job that says it is running while nobody runs it.
-    fn interrupted_run(&self, job: &Job) -> Result<Option<Run>> {
-        if !job.is_running() {
-            return Ok(None);
+    /// Sets the state of a job that says it is running while nobody runs it: as recorded, else unknown. Returns whether that
+    /// is so and the outcome is unknown.
+    fn find_interrupted(&self, job: &mut Job) -> Result<bool> {
+        if !job.is(Status::Running) {
+            return Ok(false);
         }
         match self.run_lock(job) {
-            Err(e) if e.kind == Kind::Busy => Ok(None),
-            Err(e) => Err(e),
-            Ok(_free) => Ok(Some(Run::interrupted(job))),
+            Err(e) if e.kind == Kind::Busy => return Ok(false),
+            free => drop(free?),
         }
+        // The program may have ended after it had recorded the end.
+        let run = Run::last(job, Status::Unknown);
+        let recorded = runs::read(&self.home.cron_runs())?.into_iter().rev().find(|other| other.is(&run));
+        job.set_last(&recorded.unwrap_or(run));
+        Ok(job.is(Status::Unknown))
     }
 
-    /// Records a run that was cut short, and whether its outcome is unknown: its end may be on record already, and only the
-    /// job not know of it.
-    fn record_interrupted(&self, job: &mut Job, run: Run) -> Result<bool> {
-        let path = self.home.cron_runs();
-        let run = match runs::read(&path)?.into_iter().rev().find(|other| other.is(&run)) {
-            Some(recorded) => recorded,
-            None => {
-                runs::record(&path, &run)?;
-                run
-            }
-        };
-        job.set_last(&run);
-        Ok(run.status == Status::Unknown)
+    /// The same, and records a run of unknown outcome.
+    fn settle(&self, job: &mut Job) -> Result<bool> {
+        let is_unknown = self.find_interrupted(job)?;
+        if is_unknown {
+            self.record(&Run::last(job, Status::Unknown))?;
+        }
+        Ok(is_unknown)
+    }
+
+    fn record(&self, run: &Run) -> Result<()> {
+        runs::record(&self.home.cron_runs(), run)
     }
 
     fn run_lock(&self, job: &Job) -> Result<Lock> {

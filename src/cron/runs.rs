@@ -2,23 +2,26 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::job::Job;
 use super::schedule::Millis;
-use crate::disk::{self, Durability, Fields, Journal, Line};
+use crate::disk::{self, Durability, Journal, Line};
 use crate::error::{Context, Result};
 
-/// How a run stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The state of a run.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
     Running,
     Ok,
     Error,
-    /// The program ended before the run did.
-    Unknown,
     /// Its time passed while no gateway was running.
     Missed,
+    /// The program ended before the run did.
+    #[serde(other)]
+    Unknown,
 }
 
 impl Status {
@@ -27,8 +30,8 @@ impl Status {
             Self::Running => "running",
             Self::Ok => "ok",
             Self::Error => "error",
-            Self::Unknown => "unknown",
             Self::Missed => "missed",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -36,53 +39,33 @@ impl Status {
 /// How a run ended: well, or with this error.
 pub(super) type Outcome = std::result::Result<(), String>;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A run, as its line in the record has it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Run {
     pub job: String,
     /// When it began; for a missed run, when that was noticed.
+    #[serde(rename = "atMs")]
     pub at: Millis,
-    pub ended: Option<Millis>,
     pub status: Status,
+    #[serde(rename = "endedAtMs", skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Millis>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
 }
 
 impl Run {
     pub(crate) fn new(job: &Job, at: Millis, status: Status) -> Self {
-        Self { job: job.id().to_owned(), at, ended: None, status, error: String::new() }
+        let error = if status == Status::Unknown { "the program ended before the run did" } else { "" };
+        Self { job: job.id().to_owned(), at, ended: None, status, error: error.to_owned() }
     }
 
-    /// The run of a job whose state says `running` although no process runs it.
-    pub(crate) fn interrupted(job: &Job) -> Self {
-        let run = Self::new(job, job.last_run().unwrap_or_default(), Status::Unknown);
-        Self { error: "the program ended before the run did".to_owned(), ..run }
-    }
-
-    /// The last run of a job, if it is under way or cut short, which the record may not know yet.
-    pub(crate) fn unrecorded(job: &Job) -> Option<Self> {
-        match job.last_status() {
-            "running" => Some(Self::new(job, job.last_run()?, Status::Running)),
-            "unknown" => Some(Self::interrupted(job)),
-            _ => None,
-        }
+    /// The last run of a job, with another status than the job has.
+    pub(crate) fn last(job: &Job, status: Status) -> Self {
+        Self::new(job, job.last_run().unwrap_or_default(), status)
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.at == other.at && self.job == other.job
-    }
-
-    /// Its line in the record.
-    pub(crate) fn fields(&self) -> Fields {
-        let mut line = Fields::new();
-        line.insert("job".to_owned(), self.job.as_str().into());
-        line.insert("atMs".to_owned(), self.at.into());
-        line.insert("status".to_owned(), self.status.name().into());
-        if let Some(ended) = self.ended {
-            line.insert("endedAtMs".to_owned(), ended.into());
-        }
-        if !self.error.is_empty() {
-            line.insert("error".to_owned(), self.error.as_str().into());
-        }
-        line
     }
 }
 
@@ -95,16 +78,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Run>> {
     let found = disk::read_journal(path).doing("reading the record of runs")?.unwrap_or_default();
     let mut runs: Vec<Run> = Vec::new();
     for Line { fields, .. } in found.lines {
-        let number = |name: &str| fields.get(name).and_then(Value::as_i64);
-        let text = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let Some(at) = number("atMs") else { continue };
-        let status = match text("status").as_str() {
-            "ok" => Status::Ok,
-            "error" => Status::Error,
-            "missed" => Status::Missed,
-            _ => Status::Unknown,
-        };
-        let run = Run { job: text("job"), at, ended: number("endedAtMs"), status, error: text("error") };
+        // The first line is the header.
+        let Ok(run) = Run::deserialize(fields) else { continue };
         // A run recorded as unknown may have ended after all.
         match runs.iter_mut().rev().find(|other| other.is(&run)) {
             Some(other) => *other = run,
@@ -116,9 +91,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Run>> {
 
 /// Appends a run; on disk before this returns. The caller holds the lock.
 pub(super) fn record(path: &Path, run: &Run) -> Result<()> {
-    let line = run.fields();
-    let mut header = Fields::new();
-    header.insert("v".to_owned(), 1.into());
+    let fields = |line: Value| line.as_object().cloned().unwrap_or_default();
+    let (header, line) = (fields(json!({"v": 1})), fields(json!(run)));
     let Some(mut opened) = Journal::open(path)? else { return Journal::create(path, &[header, line]).map(drop) };
     if opened.lines.len() < MAX_LINES {
         return opened.journal.append(&[line], Durability::Now);

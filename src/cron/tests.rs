@@ -106,9 +106,8 @@ fn a_stored_time_that_is_none_of_the_schedules_is_forgotten() {
 
 #[test]
 fn a_single_time_is_served_once() {
-    let at = |last: Value| {
-        job(json!({"id": "a", "schedule": {"kind": "at", "at_ms": DAY}, "state": {"last_run_at_ms": last}}))
-    };
+    let at =
+        |last: Value| job(json!({"id": "a", "schedule": {"kind": "at", "atMs": DAY}, "state": {"lastRunAtMs": last}}));
     assert_eq!(due(&at(json!(null)), DAY - 1, None), Due::Later(Some(DAY)));
     assert_eq!(due(&at(json!(null)), DAY, None), Due::Now);
     assert_eq!(due(&at(json!(DAY - 5)), DAY + HOUR, None), Due::Now);
@@ -118,10 +117,10 @@ fn a_single_time_is_served_once() {
 }
 
 #[test]
-fn other_spellings_are_read_and_broken_schedules_named() {
+fn null_and_empty_count_as_missing_and_broken_schedules_are_named() {
     let other = job(json!({
-        "id": "x1", "name": null, "enabled": true, "created_at_ms": 500, "delete_after_run": true,
-        "schedule": {"kind": "every", "every_ms": 1000, "expr": "", "tz": null},
+        "id": "x1", "name": null, "enabled": true, "createdAtMs": 500, "deleteAfterRun": true,
+        "schedule": {"kind": "every", "everyMs": 1000, "expr": "", "tz": null},
         "payload": {"kind": "agent_turn", "message": "hi", "deliver": true, "channel": "telegram", "to": "7"},
     }));
     assert_eq!(other.schedule().unwrap(), Schedule::Every { interval: 1000, anchor: 500 });
@@ -162,7 +161,7 @@ impl Scratch {
     }
 
     fn tick(&self, now: Millis) -> Tick {
-        self.jobs.tick(now, HOUR, OneShots::Run, &|_| false).unwrap()
+        self.jobs.tick(now, HOUR, true, &|_| false).unwrap()
     }
 
     /// The ids of what is due at `now`.
@@ -248,7 +247,7 @@ fn a_job_that_waits_for_a_worker_is_neither_missed_nor_found_again() {
     let first = START + 10 * MINUTE;
     assert_eq!(scratch.due(first), [id.as_str()]);
     let later = first + 2 * HOUR;
-    let tick = scratch.jobs.tick(later, 0, OneShots::Run, &|job| job.id() == id).unwrap();
+    let tick = scratch.jobs.tick(later, 0, true, &|job| job.id() == id).unwrap();
     assert_eq!((tick.due.len(), tick.missed.len(), tick.next), (0, 0, Some(later + MINUTE)));
     let run = scratch.jobs.start_due(&id, first, 0, later).unwrap().unwrap();
     assert_eq!((run.at, run.job.next_run()), (first, Some(later + 10 * MINUTE)));
@@ -319,7 +318,7 @@ fn while_the_clock_has_not_been_set_jobs_for_a_single_time_wait() {
     let scratch = Scratch::new("unset");
     let (single, every) = (scratch.add(When::At("+5m".into())), scratch.add(When::Every(60)));
     let now = START + 6 * MINUTE;
-    let tick = |now| scratch.jobs.tick(now, HOUR, OneShots::Wait, &|_| false).unwrap();
+    let tick = |now| scratch.jobs.tick(now, HOUR, false, &|_| false).unwrap();
     assert_eq!(tick(now).due.iter().map(Job::id).collect::<Vec<_>>(), [every.as_str()]);
     // It is not taken for missed either, whatever time the clock shows.
     assert!(tick(now + 300 * DAY).missed.iter().all(|(job, _)| job.id() == every));

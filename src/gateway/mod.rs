@@ -3,8 +3,10 @@
 //! The one-shot command line goes this way too: there is no second path that runs turns.
 
 pub(crate) mod clock;
+pub(crate) mod event_log;
 pub(crate) mod init;
 mod queue;
+pub(crate) mod run;
 mod semaphore;
 pub(crate) mod status;
 pub(crate) mod systemd;
@@ -13,7 +15,7 @@ pub(crate) mod tasks;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::agent::{Agent, Request, Tokens};
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
@@ -59,7 +61,7 @@ pub(crate) struct Dispatcher {
     handler: Arc<dyn Handler>,
     /// `None`: each turn and each background task has its own limits.
     limits: Option<SharedLimits>,
-    outbound: OnceLock<Sender<Outbound>>,
+    outbound: OnceLock<Vec<Sender<Outbound>>>,
     queues: Queues,
     tasks: Tasks,
     /// Bounds the turns that run at the same time.
@@ -89,21 +91,23 @@ impl Dispatcher {
         Self { handler, limits, outbound, queues, tasks, turns, task_slots, alone }
     }
 
-    /// Serves a channel until it ends and all turns and background tasks are done.
-    pub(crate) fn serve(self: &Arc<Self>, channel: impl Channel) -> Result<()> {
+    /// Serves channels until all of them have ended and all turns and background tasks are done.
+    pub(crate) fn serve(self: &Arc<Self>, channels: Vec<Box<dyn Channel>>) -> Result<()> {
         let (sender, inbound) = mpsc::channel();
-        let outbound = channel.start(sender)?;
+        let outbound: Result<_> = channels.into_iter().map(|channel| channel.start(sender.clone())).collect();
+        drop(sender);
+        let outbound = outbound?;
         self.outbound.get_or_init(|| outbound);
         for message in inbound {
             self.dispatch(message)?;
         }
-        self.queues.wait_until_idle();
+        self.queues.wait_until_idle(Duration::MAX);
         Ok(())
     }
 
-    /// Whether no message waits and no turn or background task runs.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.queues.is_idle()
+    /// Waits until no message waits and no turn or background task runs, for this time at most.
+    pub(crate) fn wait_until_idle(&self, limit: Duration) {
+        self.queues.wait_until_idle(limit);
     }
 
     fn dispatch(self: &Arc<Self>, message: Inbound) -> Result<()> {
@@ -168,8 +172,10 @@ impl Dispatcher {
     }
 
     fn show(&self, origin: &Origin, event: Event) {
-        // Without a receiver, nothing is shown and nothing else changes.
-        drop(self.outbound.get().map(|outbound| outbound.send(Outbound { origin: origin.clone(), event })));
+        for outbound in self.outbound.get().into_iter().flatten() {
+            // Without a receiver, nothing is shown and nothing else changes.
+            drop(outbound.send(Outbound { origin: origin.clone(), event: event.clone() }));
+        }
     }
 
     /// Shows how many background tasks the conversation waits for.

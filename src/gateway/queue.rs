@@ -15,12 +15,12 @@ const MAX_MERGED: usize = 16;
 /// The queues of all conversations.
 #[derive(Default)]
 pub(super) struct Queues {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     by_session: HashMap<String, Queue>,
     /// Background tasks that have a thread. They count as activity under the same lock, because a turn starts them and
     /// their reports become messages.
@@ -35,7 +35,7 @@ struct Queue {
 }
 
 impl Queues {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -123,19 +123,10 @@ impl Queues {
         self.changed.notify_all();
     }
 
-    /// Whether no message waits and no turn or background task runs.
-    pub(super) fn is_idle(&self) -> bool {
-        self.lock().is_idle()
-    }
-
-    pub(super) fn wait_until_idle(&self) {
-        drop(self.changed.wait_while(self.lock(), |state| !state.is_idle()));
-    }
-}
-
-impl State {
-    fn is_idle(&self) -> bool {
-        self.by_session.is_empty() && self.tasks == 0
+    /// Waits until no message waits and no turn or background task runs, for this time at most.
+    pub(super) fn wait_until_idle(&self, limit: Duration) {
+        let is_busy = |state: &mut QueueState| !state.by_session.is_empty() || state.tasks > 0;
+        drop(self.changed.wait_timeout_while(self.lock(), limit, is_busy));
     }
 }
 

@@ -1,11 +1,10 @@
-//! How the gateway is: a file for `bantam status`, `state/gateway.json`.
+//! The state of the gateway, for `bantam status`: the file `state/gateway.json`.
 //!
-//! `{"v":1,"pid","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, times as RFC 3339 in UTC, `"ended"` only
-//! once it has. It is replaced whole, unsynced, when something of it changes: never for a poll that is like the one before. A
-//! gateway that died leaves it as it was; whether one runs, its lock tells.
+//! `{"v":1,"pid","started","bot":"@NAME","polling":{"ok","since","why"},"ended"}`, times as RFC 3339 in UTC; `"ended"` is set
+//! when the gateway has ended. The file is replaced, unsynced, when something changes: not for a poll like the one before. A
+//! gateway that died leaves the file as it was; whether one runs, its lock tells.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -19,10 +18,10 @@ use crate::text::rfc3339;
 /// The version of the file's form.
 const VERSION: u64 = 1;
 
-/// Writes the file of the gateway that runs.
+/// Writes the file of the running gateway.
 pub(crate) struct Status {
     path: PathBuf,
-    fields: Mutex<Value>,
+    fields: Value,
 }
 
 fn path(home: &Home) -> PathBuf {
@@ -30,7 +29,7 @@ fn path(home: &Home) -> PathBuf {
 }
 
 impl Status {
-    /// One that starts now.
+    /// Of a gateway that starts now.
     pub(crate) fn new(home: &Home, now: SystemTime) -> Self {
         let started = rfc3339(now);
         let fields = json!({
@@ -40,56 +39,47 @@ impl Status {
             "bot": "",
             "polling": {"ok": true, "since": started, "why": ""},
         });
-        Self { path: path(home), fields: Mutex::new(fields) }
+        Self { path: path(home), fields }
     }
 
-    /// The name of the bot is known.
-    pub(crate) fn serves_as(&self, name: &str) -> Result<()> {
-        self.change(&mut |fields| fields["bot"] = format!("@{name}").into())
+    /// Stores the name of the bot.
+    pub(crate) fn serves_as(&mut self, name: &str) -> Result<()> {
+        self.set("bot", format!("@{name}").into())
     }
 
-    /// A poll went well, or `why` none does.
-    pub(crate) fn polls(&self, why: Option<&str>, now: SystemTime) -> Result<()> {
-        self.change(&mut |fields| {
-            let polling = &mut fields["polling"];
-            if polling["ok"] != why.is_none() {
-                *polling = json!({"ok": why.is_none(), "since": rfc3339(now), "why": ""});
-            }
-            polling["why"] = why.unwrap_or_default().into();
-        })
+    /// Stores that a poll succeeded, or why none does.
+    pub(crate) fn polls(&mut self, why: Option<&str>, now: SystemTime) -> Result<()> {
+        let before = &self.fields["polling"];
+        let is_same = before["ok"] == why.is_none();
+        let since = if is_same { before["since"].clone() } else { rfc3339(now).into() };
+        self.set("polling", json!({"ok": why.is_none(), "since": since, "why": why.unwrap_or_default()}))
     }
 
-    /// It is about to end.
-    pub(crate) fn ends(&self, now: SystemTime) -> Result<()> {
-        self.change(&mut |fields| fields["ended"] = rfc3339(now).into())
+    /// Stores that the gateway ends.
+    pub(crate) fn ends(&mut self, now: SystemTime) -> Result<()> {
+        self.set("ended", rfc3339(now).into())
     }
 
-    /// Writes it as it is.
     pub(crate) fn write(&self) -> Result<()> {
-        let text = self.fields.lock().unwrap_or_else(PoisonError::into_inner).to_string();
-        disk::replace(&self.path, text.as_bytes(), Durability::Later)
+        disk::replace(&self.path, self.fields.to_string().as_bytes(), Durability::Later)
     }
 
-    fn change(&self, change: &mut dyn FnMut(&mut Value)) -> Result<()> {
-        {
-            let mut fields = self.fields.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = fields.clone();
-            change(&mut fields);
-            if *fields == before {
-                return Ok(());
-            }
+    fn set(&mut self, name: &str, value: Value) -> Result<()> {
+        if self.fields[name] == value {
+            return Ok(());
         }
+        self.fields[name] = value;
         self.write()
     }
 }
 
-/// What the last gateway of a home wrote; nothing when there was none, or one that writes it in another form.
+/// What the last gateway of a home wrote; `None` if there was none, or one that writes another version.
 pub(crate) fn read(home: &Home) -> Option<Value> {
     let text = fs_err::read_to_string(path(home)).ok()?;
     serde_json::from_str::<Value>(&text).ok().filter(|fields| fields["v"] == VERSION)
 }
 
-/// Whether a gateway of this home runs: it holds its lock for as long as it lives. Makes nothing.
+/// Whether a gateway of this home runs: it holds its lock as long as it lives. Creates nothing.
 pub(crate) fn is_running(home: &Home) -> bool {
     let lock = home.session_lock("gateway");
     let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));
@@ -105,7 +95,7 @@ mod tests {
         let home = Home::new(std::env::temp_dir().join(format!("bantam-status-{}", std::process::id())));
         let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds);
         assert!(read(&home).is_none() && !is_running(&home) && !home.root().exists());
-        let status = Status::new(&home, at(0));
+        let mut status = Status::new(&home, at(0));
         status.write().unwrap();
         status.serves_as("some_bot").unwrap();
         let written = || fs_err::metadata(path(&home)).is_ok();

@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crate::bus::{Ack, Channel, Event, Inbound, Origin, Outbound, Response, TurnStop};
+use crate::bus::{Ack, Channel, Inbound, Origin, Outbound, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::hands::Hands;
 use crate::log::{Level, Sink};
-use crate::message::{Image, Usage};
+use crate::message::Image;
 use crate::outbox::{Item, Outbox};
 /// The name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
@@ -115,8 +115,8 @@ pub(crate) fn deliver(
 }
 
 impl Channel for Telegram {
-    fn start(self, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { api, settings, inbox, reports, outbox, hands, local_time, cancel, watch, log, wake } = self;
+    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+        let Self { api, settings, inbox, reports, outbox, hands, local_time, cancel, watch, log, wake } = *self;
         let (signals, signalled) = channel();
         *wake.events.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals.clone());
         let inbox = Arc::new(Mutex::new(inbox));
@@ -133,45 +133,19 @@ impl Channel for Telegram {
         });
         let sending = MessageSender::new(api.clone(), outbox, settings.drafts, cancel.clone(), log.clone(), &wake);
         Builder::new().spawn(move || sending.run(&signalled)).doing("starting a thread")?;
-        let events_log = log.clone();
         let poller = Poller { api, settings, inbox, ack, inbound, cancel, log, watch };
         Builder::new().spawn(move || poller.run(reports)).doing("starting a thread")?;
         let (outbound, events) = channel::<Outbound>();
         let passing = move || {
             for Outbound { origin, event } in events {
-                log_event(&origin, &event, &events_log);
-                drop(signals.send(SendEvent::Turn(origin.chat, event)));
+                if origin.channel == CHANNEL {
+                    drop(signals.send(SendEvent::Turn(origin.chat, event)));
+                }
             }
         };
         Builder::new().spawn(passing).doing("starting a thread")?;
         Ok(outbound)
     }
-}
-
-fn log_event(origin: &Origin, event: &Event, log: &Sink) {
-    let (level, text) = match event {
-        Event::Notice(text) => (Level::Warn, text.clone()),
-        Event::Trace(text) => (Level::Debug, text.clone()),
-        Event::ToolStarted { summary } => (Level::Debug, summary.clone()),
-        Event::ToolFinished { name, ok, ms } => {
-            (Level::Debug, format!("{name} {} in {ms} ms", if *ok { "done" } else { "failed" }))
-        }
-        Event::Done(response) => {
-            let Usage { prompt_tokens, completion_tokens, .. } = response.usage;
-            let (end, ms) = (response.stop.name(), response.ms);
-            match &response.error {
-                Some(error) if response.stop == TurnStop::Error => {
-                    (Level::Warn, format!("a turn failed after {ms} ms: {}", error.message))
-                }
-                _ => (
-                    Level::Debug,
-                    format!("a turn ended ({end}) after {ms} ms: {prompt_tokens} + {completion_tokens} tokens"),
-                ),
-            }
-        }
-        Event::Delta(_) | Event::DeltasDiscarded | Event::Background(_) => return,
-    };
-    log(level, &format!("{} {}: {text}", origin.channel, origin.chat));
 }
 
 struct TelegramAck {

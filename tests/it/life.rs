@@ -325,15 +325,15 @@ fn the_log_tells_as_much_as_it_is_asked_for() {
     };
     let all = told(json!({"level": "debug", "json": true}), "a turn ended");
     let lines: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let has = |level: &str, text: &str| {
+    let has = |level: &str, about: &str, text: &str| {
         lines.iter().any(|line| {
             assert!(line["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
-            line["level"] == level && line["about"] == "telegram" && line["text"].as_str().unwrap().contains(text)
+            line["level"] == level && line["about"] == about && line["text"].as_str().unwrap().contains(text)
         })
     };
-    assert!(has("info", "serving as @"), "{all}");
-    assert!(has("debug", "telegram 42: list_dir done in"), "{all}");
-    assert!(has("debug", "telegram 42: a turn ended (done)"), "{all}");
+    assert!(has("info", "telegram", "serving as @"), "{all}");
+    assert!(has("debug", "turn", "telegram 42: list_dir done in"), "{all}");
+    assert!(has("debug", "turn", "telegram 42: a turn ended (done)"), "{all}");
     let few = told(json!({"level": "info"}), "serving");
     assert_eq!(few, "bantam: telegram: serving as @test_bantam_bot\n");
     assert_eq!(told(json!({"level": "error"}), ""), "");

@@ -1,0 +1,50 @@
+//! A channel that logs the events of all turns.
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::Builder;
+
+use crate::bus::{Channel, Event, Inbound, Outbound, Response, TurnStop};
+use crate::error::{Context, Result};
+use crate::log::{Level, Sink};
+
+pub(crate) struct EventLog(pub Sink);
+
+impl Channel for EventLog {
+    fn start(self: Box<Self>, _: Sender<Inbound>) -> Result<Sender<Outbound>> {
+        let (outbound, events) = channel::<Outbound>();
+        let log = move || {
+            for Outbound { origin, event } in events {
+                if let Some((level, text)) = line(&event) {
+                    (self.0)(level, &format!("{} {}: {text}", origin.channel, origin.chat));
+                }
+            }
+        };
+        Builder::new().spawn(log).doing("starting a thread")?;
+        Ok(outbound)
+    }
+}
+
+fn line(event: &Event) -> Option<(Level, String)> {
+    Some(match event {
+        Event::Notice(text) => (Level::Warn, text.clone()),
+        Event::Trace(text) => (Level::Debug, text.clone()),
+        Event::ToolStarted { summary } => (Level::Debug, summary.clone()),
+        Event::ToolFinished { name, ok, ms } => {
+            (Level::Debug, format!("{name} {} in {ms} ms", if *ok { "done" } else { "failed" }))
+        }
+        Event::Done(response) => turn_line(response),
+        Event::Delta(_) | Event::DeltasDiscarded | Event::Background(_) => return None,
+    })
+}
+
+fn turn_line(Response { stop, error, ms, usage, .. }: &Response) -> (Level, String) {
+    match error {
+        Some(error) if *stop == TurnStop::Error => {
+            (Level::Warn, format!("a turn failed after {ms} ms: {}", error.message))
+        }
+        _ => {
+            let (end, prompt, completion) = (stop.name(), usage.prompt_tokens, usage.completion_tokens);
+            (Level::Debug, format!("a turn ended ({end}) after {ms} ms: {prompt} + {completion} tokens"))
+        }
+    }
+}

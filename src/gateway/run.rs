@@ -1,0 +1,207 @@
+//! A run of a job in the gateway: a message in a conversation of its own, whose answer goes to the chat that the job names.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::SystemTime;
+
+use crate::bus::{Ack, Inbound, Origin, Response};
+use crate::cancel::Cancel;
+use crate::cron::{ActiveRun, Job, Jobs, heartbeat, schedule};
+use crate::error::{Context, Result};
+use crate::log::{Level, Sink};
+use crate::message::Image;
+use crate::outbox::{Item, Outbox};
+use crate::paths::{Home, session_name};
+use crate::session::{archive, note};
+use crate::text::one_line;
+
+/// The name of the channel.
+const CHANNEL: &str = "cron";
+/// Earlier runs of a job whose conversations are kept.
+const KEPT_RUNS: usize = 10;
+
+/// The conversation of a job's next run, and whether it starts empty.
+pub(crate) fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
+    match job.session() {
+        Some(key) => Ok((archive::find(home, key).or_else(|_| session_name("cli", key))?, false)),
+        None => Ok((session_name(CHANNEL, job.id())?, true)),
+    }
+}
+
+/// Archives the conversation of a job's last run and deletes the oldest ones.
+pub(crate) fn reset_session(home: &Home, session: &str) -> Result<()> {
+    let cancel = Cancel::new(None);
+    archive::reset(home, session, &cancel, SystemTime::now())?;
+    archive::thin(home, session, KEPT_RUNS, &cancel)
+}
+
+pub(super) fn now() -> i64 {
+    schedule::millis(SystemTime::now())
+}
+
+/// Names a run in the message that starts it and in the answer in the outbox.
+fn run_id(job: &str, at: i64) -> String {
+    format!("{CHANNEL}:{job}:{at}")
+}
+
+/// What all runs of a gateway need.
+pub(crate) struct RunContext {
+    pub home: Home,
+    pub jobs: Jobs,
+    /// A run that would start later than this, in milliseconds, is recorded as missed.
+    pub grace: i64,
+    pub outbox: Outbox,
+    /// Called after an item was posted to the outbox.
+    pub posted: Box<dyn Fn() + Send + Sync>,
+    pub cancel: Cancel,
+    pub log: Sink,
+}
+
+impl RunContext {
+    /// Logs an error and returns the value of a success.
+    pub(super) fn logged<T>(&self, result: Result<T>) -> Option<T> {
+        result.map_err(|e| (self.log)(Level::Error, &e.message)).ok()
+    }
+
+    /// Records how runs ended that were under way when the last program ended.
+    pub(super) fn settle(&self, interrupted: &[Job]) {
+        if interrupted.is_empty() {
+            return;
+        }
+        let answered = self.outbox.answered().unwrap_or_default();
+        for job in interrupted {
+            let at = job.last_run().unwrap_or_default();
+            if answered.contains(&run_id(job.id(), at)) {
+                // The answer was posted; only the record of the run is missing.
+                self.logged(self.jobs.finish(job.id(), at, &Ok(()), now()));
+            } else {
+                self.report(job, "was interrupted when the program ended; what it did is unknown.");
+            }
+        }
+    }
+
+    /// Logs what happened to a job, and posts it to the job's chat.
+    pub(super) fn report(&self, job: &Job, what: &str) {
+        let text = format!("The job “{}” {what}", one_line(job.name(), 80));
+        (self.log)(Level::Warn, &text);
+        self.post(job, &text, Vec::new());
+    }
+
+    /// Posts to the chat of a job, if it has one, and returns the chat and the id of the item. `answers`: the id of the run
+    /// that the text answers.
+    fn post(&self, job: &Job, text: &str, answers: Vec<String>) -> Option<(String, String)> {
+        let to = job.to().filter(|_| !text.is_empty())?;
+        let item = Item { to: to.clone(), text: text.to_owned(), answers, ..Item::default() };
+        let id = self.logged(self.outbox.post(&item))?;
+        (self.posted)();
+        Some((to, id))
+    }
+}
+
+/// A run of a job, or a heartbeat.
+pub(super) struct Run {
+    context: Arc<RunContext>,
+    job: Job,
+    /// When the job was found due.
+    due_at: i64,
+    session: String,
+    /// The conversation is emptied before the run.
+    is_fresh: bool,
+    /// Set while the run of a job is under way; heartbeats are not recorded.
+    active: Mutex<Option<ActiveRun>>,
+}
+
+impl Run {
+    /// Sends a run to the dispatcher, which holds it until it is done.
+    pub(super) fn send(
+        context: &Arc<RunContext>,
+        job: &Job,
+        text: String,
+        inbound: &Sender<Inbound>,
+    ) -> Result<Weak<Self>> {
+        let (session, is_fresh) = job_session(&context.home, job)?;
+        let origin = Origin { channel: CHANNEL.to_owned(), chat: job.id().to_owned() };
+        let message = Inbound::message(origin, session.clone(), text);
+        let (context, job, active) = (context.clone(), job.clone(), Mutex::default());
+        let run = Arc::new(Self { context, job, due_at: now(), session, is_fresh, active });
+        let sent = Arc::downgrade(&run);
+        drop(inbound.send(Inbound { ids: vec![run.id()], ack: Some(run), ..message }));
+        Ok(sent)
+    }
+
+    fn id(&self) -> String {
+        run_id(self.job.id(), self.due_at)
+    }
+
+    fn is_heartbeat(&self) -> bool {
+        self.job.id() == heartbeat::ID
+    }
+
+    fn active(&self) -> MutexGuard<'_, Option<ActiveRun>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores that the run begins. Returns `false` if it must not.
+    fn start(&self) -> bool {
+        let mut active = self.active();
+        if self.is_heartbeat() || active.is_some() {
+            return true;
+        }
+        let RunContext { jobs, grace, .. } = &*self.context;
+        *active = self.context.logged(jobs.start_due(self.job.id(), self.due_at, *grace, now())).flatten();
+        active.is_some()
+    }
+
+    fn finish(&self, answer: &str, outcome: &Result<(), String>) {
+        let name = one_line(self.job.name(), 80);
+        if !(self.is_heartbeat() && (heartbeat::is_quiet(answer) || outcome.is_err())) {
+            let text = match outcome {
+                Err(why) if answer.is_empty() => format!("⚠️ The job “{name}” failed: {why}"),
+                _ => answer.to_owned(),
+            };
+            if let Some((to, id)) = self.context.post(&self.job, &text, vec![self.id()]) {
+                let title = format!("The job “{name}” sent this to the chat");
+                let noted = self.note(&to, &id, &title, &text);
+                self.context.logged(noted.doing(format_args!("noting in {to} what a job sent there")));
+            }
+        }
+        let Some(run) = self.active().take() else { return };
+        let recorded = self.context.jobs.finish(run.job.id(), run.at, outcome, now());
+        self.context.logged(recorded.doing(format_args!("recording the run of {name}")));
+    }
+
+    /// Notes the text in the conversation of the chat, so that a reply there has something to refer to.
+    fn note(&self, to: &str, id: &str, title: &str, text: &str) -> Result<()> {
+        let Some((channel, chat)) = to.split_once(':') else { return Ok(()) };
+        let session = session_name(channel, chat)?;
+        // A job may continue that very conversation.
+        if session == self.session { Ok(()) } else { note(&self.context.home, &session, id, title, text) }
+    }
+}
+
+impl Ack for Run {
+    fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>, _: &Cancel) -> bool {
+        // A run that has not begun when the program ends is left to the next start.
+        if self.context.cancel.why().is_some() || !self.start() {
+            return false;
+        }
+        if self.is_fresh {
+            self.context.logged(reset_session(&self.context.home, &self.session));
+        }
+        true
+    }
+
+    fn end(&self, _: &[String], _: &Origin, response: &Response) -> bool {
+        let outcome = response.error.as_ref().map_or(Ok(()), |e| Err(e.message.clone()));
+        self.finish(response.output.trim(), &outcome);
+        true
+    }
+
+    fn reply(&self, _: &[String], _: &Origin, text: &str) -> bool {
+        // The run failed before it began.
+        if self.start() {
+            self.finish("", &Err(text.to_owned()));
+        }
+        true
+    }
+}
