@@ -32,18 +32,6 @@ pub(crate) struct Subject<'a> {
     pub network: Network,
 }
 
-/// What a command achieves if it escapes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    OpensFile,
-    WritesAgent,
-    ReadsKey,
-    ReachesTcp,
-    ReachesUnix,
-    KillsProcess,
-    LeavesProcess,
-}
-
 /// Connects with whichever tool there is.
 const TCP: &str = r#"
 if command -v bash; then bash -c '3<>"/dev/tcp/127.0.0.1/$PORT"'
@@ -59,22 +47,24 @@ const DAEMON: &str = r#"
 new=$(command -v setsid)
 ($new sh -c 'echo up; exec >/dev/null; while :; do sleep 1; done' "$MARK" </dev/null 2>/dev/null &) | { read -r up; echo "$up"; }"#;
 
-/// What each tries, its effect, and its command.
-const CANARIES: &[(&str, Effect, &str)] = &[
-    ("read or change a file beside config.json", Effect::OpensFile, r#"cat "$OUTSIDE"; echo changed >"$OUTSIDE""#),
-    ("write into agent/", Effect::WritesAgent, r#"mkdir -p "$AGENT"; echo obey >"$AGENT/$MARK""#),
-    ("read the key of another process", Effect::ReadsKey, r#"cat "/proc/$VICTIM/cmdline" "/proc/$VICTIM/environ""#),
-    ("connect to a TCP port of this machine", Effect::ReachesTcp, TCP),
-    ("connect to a unix socket", Effect::ReachesUnix, UNIX),
-    ("kill another process", Effect::KillsProcess, r#"kill -9 "$VICTIM""#),
-    ("leave a process behind", Effect::LeavesProcess, DAEMON),
+const KILL: &str = r#"kill -9 "$VICTIM""#;
+
+/// What each tries, and its command.
+const CANARIES: &[(&str, &str)] = &[
+    ("read or change a file beside config.json", r#"cat "$OUTSIDE"; echo changed >"$OUTSIDE""#),
+    ("write into agent/", r#"mkdir -p "$AGENT"; echo obey >"$AGENT/$MARK""#),
+    ("read the key of another process", r#"cat "/proc/$VICTIM/cmdline" "/proc/$VICTIM/environ""#),
+    ("connect to a TCP port of this machine", TCP),
+    ("connect to a unix socket", UNIX),
+    ("kill another process", KILL),
+    ("leave a process behind", DAEMON),
 ];
 
 /// Tries every canary.
 pub(crate) fn run(subject: &Subject, report: &mut dyn FnMut(Check)) -> Result<()> {
     let mut targets = Targets::set_up(subject).doing("setting up the canaries")?;
-    CANARIES.iter().try_for_each(|(tries, effect, command)| {
-        report(targets.check(tries, *effect, command)?);
+    CANARIES.iter().try_for_each(|(tries, command)| {
+        report(targets.check(tries, command)?);
         Ok(())
     })
 }
@@ -133,22 +123,22 @@ impl<'a> Targets<'a> {
         Ok(variables)
     }
 
-    fn check(&mut self, tries: &'static str, effect: Effect, command: &str) -> Result<Check> {
+    fn check(&mut self, tries: &str, command: &str) -> Result<Check> {
         let printed = self.run_bare(command)?;
-        if !self.take_effect(effect, &printed)? {
+        if !self.take_effects(&printed)? {
             let found = format!("{tries}: not tested, because it fails here without a jail, too");
             return Ok(Check::info(NAME, found));
         }
         let printed = jail::run(self.subject.hands, command, self.variables()?).doing(tries)?;
-        if !self.take_effect(effect, &printed)? {
+        if !self.take_effects(&printed)? {
             return Ok(Check::ok(NAME, format!("{tries}: stopped")));
         }
-        if effect == Effect::ReachesTcp && self.subject.network == Network::Full {
+        if command == TCP && self.subject.network == Network::Full {
             let found = format!("{tries}: allowed, because tools.exec.network is \"full\"");
             return Ok(Check::info(NAME, found).fix("\"tools\": {\"exec\": {\"network\": \"none\"}} in config.json"));
         }
         let mut check = Check::fail(NAME, format!("{tries}: ESCAPED"));
-        if effect == Effect::KillsProcess {
+        if command == KILL {
             check = check.fix("namespaces, or Landlock from Linux 6.12 on, prevent this: see the lines on both above");
         }
         Ok(check
@@ -167,47 +157,31 @@ impl<'a> Targets<'a> {
         Ok(output.stdout)
     }
 
-    /// Whether the effect is there. It is undone for the next try.
-    fn take_effect(&mut self, effect: Effect, printed: &[u8]) -> Result<bool> {
-        match effect {
-            Effect::OpensFile => {
-                let changed = fs_err::read(&self.outside).unwrap_or_default() != self.secret.as_bytes();
-                disk::remove(&self.outside)?;
-                disk::write_new(&self.outside, self.secret.as_bytes())?;
-                Ok(changed || contains(printed, self.secret.as_bytes()))
-            }
-            Effect::ReadsKey => Ok(contains(printed, self.secret.as_bytes())),
-            Effect::WritesAgent => {
-                let agent = self.subject.home.agent();
-                let (file, made) = (agent.join(&self.mark), !self.had_agent && agent.exists());
-                let written = file.exists();
-                disk::remove(&file)?;
-                if made {
-                    disk::remove(&agent)?;
-                }
-                Ok(written || made)
-            }
-            Effect::ReachesTcp => was_reached(|| self.tcp.accept().map(drop)),
-            Effect::ReachesUnix => was_reached(|| self.unix.accept().map(drop)),
-            Effect::KillsProcess => {
-                let killed = !self.victim.answers();
-                if killed {
-                    self.victim.end()?;
-                    self.victim = Victim::start(&self.secret)?;
-                }
-                Ok(killed)
-            }
-            Effect::LeavesProcess => {
-                let left = processes_with(&self.mark)?;
-                for pid in &left {
-                    match kill_process(*pid, Signal::KILL) {
-                        Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                        Err(e) => return Err(Error::from(e).doing("killing a canary")),
-                    }
-                }
-                Ok(!left.is_empty())
+    /// Whether anything happened to the targets, which are restored for the next try.
+    fn take_effects(&mut self, printed: &[u8]) -> Result<bool> {
+        let changed = fs_err::read(&self.outside).unwrap_or_default() != self.secret.as_bytes();
+        if changed {
+            disk::remove(&self.outside)?;
+            disk::write_new(&self.outside, self.secret.as_bytes())?;
+        }
+        let agent = self.subject.home.agent();
+        let (file, made) = (agent.join(&self.mark), !self.had_agent && agent.exists());
+        let written = made || file.exists();
+        disk::remove(if made { &agent } else { &file })?;
+        let killed = !self.victim.answers();
+        if killed {
+            self.victim.end()?;
+            self.victim = Victim::start(&self.secret)?;
+        }
+        let left = processes_with(&self.mark)?;
+        for pid in &left {
+            match kill_process(*pid, Signal::KILL) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(e) => return Err(Error::from(e).doing("killing a canary")),
             }
         }
+        let connected = was_reached(|| self.tcp.accept().map(drop))? | was_reached(|| self.unix.accept().map(drop))?;
+        Ok(contains(printed, self.secret.as_bytes()) || changed || written || killed || !left.is_empty() || connected)
     }
 }
 
