@@ -84,13 +84,8 @@ impl Args {
     }
 }
 
-#[derive(Debug)]
-pub(super) enum Parsed {
-    Help,
-    Run(Args),
-}
-
-pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<Parsed> {
+/// Parses the words behind the command's name; `None` if they ask for help.
+pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<Option<Args>> {
     let help = || format!("bantam help {}", command.name);
     let utf8 = |word: OsString| {
         word.into_string()
@@ -100,7 +95,7 @@ pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> 
     let mut parser = lexopt::Parser::from_args(args);
     while let Some(arg) = parser.next().map_err(|e| Error::usage(e.to_string()).hint(help()))? {
         let (flag, shown) = match arg {
-            Arg::Long("help") | Arg::Short('h') => return Ok(Parsed::Help),
+            Arg::Long("help") | Arg::Short('h') => return Ok(None),
             Arg::Value(word) => {
                 parsed.words.push(utf8(word)?);
                 continue;
@@ -128,7 +123,7 @@ pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> 
         parsed.flags.entry(flag.long).or_default().push(value);
     }
     check_words(command, &parsed.words)?;
-    Ok(Parsed::Run(parsed))
+    Ok(Some(parsed))
 }
 
 fn check_words(command: &Command, given: &[String]) -> Result<()> {
@@ -159,10 +154,7 @@ mod tests {
     };
 
     fn parsed(args: &[&str]) -> Result<Args> {
-        match parse(&COMMAND, args.iter().map(OsString::from))? {
-            Parsed::Run(args) => Ok(args),
-            Parsed::Help => Err(Error::usage("help")),
-        }
+        parse(&COMMAND, args.iter().map(OsString::from)).map(Option::unwrap)
     }
 
     #[test]

@@ -13,69 +13,68 @@ use crate::app::factory::AgentFactory;
 use crate::bus::{Inbound, Origin, Response};
 use crate::config::{self, Env};
 use crate::cron::{Due, Job, Jobs, NewJob, Status, When, heartbeat, schedule};
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::gateway::run::{job_session, reset_session};
 use crate::gateway::status::is_running;
 use crate::paths::{Home, telegram_chat};
 use crate::text::{one_line, printable};
 
-pub(super) const ADD: Command = Command {
-    name: "cron add",
-    words: "",
-    about: "schedule a message to the agent; bantam gateway runs it",
-    flags: &[
-        Flag::new(Some('m'), "message", "TEXT", "what to do"),
-        Flag::new(Some('e'), "every", "SECONDS", "repeat every SECONDS"),
-        Flag::new(Some('c'), "cron", "EXPR", "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily"),
-        Flag::new(None, "at", "TIME", "once: 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d"),
-        Flag::new(None, "tz", "ZONE", "the time zone of EXPR or TIME (default: this machine's)"),
-        Flag::new(Some('n'), "name", "NAME", "a name for the job"),
-        Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: a new one for each run)"),
-        Flag::new(None, "to", "telegram:CHAT", "where to deliver the answer"),
-    ],
-    run: add,
-};
-
-pub(super) const LIST: Command = Command {
-    name: "cron list",
-    words: "",
-    about: "list the jobs: next run, how the last one ended, schedule and name",
-    flags: &[Flag::new(None, "json", "", "print one JSON object with the jobs as cron/jobs.json has them")],
-    run: list,
-};
-
-pub(super) const REMOVE: Command = Command {
-    name: "cron remove",
-    words: "ID",
-    about: "remove a job; its runs stay on record",
-    flags: &[],
-    run: remove,
-};
-
-pub(super) const ENABLE: Command =
-    Command { name: "cron enable", words: "ID", about: "let a disabled job run again", flags: &[], run: enable };
-
-pub(super) const DISABLE: Command =
-    Command { name: "cron disable", words: "ID", about: "keep a job without running it", flags: &[], run: disable };
-
-pub(super) const RUN: Command = Command {
-    name: "cron run",
-    words: "ID",
-    about: "run a job now and print its answer; exits like bantam agent",
-    flags: &[
-        Flag::new(Some('q'), "quiet", "", "print only the answer and errors"),
-        Flag::new(Some('v'), "verbose", "", "print tool calls, retries and timings to standard error"),
-    ],
-    run: run_now,
-};
-
-pub(super) const HISTORY: Command = Command {
-    name: "cron history",
-    words: "[ID]",
-    about: "list the runs, the newest last: when, how each ended and how long it took",
-    flags: &[Flag::new(None, "json", "", "print one JSON object")],
-    run: history,
-};
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "cron add",
+        words: "",
+        about: "schedule a message to the agent; bantam gateway runs it",
+        flags: &[
+            Flag::new(Some('m'), "message", "TEXT", "what to do"),
+            Flag::new(Some('e'), "every", "SECONDS", "repeat every SECONDS"),
+            Flag::new(
+                Some('c'),
+                "cron",
+                "EXPR",
+                "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily",
+            ),
+            Flag::new(None, "at", "TIME", "once: 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d"),
+            Flag::new(None, "tz", "ZONE", "the time zone of EXPR or TIME (default: this machine's)"),
+            Flag::new(Some('n'), "name", "NAME", "a name for the job"),
+            Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: a new one for each run)"),
+            Flag::new(None, "to", "telegram:CHAT", "where to deliver the answer"),
+        ],
+        run: add,
+    },
+    Command {
+        name: "cron list",
+        words: "",
+        about: "list the jobs: next run, how the last one ended, schedule and name",
+        flags: &[Flag::new(None, "json", "", "print one JSON object with the jobs as cron/jobs.json has them")],
+        run: list,
+    },
+    Command {
+        name: "cron remove",
+        words: "ID",
+        about: "remove a job; its runs stay on record",
+        flags: &[],
+        run: remove,
+    },
+    Command { name: "cron enable", words: "ID", about: "let a disabled job run again", flags: &[], run: enable },
+    Command { name: "cron disable", words: "ID", about: "keep a job without running it", flags: &[], run: disable },
+    Command {
+        name: "cron run",
+        words: "ID",
+        about: "run a job now and print its answer; exits like bantam agent",
+        flags: &[
+            Flag::new(Some('q'), "quiet", "", "print only the answer and errors"),
+            Flag::new(Some('v'), "verbose", "", "print tool calls, retries and timings to standard error"),
+        ],
+        run: run_now,
+    },
+    Command {
+        name: "cron history",
+        words: "[ID]",
+        about: "list the runs, the newest last: when, how each ended and how long it took",
+        flags: &[Flag::new(None, "json", "", "print one JSON object")],
+        run: history,
+    },
+];
 
 fn now() -> i64 {
     schedule::millis(SystemTime::now())
@@ -175,19 +174,11 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
     let run = jobs.start(&given.words[0], now())?;
     let answered = turn(&run.job, &home, given, env);
-    let error = match &answered {
-        Ok(response) => response.error.as_ref(),
-        Err(e) => Some(e),
-    };
+    let error = answered.as_ref().map_or_else(Some, |response| response.error.as_ref());
     let outcome = error.map_or(Ok(()), |e| Err(e.message.clone()));
     let recorded = jobs.finish(run.job.id(), run.at, &outcome, now());
     let code = answered?.error.as_ref().map_or(0, report);
-    // The answer is printed, even if the record fails.
-    if let Err(e) = recorded {
-        let recorded = report(&e.doing("recording the run"));
-        return Ok(if code == 0 { recorded } else { code });
-    }
-    Ok(code)
+    recorded.doing("recording the run").map(|()| code)
 }
 
 /// Asks the job's message, like `bantam agent`.

@@ -1,7 +1,7 @@
 //! `bantam help`: printed from the command tables.
 
 use super::args::{Args, Command};
-use super::{COMMANDS, find, print};
+use super::{commands, find, print};
 use crate::config::Env;
 use crate::error::Result;
 
@@ -26,7 +26,7 @@ pub(super) fn show(commands: &[&Command]) -> Result<u8> {
 
 fn overview() -> String {
     let mut page = String::from("bantam: a personal AI agent in one small program\n\n");
-    for command in COMMANDS {
+    for command in commands() {
         page.push_str(&row(&usage(command), command.about));
     }
     page.push_str(
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_a_terminal() {
-        let pages = COMMANDS.iter().map(|command| section(command)).chain([overview()]);
+        let pages = commands().map(|command| section(command)).chain([overview()]);
         for line in pages.collect::<String>().lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn every_command_and_flag_has_a_name_of_its_own_and_a_line_of_help() {
         let mut names = BTreeSet::new();
-        for command in COMMANDS {
+        for command in commands() {
             assert!(names.insert(command.name), "{} is there twice", command.name);
             assert!(!command.about.is_empty(), "{} says nothing about itself", command.name);
             let mut flags = BTreeSet::from(["--help".to_owned(), "-h".to_owned()]);

@@ -39,35 +39,21 @@ use crate::paths::Home;
 use crate::sys;
 use crate::text::{nearest, one_line};
 use crate::zone::{Civil, Zone};
-use args::{Args, Command, Parsed};
+use args::{Args, Command};
 
-const COMMANDS: &[&Command] = &[
-    &agent::COMMAND,
-    &gateway::COMMAND,
-    &onboard::COMMAND,
-    &doctor::COMMAND,
-    &status::COMMAND,
-    &service::COMMAND,
-    &tools::COMMAND,
-    &sessions::LIST,
-    &sessions::SHOW,
-    &sessions::RESET,
-    &sessions::PRUNE,
-    &sessions::ERASE,
-    &skills::LIST,
-    &skills::SHOW,
-    &skills::INSTALL,
-    &skills::REMOVE,
-    &usage::COMMAND,
-    &cron::ADD,
-    &cron::LIST,
-    &cron::REMOVE,
-    &cron::ENABLE,
-    &cron::DISABLE,
-    &cron::RUN,
-    &cron::HISTORY,
-    &help::COMMAND,
+const COMMANDS: &[&[Command]] = &[
+    &[agent::COMMAND, gateway::COMMAND, onboard::COMMAND, doctor::COMMAND, status::COMMAND, service::COMMAND],
+    &[tools::COMMAND],
+    sessions::COMMANDS,
+    skills::COMMANDS,
+    &[usage::COMMAND],
+    cron::COMMANDS,
+    &[help::COMMAND],
 ];
+
+fn commands() -> impl Iterator<Item = &'static Command> {
+    COMMANDS.iter().copied().flatten()
+}
 
 /// Runs the program: a hands process if the first argument says so, otherwise a command.
 pub fn main() -> ExitCode {
@@ -102,18 +88,18 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         }
     }
     match args::parse(found[0], args)? {
-        Parsed::Help => help::show(&found),
-        Parsed::Run(args) => (found[0].run)(&args, env),
+        None => help::show(&found),
+        Some(args) => (found[0].run)(&args, env),
     }
 }
 
 /// The command of this name, or all subcommands of the group of this name. Never empty.
 fn find(name: &str) -> Result<Vec<&'static Command>> {
-    let found: Vec<&Command> = COMMANDS.iter().copied().filter(|c| c.name == name || c.group() == Some(name)).collect();
+    let found: Vec<&Command> = commands().filter(|c| c.name == name || c.group() == Some(name)).collect();
     if !found.is_empty() {
         return Ok(found);
     }
-    let names = COMMANDS.iter().flat_map(|c| [Some(c.name), c.group()]).flatten();
+    let names = commands().flat_map(|c| [Some(c.name), c.group()]).flatten();
     let hint = match (nearest(name, names), name.split_once(' ')) {
         (Some(near), _) => format!("did you mean `bantam {near}`?"),
         (None, Some((group, _))) => format!("bantam {group} has {}", subcommands(&find(group)?)),

@@ -38,9 +38,9 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let chosen = if has_config {
         None
     } else if given.has("yes") {
-        Some(Chosen::by_key(env))
+        Some(by_key(env))
     } else if io::stdin().is_terminal() && io::stderr().is_terminal() {
-        Some(Chosen::by_asking(env)?)
+        Some(by_asking(env)?)
     } else {
         return Err(Error::usage("cannot ask: not a terminal").hint("bantam onboard --yes"));
     };
@@ -52,14 +52,14 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     conclude(&home, env)
 }
 
-fn write(home: &Home, import: Option<&Import>, chosen: Option<&Chosen>) -> Result<()> {
+fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result<()> {
     disk::make_dir(home.root())?;
     // First: the template only adds what is missing.
     if let Some(import) = import {
         import.run(home)?;
     }
     if let Some(chosen) = chosen {
-        let text = format!("{:#}\n", chosen.config());
+        let text = format!("{:#}\n", chosen);
         let name = Path::new("config.json");
         report(disk::copy_new(home.root(), name, &mut text.as_bytes(), Access::ReadWrite, u64::MAX)?, &home.config())?;
     } else if !import.is_some_and(Import::has_config) {
@@ -112,68 +112,52 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
     print(&format!("\n{next}\n")).map(|()| 0)
 }
 
-/// What config.json should say.
-struct Chosen {
-    vendor: &'static Vendor,
-    model: String,
-    api_base: String,
-    /// The key, or where it is.
-    key: Option<Secret>,
+/// A configuration with the first vendor whose key is in the environment, else the demo.
+fn by_key(env: &Env) -> Value {
+    match VENDORS.iter().find(|v| has_key(v, env) && !v.default_model.is_empty()) {
+        Some(vendor) => configuration(vendor, vendor.default_model, "", Some(&variable(vendor))),
+        None => configuration(&VENDORS[VENDORS.len() - 1], "demo", "", None),
+    }
 }
 
-impl Chosen {
-    /// The first vendor whose key is in the environment, else the demo.
-    fn by_key(env: &Env) -> Self {
-        match VENDORS.iter().find(|v| has_key(v, env) && !v.default_model.is_empty()) {
-            Some(vendor) => Self::of(vendor, Some(variable(vendor))),
-            None => Self::of(&VENDORS[VENDORS.len() - 1], None),
-        }
+fn by_asking(env: &Env) -> Result<Value> {
+    let vendor = ask_vendor(env)?;
+    if vendor.protocol == Protocol::Demo {
+        return Ok(configuration(vendor, vendor.default_model, "", None));
     }
-
-    fn of(vendor: &'static Vendor, key: Option<Secret>) -> Self {
-        Self { vendor, model: vendor.default_model.to_owned(), api_base: String::new(), key }
-    }
-
-    fn by_asking(env: &Env) -> Result<Self> {
-        let vendor = ask_vendor(env)?;
-        let mut chosen = Self::of(vendor, None);
-        if vendor.protocol == Protocol::Demo {
-            return Ok(chosen);
-        }
-        if vendor.base.is_empty() {
-            chosen.api_base = ask_until("Address, for example https://host/v1: ", |text| {
-                let is_http = text.starts_with("http://") || text.starts_with("https://");
-                if is_http { Ok(text.to_owned()) } else { Err("it must begin with http:// or https://".to_owned()) }
-            })?;
-        }
-        if !vendor.key_env.is_empty() {
-            chosen.key = Some(ask_key(vendor, env)?);
-        }
-        let default = vendor.default_model;
-        let offer = if default.is_empty() { String::new() } else { format!(" [{default}]") };
-        chosen.model = ask_until(&format!("Model{offer}: "), |text| match (text, default) {
-            ("", "") => Err("type the model's name, as the vendor spells it".to_owned()),
-            ("", default) => Ok(default.to_owned()),
-            (text, _) => Ok(without_vendor(vendor, text).to_owned()),
+    let mut api_base = String::new();
+    if vendor.base.is_empty() {
+        api_base = ask_until("Address, for example https://host/v1: ", |text| {
+            let is_http = text.starts_with("http://") || text.starts_with("https://");
+            if is_http { Ok(text.to_owned()) } else { Err("it must begin with http:// or https://".to_owned()) }
         })?;
-        Ok(chosen)
     }
+    let key = if vendor.key_env.is_empty() { None } else { Some(ask_key(vendor, env)?) };
+    let default = vendor.default_model;
+    let offer = if default.is_empty() { String::new() } else { format!(" [{default}]") };
+    let model = ask_until(&format!("Model{offer}: "), |text| match (text, default) {
+        ("", "") => Err("type the model's name, as the vendor spells it".to_owned()),
+        ("", default) => Ok(default.to_owned()),
+        (text, _) => Ok(without_vendor(vendor, text).to_owned()),
+    })?;
+    Ok(configuration(vendor, &model, &api_base, key.as_ref()))
+}
 
-    fn config(&self) -> Value {
-        let name = self.vendor.name;
-        let model = format!("{name}/{}", self.model);
-        if self.vendor.protocol == Protocol::Demo {
-            return json!({"agents": {"defaults": {"model_name": model}}});
-        }
-        let mut entry = json!({"model_name": name, "model": model});
-        if !self.api_base.is_empty() {
-            entry["api_base"] = self.api_base.as_str().into();
-        }
-        if let Some(key) = &self.key {
-            entry["api_key"] = key.reveal().into();
-        }
-        json!({"agents": {"defaults": {"model_name": name}}, "model_list": [entry]})
+/// What config.json says. `key` is the key itself, or where it is.
+fn configuration(vendor: &Vendor, model: &str, api_base: &str, key: Option<&Secret>) -> Value {
+    let name = vendor.name;
+    let model = format!("{name}/{model}");
+    if vendor.protocol == Protocol::Demo {
+        return json!({"agents": {"defaults": {"model_name": model}}});
     }
+    let mut entry = json!({"model_name": name, "model": model});
+    if !api_base.is_empty() {
+        entry["api_base"] = api_base.into();
+    }
+    if let Some(key) = key {
+        entry["api_key"] = key.reveal().into();
+    }
+    json!({"agents": {"defaults": {"model_name": name}}, "model_list": [entry]})
 }
 
 /// The vendor's variable, as an `api_key`.
@@ -253,23 +237,19 @@ mod tests {
     #[test]
     fn what_is_written_is_what_was_chosen_and_no_more() {
         let openai = vendors::find("openai").unwrap();
-        let chosen = Chosen::of(openai, Some(variable(openai)));
         let expected = json!({
             "agents": {"defaults": {"model_name": "openai"}},
-            "model_list": [{"model_name": "openai", "model": format!("openai/{}", openai.default_model), "api_key": "${OPENAI_API_KEY}"}],
+            "model_list": [{"model_name": "openai", "model": "openai/m", "api_key": "${OPENAI_API_KEY}"}],
         });
-        assert_eq!(chosen.config(), expected);
-        let demo = Chosen::by_key(&Env::new());
-        assert_eq!(demo.config(), json!({"agents": {"defaults": {"model_name": "demo/demo"}}}));
+        assert_eq!(configuration(openai, "m", "", Some(&variable(openai))), expected);
+        assert_eq!(by_key(&Env::new()), json!({"agents": {"defaults": {"model_name": "demo/demo"}}}));
     }
 
     #[test]
     fn every_vendor_makes_a_configuration_that_is_read_without_a_word() {
         for vendor in VENDORS {
-            let mut chosen = Chosen::of(vendor, Some(Secret::new("k")));
-            chosen.model = "m".to_owned();
-            chosen.api_base = if vendor.base.is_empty() { "http://h/v1".to_owned() } else { String::new() };
-            let text = chosen.config().to_string();
+            let api_base = if vendor.base.is_empty() { "http://h/v1" } else { "" };
+            let text = configuration(vendor, "m", api_base, Some(&Secret::new("k"))).to_string();
             let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
             assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
             let Ok(Some(model)) = loaded.config.choose_model(&Env::new()) else { panic!("{text}") };

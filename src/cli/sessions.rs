@@ -14,48 +14,46 @@ use crate::session::archive::{self, Item, TranscriptEntry};
 use crate::text::{one_line, printable, size};
 use crate::zone::Zone;
 
-pub(super) const LIST: Command = Command {
-    name: "sessions list",
-    words: "",
-    about: "list conversations, newest first: messages, last use, size, state",
-    flags: &[Flag::new(None, "json", "", "print one JSON object")],
-    run: list,
-};
-
-pub(super) const SHOW: Command = Command {
-    name: "sessions show",
-    words: "KEY",
-    about: "print a conversation; KEY as listed, or the NAME given to --session",
-    flags: &[
-        Flag::new(None, "json", "", "print JSON Lines: one object for each message and turn end"),
-        Flag::new(None, "after", "SEQ", "print only what follows line SEQ, in earlier segments too"),
-    ],
-    run: show,
-};
-
-pub(super) const RESET: Command = Command {
-    name: "sessions reset",
-    words: "KEY",
-    about: "start a conversation over; the old one stays as KEY.N.jsonl",
-    flags: &[],
-    run: reset,
-};
-
-pub(super) const PRUNE: Command = Command {
-    name: "sessions prune",
-    words: "",
-    about: "remove old earlier segments, never a current conversation",
-    flags: &[Flag::new(None, "days", "N", "those last written more than N days ago (default 30)")],
-    run: prune,
-};
-
-pub(super) const ERASE: Command = Command {
-    name: "sessions erase",
-    words: "KEY",
-    about: "remove a conversation and its earlier segments",
-    flags: &[Flag::new(Some('y'), "yes", "", "do not ask for confirmation")],
-    run: erase,
-};
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "sessions list",
+        words: "",
+        about: "list conversations, newest first: messages, last use, size, state",
+        flags: &[Flag::new(None, "json", "", "print one JSON object")],
+        run: list,
+    },
+    Command {
+        name: "sessions show",
+        words: "KEY",
+        about: "print a conversation; KEY as listed, or the NAME given to --session",
+        flags: &[
+            Flag::new(None, "json", "", "print JSON Lines: one object for each message and turn end"),
+            Flag::new(None, "after", "SEQ", "print only what follows line SEQ, in earlier segments too"),
+        ],
+        run: show,
+    },
+    Command {
+        name: "sessions reset",
+        words: "KEY",
+        about: "start a conversation over; the old one stays as KEY.N.jsonl",
+        flags: &[],
+        run: reset,
+    },
+    Command {
+        name: "sessions prune",
+        words: "",
+        about: "remove old earlier segments, never a current conversation",
+        flags: &[Flag::new(None, "days", "N", "those last written more than N days ago (default 30)")],
+        run: prune,
+    },
+    Command {
+        name: "sessions erase",
+        words: "KEY",
+        about: "remove a conversation and its earlier segments",
+        flags: &[Flag::new(Some('y'), "yes", "", "do not ask for confirmation")],
+        run: erase,
+    },
+];
 
 fn list(args: &Args, env: &Env) -> Result<u8> {
     let list = archive::list(&config::home(env)?)?;

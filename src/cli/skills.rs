@@ -16,32 +16,30 @@ use crate::{app, template};
 /// Installing a skill holds the lock for a few file writes.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(super) const LIST: Command = Command {
-    name: "skills list",
-    words: "",
-    about: "list skills: purpose, and missing requirements",
-    flags: &[],
-    run: list,
-};
-
-pub(super) const SHOW: Command =
-    Command { name: "skills show", words: "NAME", about: "print the text of a skill", flags: &[], run: show };
-
-pub(super) const INSTALL: Command = Command {
-    name: "skills install",
-    words: "DIR",
-    about: "copy a skill into agent/skills/; read it first: the agent obeys it",
-    flags: &[],
-    run: install,
-};
-
-pub(super) const REMOVE: Command = Command {
-    name: "skills remove",
-    words: "NAME",
-    about: "delete a skill and all its files",
-    flags: &[Flag::new(Some('y'), "yes", "", "do not ask for confirmation")],
-    run: remove,
-};
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "skills list",
+        words: "",
+        about: "list skills: purpose, and missing requirements",
+        flags: &[],
+        run: list,
+    },
+    Command { name: "skills show", words: "NAME", about: "print the text of a skill", flags: &[], run: show },
+    Command {
+        name: "skills install",
+        words: "DIR",
+        about: "copy a skill into agent/skills/; read it first: the agent obeys it",
+        flags: &[],
+        run: install,
+    },
+    Command {
+        name: "skills remove",
+        words: "NAME",
+        about: "delete a skill and all its files",
+        flags: &[Flag::new(Some('y'), "yes", "", "do not ask for confirmation")],
+        run: remove,
+    },
+];
 
 fn load_skills(env: &Env) -> Result<Skills> {
     let (home, loaded) = load(env)?;
