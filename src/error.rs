@@ -28,32 +28,28 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The exit code of the program, and the word in `--json`.
+    fn code_and_name(self) -> (u8, &'static str) {
+        match self {
+            Self::Failed => (1, "failed"),
+            Self::Usage => (2, "usage"),
+            Self::Config => (3, "config"),
+            Self::Auth => (4, "auth"),
+            Self::Unavailable => (5, "unavailable"),
+            Self::Limit => (6, "limit"),
+            Self::Busy => (7, "busy"),
+            Self::Interrupted => (130, "interrupted"),
+        }
+    }
+
     /// The exit code of the program.
     pub fn exit_code(self) -> u8 {
-        match self {
-            Self::Failed => 1,
-            Self::Usage => 2,
-            Self::Config => 3,
-            Self::Auth => 4,
-            Self::Unavailable => 5,
-            Self::Limit => 6,
-            Self::Busy => 7,
-            Self::Interrupted => 130,
-        }
+        self.code_and_name().0
     }
 
     /// The word in `--json`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::Usage => "usage",
-            Self::Config => "config",
-            Self::Auth => "auth",
-            Self::Unavailable => "unavailable",
-            Self::Limit => "limit",
-            Self::Busy => "busy",
-            Self::Interrupted => "interrupted",
-        }
+        self.code_and_name().1
     }
 }
 
