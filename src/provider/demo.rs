@@ -2,10 +2,10 @@
 //!
 //! It runs through the real loop with the real tools, like any other model, and says what it is.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Provider, ProviderError, Request, ToolOffer};
-use crate::message::{Message, Reply, ToolCall, ToolResult, User};
+use crate::message::{Message, Reply, ToolCall, User};
 use crate::text::one_line;
 
 /// The demo model.
@@ -24,7 +24,8 @@ impl Provider for Demo {
 
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         let reply = match request.messages.last() {
-            Some(Message::ToolResult(result)) => say(&report(result)),
+            Some(Message::ToolResult(result)) if result.content.trim().is_empty() => say("Done."),
+            Some(Message::ToolResult(result)) => say(result.content.trim_end()),
             Some(Message::User(user)) => answer(user, request.tools),
             _ => say(HELP),
         };
@@ -37,15 +38,6 @@ impl Provider for Demo {
 
 fn say(text: &str) -> Reply {
     Reply { text: text.to_owned(), ..Reply::default() }
-}
-
-fn report(result: &ToolResult) -> String {
-    let content = result.content.trim_end();
-    match (result.is_error, content.is_empty()) {
-        (true, _) => format!("That did not work: {content}"),
-        (false, true) => "Done.".to_owned(),
-        (false, false) => content.to_owned(),
-    }
 }
 
 fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
@@ -73,22 +65,15 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     if !tools.iter().any(|t| t.name == tool) {
         return say(&format!("I would call {tool} for \"{}\", but that tool is not offered here.", one_line(line, 60)));
     }
-    call(tool, &arguments)
-}
-
-fn call(name: &str, arguments: &Value) -> Reply {
-    let call = ToolCall {
-        id: "demo_1".to_owned(),
-        name: name.to_owned(),
-        arguments: arguments.to_string(),
-        ..ToolCall::default()
-    };
+    let (id, name) = ("demo_1".to_owned(), tool.to_owned());
+    let call = ToolCall { id, name, arguments: arguments.to_string(), ..ToolCall::default() };
     Reply { calls: vec![call], ..Reply::default() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     fn offered() -> Vec<ToolOffer> {
         ["list_dir", "read_file", "exec", "write_file"]
