@@ -39,6 +39,8 @@ pub(crate) struct AskedModel<'a> {
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How long a rate-limited key rests, unless the host says.
 const RATE_LIMIT_REST: Duration = Duration::from_secs(60);
+/// How long a key rests that was refused or could not be read.
+const REFUSED_REST: Duration = Duration::from_secs(300);
 /// How long a key rests whose account is used up.
 const QUOTA_REST: Duration = Duration::from_secs(3600);
 /// How long a model that failed is asked after the others.
@@ -58,18 +60,10 @@ struct Model {
 }
 
 struct Health {
-    /// For each key.
-    keys: Vec<KeyState>,
+    /// When each key can be used again.
+    keys: Vec<Instant>,
     /// Ask the other models first until then.
     down_until: Option<Instant>,
-}
-
-/// Whether a key can be used. In the order of preference.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum KeyState {
-    Ready,
-    RestsUntil(Instant),
-    Refused,
 }
 
 /// A request on its way along the chain.
@@ -86,7 +80,7 @@ impl ModelChain {
     /// Adds a model that is asked when those before it fail. `keys` holds the same model once for each key.
     pub(crate) fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
         if !keys.is_empty() {
-            let health = Health { keys: vec![KeyState::Ready; keys.len()], down_until: None };
+            let health = Health { keys: vec![Instant::now(); keys.len()], down_until: None };
             self.models.push(Model { keys, health: Mutex::new(health) });
         }
     }
@@ -155,30 +149,23 @@ impl Model {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key that is ready, or will be first.
+    /// The first key that is ready, else the one that will be.
     fn pick_key(&self, now: Instant) -> usize {
-        let mut health = self.health();
-        for state in &mut health.keys {
-            if matches!(state, KeyState::RestsUntil(until) if *until <= now) {
-                *state = KeyState::Ready;
-            }
-        }
-        (0..self.keys.len()).min_by_key(|key| health.keys[*key]).unwrap_or_default()
+        let keys = &self.health().keys;
+        (0..keys.len()).min_by_key(|key| keys[*key].max(now)).unwrap_or_default()
     }
 
     /// Lets a key rest after an error that concerns it; true if another key is ready.
     fn rest_key(&self, key: usize, error: &ProviderError, now: Instant) -> bool {
-        let state = match error {
-            ProviderError::Auth(_) | ProviderError::Unasked(_) => KeyState::Refused,
-            ProviderError::Quota(_) => KeyState::RestsUntil(now + QUOTA_REST),
-            ProviderError::RateLimited { retry_after, .. } => {
-                KeyState::RestsUntil(now + retry_after.unwrap_or(RATE_LIMIT_REST).min(QUOTA_REST))
-            }
+        let rest = match error {
+            ProviderError::Auth(_) | ProviderError::Unasked(_) => REFUSED_REST,
+            ProviderError::Quota(_) => QUOTA_REST,
+            ProviderError::RateLimited { retry_after, .. } => retry_after.unwrap_or(RATE_LIMIT_REST).min(QUOTA_REST),
             _ => return false,
         };
-        let mut health = self.health();
-        health.keys[key] = state;
-        health.keys.contains(&KeyState::Ready)
+        let keys = &mut self.health().keys;
+        keys[key] = now + rest;
+        keys.iter().any(|ready| *ready <= now)
     }
 
     /// Asks with one key after the other, and again after a wait if the fault may pass.
