@@ -1,7 +1,7 @@
 //! `bantam status`: what is configured and where each value came from. It only reads files: it fetches no key, asks no
 //! server and runs no command.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -46,8 +46,8 @@ fn object(home: &Home, env: &Env, loaded: &Result<Loaded>, with_defaults: bool) 
     let learned = learned::read(home, SystemTime::now());
     let learned = learned.iter().map(|row| {
         // A day is enough, in UTC.
-        let since = rfc3339(row.at)[..10].to_owned();
-        json!({"host": row.host, "model": row.model, "quirk": row.quirk.name(), "since": since})
+        let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.at))[..10].to_owned();
+        json!({"host": row.host, "model": row.model, "quirk": row.quirk, "since": since})
     });
     let mut object = json!({
         "ok": loaded.is_ok(),
@@ -181,7 +181,6 @@ fn page(status: &Value, home: &Home, zone: &Zone) -> String {
 fn key_source(model: &Model, env: &Env) -> String {
     match model.keys.first() {
         None => "none is needed".to_owned(),
-        Some(_) if model.key_origin != "config.json" => format!("the variable {}", model.key_origin),
         Some(key) => match keys::missing(key, env) {
             Some(name) => format!("the variable {name}, which is not set: export {name}=..."),
             None => keys::source(key),
