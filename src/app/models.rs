@@ -13,7 +13,7 @@ use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
 use crate::config::{Env, Model, proxy};
 use crate::error::{Error, Result};
-use crate::http::{Body, Client, Outgoing, Settings};
+use crate::http::{Client, Outgoing, Settings};
 use crate::provider::Provider;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
@@ -30,7 +30,7 @@ pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String
         chain.push(vec![Box::new(Demo)]);
         return Ok((chain, 0));
     };
-    let window = if first.protocol == Protocol::Demo { 0 } else { first.context_window };
+    let window = if first.protocol == Protocol::Demo { 0 } else { first.entry.context_window };
     let mut models = vec![first];
     for name in &parts.config.agents.defaults.model_fallbacks {
         match parts.config.named(name, parts.env) {
@@ -78,7 +78,8 @@ fn providers(
     rows: &[Row],
 ) -> Vec<Box<dyn Provider>> {
     let ca_file = parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
-    let proxy = if model.proxy.is_empty() { proxy::proxy(&model.base, parts.env) } else { model.proxy.clone() };
+    let proxy =
+        if model.entry.proxy.is_empty() { proxy::proxy(&model.base, parts.env) } else { model.entry.proxy.clone() };
     let settings = Settings { proxy, ca_file };
     let provider = |key: Option<ApiKey>| -> Box<dyn Provider> {
         let dialect = match model.protocol {
@@ -104,7 +105,7 @@ const LOCAL: Duration = Duration::from_millis(500);
 fn local_model() -> Option<String> {
     let cancel = Cancel::new(Some(LOCAL));
     let url = "http://localhost:11434/api/tags".to_owned();
-    let request = Outgoing { url, headers: Vec::new(), body: Body::None };
+    let request = Outgoing { url, headers: Vec::new(), body: None };
     let mut exchange = Client::new(Settings::default()).send(request, &cancel).ok()?;
     if exchange.head(LOCAL).ok()?.status != 200 {
         return None;

@@ -45,30 +45,12 @@ impl ApiKey {
     }
 }
 
-/// What an `api_key` in config.json says.
-enum Reference<'a> {
-    Plain(&'a str),
-    /// `${NAME}`
-    Variable(&'a str),
-    /// `file:PATH`
-    File(&'a str),
-    /// `cmd:COMMAND`
-    Command(&'a str),
-}
-
-impl<'a> Reference<'a> {
-    fn parse(written: &'a Secret) -> Self {
-        let text = written.reveal().trim();
-        if let Some(name) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {
-            Self::Variable(name)
-        } else if let Some(path) = text.strip_prefix("file:") {
-            Self::File(path.trim())
-        } else if let Some(command) = text.strip_prefix("cmd:") {
-            Self::Command(command)
-        } else {
-            Self::Plain(text)
-        }
-    }
+/// What an `api_key` in config.json says: `${NAME}`, `file:PATH`, `cmd:COMMAND`, or the key itself.
+fn parse(written: &Secret) -> (&'static str, &str) {
+    let text = written.reveal().trim();
+    let forms = [("${", "}"), ("file:", ""), ("cmd:", "")];
+    let form = forms.iter().find_map(|(start, end)| Some((*start, text.strip_prefix(start)?.strip_suffix(end)?)));
+    form.unwrap_or(("", text))
 }
 
 fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
@@ -78,14 +60,14 @@ fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
 /// The key that `written` refers to. `config` is the file it stands in.
 pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
     let fail = |what: String, hint: String| Err(Error::config(format!("reading a key: {what}")).hint(hint));
-    let key = match Reference::parse(written) {
-        Reference::Plain(text) => text.to_owned(),
-        Reference::Variable(name) => match variable(name, env) {
+    let key = match parse(written) {
+        ("${", name) => match variable(name, env) {
             Some(value) => value.to_owned(),
             None => return fail(format!("the variable {name} is not set"), format!("export {name}=...")),
         },
-        Reference::File(path) => read_file(path, env, config)?,
-        Reference::Command(command) => run_command(command, env, config)?,
+        ("file:", path) => read_file(path.trim(), env, config)?,
+        ("cmd:", command) => run_command(command, env, config)?,
+        (_, key) => key.to_owned(),
     };
     let key = key.trim();
     let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
@@ -105,35 +87,33 @@ pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secr
 
 /// The key, as far as it is known without opening or running anything.
 pub(crate) fn known(written: &Secret, env: &Env) -> Option<Secret> {
-    let key = match Reference::parse(written) {
-        Reference::Plain(text) => text,
-        Reference::Variable(name) => variable(name, env)?,
-        Reference::File(_) | Reference::Command(_) => return None,
+    let key = match parse(written) {
+        ("", key) => key,
+        ("${", name) => variable(name, env)?,
+        _ => return None,
     };
     (!key.is_empty()).then(|| Secret::new(key))
 }
 
 /// Where [`resolve`] looks, for people.
 pub(crate) fn source(written: &Secret) -> String {
-    match Reference::parse(written) {
-        Reference::Plain(_) => "in config.json (plain text)".to_owned(),
-        Reference::Variable(name) => format!("the variable {name}"),
-        Reference::File(path) => format!("the file {path}"),
-        Reference::Command(_) => "a command in config.json".to_owned(),
+    match parse(written) {
+        ("${", name) => format!("the variable {name}"),
+        ("file:", path) => format!("the file {path}"),
+        ("cmd:", _) => "a command in config.json".to_owned(),
+        _ => "in config.json (plain text)".to_owned(),
     }
 }
 
 /// The variable that the key should come from and that is not set.
 pub(crate) fn missing<'a>(written: &'a Secret, env: &Env) -> Option<&'a str> {
-    match Reference::parse(written) {
-        Reference::Variable(name) if variable(name, env).is_none() => Some(name),
-        _ => None,
-    }
+    let (form, name) = parse(written);
+    (form == "${" && variable(name, env).is_none()).then_some(name)
 }
 
 /// Whether [`resolve`] would run a program.
 pub(crate) fn is_command(written: &Secret) -> bool {
-    matches!(Reference::parse(written), Reference::Command(_))
+    parse(written).0 == "cmd:"
 }
 
 /// A relative path is looked for where systemd puts credentials, else beside config.json.
@@ -173,14 +153,14 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
     // Read on a thread: the command may never end.
     let (send, receive) = mpsc::channel();
     let stdout = child.stdout.take();
-    let reader = Builder::new().spawn(move || {
+    let reader = move || {
         let mut key = String::new();
         let read = stdout.map(|stdout| stdout.take(MAX_LENGTH).read_to_string(&mut key));
         drop(send.send(read.map(|read| read.map(|_| key))));
-    });
+    };
+    Builder::new().spawn(reader).doing("starting a thread")?;
     let Ok(Some(Ok(key))) = receive.recv_timeout(COMMAND_TIMEOUT) else {
         child.kill().and_then(|()| child.wait()).doing("ending the command")?;
-        reader.doing("starting a thread")?;
         let seconds = COMMAND_TIMEOUT.as_secs();
         return Err(fail(format!("{program} printed no key within {seconds} s")).hint("run it by hand"));
     };

@@ -1,14 +1,9 @@
 //! Chooses the model: from a name, the model list and the environment to an address and a key.
 
-use std::time::Duration;
-
-use serde_json::{Map, Value};
-
 use super::keys;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, Env, ModelEntry};
 use crate::error::{Error, Result};
-use crate::message::Price;
 use crate::secret::Secret;
 use crate::text::nearest;
 
@@ -23,18 +18,8 @@ pub(crate) struct Model {
     pub base: String,
     /// As written, see [`super::keys::resolve`]; used in turn. Empty: none is needed.
     pub keys: Vec<Secret>,
-    /// Where the keys came from: a variable's name, or `config.json`.
-    pub key_origin: String,
-    pub headers: Vec<(String, Secret)>,
-    pub extra_body: Map<String, Value>,
-    /// How long the server may be silent.
-    pub request_timeout: Duration,
-    pub proxy: String,
-    /// In tokens.
-    pub context_window: u64,
-    pub max_tokens: u64,
-    pub temperature: Option<f64>,
-    pub price: Price,
+    /// Its entry in the list, with the defaults filled in.
+    pub entry: ModelEntry,
 }
 
 fn fail(what: impl std::fmt::Display) -> Error {
@@ -71,8 +56,7 @@ impl Config {
         if vendors::find(vendor).is_none() {
             return Err(self.unknown(name, vendor));
         }
-        let unlisted = ModelEntry { request_timeout: 90, ..ModelEntry::default() };
-        self.resolve(&unlisted, name, env)
+        self.resolve(&ModelEntry::default(), name, env)
     }
 
     fn unknown(&self, name: &str, vendor: &str) -> Error {
@@ -119,28 +103,25 @@ impl Config {
                 .hint(format!("{vendor_name} needs an \"api_base\" in config.json's model_list")));
         }
         let name = if vendor.is_none() { id.to_owned() } else { format!("{vendor_name}/{id}") };
-        let (keys, key_origin) = keys(entry, key_env, env);
+        let keys = keys(entry, key_env, env);
         if keys.is_empty() && !key_env.is_empty() && base.is_empty() {
             return Err(fail(format!("no key for {name}"))
                 .hint(format!("export {key_env}=..., or set \"api_key\" in config.json's model_list")));
         }
         let defaults = &self.agents.defaults;
-        Ok(Model {
-            name,
-            protocol,
-            id: id.to_owned(),
-            base: if base.is_empty() { default_base } else { base }.to_owned(),
-            keys,
-            key_origin,
-            headers: entry.headers.clone().into_iter().collect(),
-            extra_body: entry.extra_body.clone(),
-            request_timeout: Duration::from_secs(entry.request_timeout),
-            proxy: entry.proxy.clone(),
-            context_window: if entry.context_window > 0 { entry.context_window } else { defaults.context_window },
-            max_tokens: if entry.max_tokens > 0 { entry.max_tokens } else { defaults.max_tokens },
-            temperature: entry.temperature.or(defaults.temperature),
-            price: entry.price,
-        })
+        let base = if base.is_empty() { default_base } else { base }.to_owned();
+        let mut entry = entry.clone();
+        if entry.context_window == 0 {
+            entry.context_window = defaults.context_window;
+        }
+        if entry.max_tokens == 0 {
+            entry.max_tokens = defaults.max_tokens;
+        }
+        if entry.request_timeout == 0 {
+            entry.request_timeout = 90;
+        }
+        entry.temperature = entry.temperature.or(defaults.temperature);
+        Ok(Model { name, protocol, id: id.to_owned(), base, keys, entry })
     }
 
     /// Every configured secret that is known without opening a file or running a command, for the redactor.
@@ -169,21 +150,18 @@ fn check_base(base: &str) -> Result<()> {
     }
 }
 
-/// The keys of an entry, each once, and where they came from.
-fn keys(entry: &ModelEntry, key_env: &str, env: &Env) -> (Vec<Secret>, String) {
-    let mut listed: Vec<Secret> = Vec::new();
+/// The keys of an entry, each once, else the vendor's variable if it is set.
+fn keys(entry: &ModelEntry, key_env: &str, env: &Env) -> Vec<Secret> {
+    let mut keys: Vec<Secret> = Vec::new();
     for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
-        if !key.is_empty() && !listed.contains(key) {
-            listed.push(key.clone());
+        if !key.is_empty() && !keys.contains(key) {
+            keys.push(key.clone());
         }
     }
-    if !listed.is_empty() {
-        return (listed, "config.json".to_owned());
+    if keys.is_empty() && env.get(key_env).is_some_and(|key| !key.trim().is_empty()) {
+        keys.push(Secret::new(format!("${{{key_env}}}")));
     }
-    match env.get(key_env).map(|key| key.trim()).filter(|key| !key.is_empty()) {
-        Some(key) => (vec![Secret::new(key)], key_env.to_owned()),
-        None => (Vec::new(), String::new()),
-    }
+    keys
 }
 
 #[cfg(test)]
@@ -206,7 +184,7 @@ mod tests {
     fn the_first_vendor_with_a_key_answers_when_nothing_is_said() {
         let keys = env(&[("GROQ_API_KEY", "g"), ("DEEPSEEK_API_KEY", "d")]);
         let model = chosen(&config("{}"), &keys);
-        assert_eq!((model.name.as_str(), model.key_origin.as_str()), ("deepseek/deepseek-chat", "DEEPSEEK_API_KEY"));
+        assert_eq!((model.name.as_str(), model.keys[0].reveal()), ("deepseek/deepseek-chat", "${DEEPSEEK_API_KEY}"));
         assert!(config("{}").choose_model(&env(&[])).unwrap().is_none());
     }
 

@@ -37,10 +37,8 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
     }
     let at = format!("{} at {}", model.name, authority(&model.base));
     let Some(key) = model.keys.first() else { return Check::ok(NAME, format!("{at}, without a key")) };
-    let source = match model.key_origin.as_str() {
-        "config.json" => keys::source(key).trim_start_matches("in ").to_owned(),
-        variable => format!("the variable {variable}"),
-    };
+    let source = keys::source(key);
+    let source = source.trim_start_matches("in ");
     if keys::is_command(key) {
         return Check::ok(NAME, format!("{at}, key from {source}, which was not run"));
     }

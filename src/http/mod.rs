@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use ureq::{Agent, SendBody};
 
 pub(crate) use client::Client;
@@ -35,19 +36,26 @@ const ABANDON_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct Outgoing {
     pub url: String,
     pub headers: Vec<(String, Secret)>,
-    pub body: Body,
+    /// `None` makes it a GET.
+    pub body: Option<Body>,
 }
 
-pub(crate) enum Body {
-    /// Makes the request a GET.
-    None,
-    Json(Vec<u8>),
-    /// Read while it is sent, so that it need not fit in memory.
-    Upload {
-        content_type: String,
-        len: u64,
-        reader: Box<dyn Read + Send>,
-    },
+/// Read while it is sent, so that it need not fit in memory.
+pub(crate) struct Body {
+    pub content_type: String,
+    pub len: u64,
+    pub reader: Box<dyn Read + Send>,
+}
+
+impl Body {
+    pub(crate) fn json(value: &Value) -> Self {
+        let json = value.to_string();
+        Self {
+            content_type: "application/json".into(),
+            len: json.len() as u64,
+            reader: Box::new(io::Cursor::new(json)),
+        }
+    }
 }
 
 /// The beginning of a response.
@@ -164,18 +172,13 @@ fn transfer(agent: &Agent, proxy: &str, request: Outgoing, events: &Events) -> R
     for (name, value) in &request.headers {
         builder = builder.header(name, value.reveal());
     }
-    let (content_type, len, reader): (String, u64, Box<dyn Read + Send>) = match request.body {
-        Body::None => (String::new(), 0, Box::new(io::empty())),
-        Body::Json(json) => ("application/json".to_owned(), json.len() as u64, Box::new(io::Cursor::new(json))),
-        Body::Upload { content_type, len, reader } => {
-            (content_type, len, Box::new(Upload { reader, left: len, events: events.clone() }))
+    let body = match request.body {
+        None => SendBody::none(),
+        Some(Body { content_type, len, reader }) => {
+            builder = builder.method("POST").header("content-type", content_type).header("content-length", len);
+            SendBody::from_owned_reader(Upload { reader, left: len, events: events.clone() })
         }
     };
-    let mut body = SendBody::none();
-    if !content_type.is_empty() {
-        builder = builder.method("POST").header("content-type", content_type).header("content-length", len);
-        body = SendBody::from_owned_reader(reader);
-    }
     let sent = builder.body(body).map_err(ureq::Error::from).and_then(|request| agent.run(request));
     let mut response = sent.map_err(|e| errors::fault(&e, proxy))?;
     let headers = response.headers().iter();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 
 use super::ProviderError;
-use super::dialect::{Dialect, ReplyStream};
+use super::dialect::ReplyReader;
 use super::errors::{classify, looks_like_html};
 use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
@@ -63,105 +63,82 @@ impl<'a> Answer<'a> {
     /// The reply in a successful answer. A host that cannot stream answers whole, whatever it was asked for.
     pub(super) fn reply(
         &mut self,
-        dialect: &Dialect,
+        mut reply: Box<dyn ReplyReader>,
         head: &Head,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
-        let mut events = EventReader { decoder: sse::Decoder::default(), stream: (dialect.stream)() };
-        if head.header("content-type").is_some_and(|t| t.contains("event-stream")) {
-            return self.streamed(events, on_delta);
-        }
-        let body = self.body()?;
-        let text = String::from_utf8_lossy(&body);
-        if looks_like_html(&text) {
-            return Err(classify(head.status, Some(head), &body, SystemTime::now()));
-        }
-        if ["data:", "event:"].iter().any(|field| text.trim_start().starts_with(field)) {
-            // A stream under the wrong content type.
-            events.push(&body, on_delta)?;
-            return events.finish(on_delta);
-        }
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|e| transient(format!("the answer is not JSON ({e}): {}", one_line(&text, 100))))?;
-        let reply = (dialect.reply)(&value).map_err(|error| error_in_answer(Some(head), &error))?;
-        if !reply.text.is_empty() {
-            on_delta(&reply.text);
-        }
-        Ok(reply)
-    }
-
-    fn body(&mut self) -> Result<Vec<u8>, ProviderError> {
-        let mut body = Vec::new();
-        while let Some(piece) = self.piece()? {
-            // Hosts send white space to keep a connection alive while the model thinks.
-            if piece.iter().any(|b| !b.is_ascii_whitespace()) {
+        let mut is_stream = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
+        let (mut events, mut body) = (sse::Decoder::default(), Vec::new());
+        loop {
+            let piece = match self.piece() {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                // Once the reply is complete, it does not matter how the connection ends.
+                Err(ProviderError::Transient { .. }) if reply.is_complete() => break,
+                Err(e) => return Err(e),
+            };
+            // Some hosts stream under the wrong content type.
+            is_stream |= body.is_empty() && (piece.starts_with(b"data:") || piece.starts_with(b"event:"));
+            let mut has_content = false;
+            if is_stream {
+                for data in events.push(&piece).map_err(|sse::TooLong| transient("the server sent an endless event"))? {
+                    has_content |= show(&mut *reply, &data, on_delta)?;
+                }
+            } else {
+                // Hosts send white space to keep a connection alive while the model thinks.
+                has_content = piece.iter().any(|b| !b.is_ascii_whitespace());
+                body.extend_from_slice(&piece);
+            }
+            if has_content {
                 self.last_content = Instant::now();
             }
-            body.extend_from_slice(&piece);
         }
-        Ok(body)
-    }
-
-    fn streamed(&mut self, mut events: EventReader, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        loop {
-            match self.piece() {
-                Ok(Some(piece)) => {
-                    if events.push(&piece, on_delta)? {
-                        self.last_content = Instant::now();
-                    }
-                }
-                Ok(None) => return events.finish(on_delta),
-                // Once the reply is complete, it does not matter how the connection ends.
-                Err(ProviderError::Transient { .. }) if events.stream.is_complete() => return events.finish(on_delta),
-                Err(e) => return Err(e),
-            }
+        if !is_stream {
+            return whole(reply, head, &body, on_delta);
         }
-    }
-}
-
-/// From bytes to a reply.
-struct EventReader {
-    decoder: sse::Decoder,
-    stream: Box<dyn ReplyStream>,
-}
-
-impl EventReader {
-    /// Returns whether the bytes carried content.
-    fn push(&mut self, bytes: &[u8], on_delta: &mut dyn FnMut(&str)) -> Result<bool, ProviderError> {
-        let events = self.decoder.push(bytes);
-        let mut any = false;
-        for event in events.map_err(|sse::TooLong| transient("the server sent an endless event".to_owned()))? {
-            any |= self.event(&event, on_delta)?;
-        }
-        Ok(any)
-    }
-
-    fn event(&mut self, data: &str, on_delta: &mut dyn FnMut(&str)) -> Result<bool, ProviderError> {
-        let text = self.stream.event(data).map_err(|error| error_in_answer(None, &error))?;
-        if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
-            on_delta(text);
-        }
-        Ok(text.is_some())
-    }
-
-    fn finish(mut self, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        if let Some(last) = std::mem::take(&mut self.decoder).finish() {
-            self.event(&last, on_delta)?;
+        if let Some(last) = events.finish() {
+            show(&mut *reply, &last, on_delta)?;
         }
         // The end of the connection is not the end of the reply.
-        if self.stream.is_complete() {
-            Ok(self.stream.finish())
-        } else {
-            Err(transient("the answer broke off".to_owned()))
-        }
+        if reply.is_complete() { Ok(reply.finish()) } else { Err(transient("the answer broke off")) }
     }
 }
 
-fn transient(message: String) -> ProviderError {
-    ProviderError::Transient { message, retry_after: None }
+/// Reads one event and shows its text; true if it carries content.
+fn show(reply: &mut dyn ReplyReader, data: &str, on_delta: &mut dyn FnMut(&str)) -> Result<bool, ProviderError> {
+    let text = reply.event(data).map_err(|error| error_in_answer(&error))?;
+    if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
+        on_delta(text);
+    }
+    Ok(text.is_some())
+}
+
+fn whole(
+    mut reply: Box<dyn ReplyReader>,
+    head: &Head,
+    body: &[u8],
+    on_delta: &mut dyn FnMut(&str),
+) -> Result<Reply, ProviderError> {
+    let text = String::from_utf8_lossy(body);
+    if looks_like_html(&text) {
+        return Err(classify(head.status, Some(head), body, SystemTime::now()));
+    }
+    let content = reply.event(&text).map_err(|error| error_in_answer(&error))?;
+    if content.is_none() && !reply.is_complete() {
+        return Err(transient(format!("the answer holds no reply: {}", one_line(&text, 100))));
+    }
+    let reply = reply.finish();
+    if !reply.text.is_empty() {
+        on_delta(&reply.text);
+    }
+    Ok(reply)
+}
+
+fn transient(message: impl Into<String>) -> ProviderError {
+    ProviderError::Transient { message: message.into(), retry_after: None }
 }
 
 /// An error object in an answer whose status promised a reply.
-fn error_in_answer(head: Option<&Head>, error: &Value) -> ProviderError {
-    classify(200, head, json!({ "error": error }).to_string().as_bytes(), SystemTime::now())
+fn error_in_answer(error: &Value) -> ProviderError {
+    classify(200, None, json!({ "error": error }).to_string().as_bytes(), SystemTime::now())
 }

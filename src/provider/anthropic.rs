@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 
 use super::Request;
-use super::dialect::{Body, Dialect, ReplyStream};
+use super::dialect::{self, Dialect, ReplyReader};
 use super::replies::{count, string, tidy_calls};
 use crate::config::Model;
 use crate::message::{Image, Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
@@ -20,27 +20,27 @@ pub(crate) const ANTHROPIC: Dialect = Dialect {
     auth: |key| ("x-api-key", key.to_owned()),
     headers: &[("anthropic-version", "2023-06-01")],
     body,
-    reply,
-    stream: || Box::<Blocks>::default(),
+    reply: || Box::<Blocks>::default(),
 };
 
 /// The name in [`Reply::extra`] of signed thinking blocks, which must come back unchanged.
 const THINKING: &str = "anthropic_thinking";
 
-fn body(model: &Model, request: &Request) -> Body {
-    let mut body = Body::new(model, request);
+fn body(model: &Model, request: &Request) -> Value {
+    let mut body = dialect::body(
+        model,
+        request,
+        |tool, schema| json!({"name": tool.name, "description": tool.description, "input_schema": schema}),
+    );
     let (system, messages) = wire(request);
-    body.fields["messages"] = messages;
+    body["messages"] = messages;
     if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
-        body.fields["system"] = system;
+        body["system"] = system;
     }
-    body.offer(request.tools, |name, description, schema| {
-        format!(r#"{{"name":{name},"description":{description},"input_schema":{schema}}}"#)
-    });
-    if let (true, Some(mentioned)) = (request.tools.is_empty(), mentioned(request.messages)) {
+    if let (true, Some(called)) = (request.tools.is_empty(), called_tools(request.messages)) {
         // The API refuses a conversation with calls unless tools are declared, even where none may be called.
-        body.tools = mentioned.to_string();
-        body.fields["tool_choice"] = json!({"type": "none"});
+        body["tools"] = called;
+        body["tool_choice"] = json!({"type": "none"});
     }
     body
 }
@@ -53,7 +53,7 @@ fn messages_url(base: &str) -> String {
 }
 
 /// Declarations of all tools that the conversation calls.
-fn mentioned(messages: &[Message]) -> Option<Value> {
+fn called_tools(messages: &[Message]) -> Option<Value> {
     let replies = messages.iter().filter_map(|message| match message {
         Message::Assistant(reply) => Some(&reply.calls),
         _ => None,
@@ -180,9 +180,19 @@ struct Blocks {
     done: bool,
 }
 
-impl ReplyStream for Blocks {
+impl ReplyReader for Blocks {
     fn event(&mut self, data: &str) -> Result<Option<String>, Value> {
         let Ok(event) = serde_json::from_str::<Value>(data) else { return Ok(None) };
+        if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
+            return Err(error.clone());
+        }
+        if let Some(content) = event["content"].as_array() {
+            // A whole body.
+            self.by_index.extend((0..).zip(content.iter().cloned()));
+            self.usage(&event["usage"]);
+            self.stop_reason(&event);
+            return Ok(Some(String::new()));
+        }
         let last = || self.by_index.keys().next_back().copied().unwrap_or_default();
         let index = event.get("index").and_then(Value::as_u64).unwrap_or_else(last);
         match event["type"].as_str().unwrap_or_default() {
@@ -199,7 +209,6 @@ impl ReplyStream for Blocks {
                 self.stop_reason(&event["delta"]);
             }
             "message_stop" => self.done = true,
-            "error" => return Err(event["error"].clone()),
             // `ping`, `content_block_stop`, and future events.
             _ => {}
         }
@@ -236,27 +245,12 @@ impl ReplyStream for Blocks {
                 _ => {}
             }
         }
-        reply.calls = tidy_calls(reply.calls);
+        tidy_calls(&mut reply.calls);
         if !thoughts.is_empty() {
             reply.extra.insert(THINKING.to_owned(), thoughts.into());
         }
         reply
     }
-}
-
-/// Reads a whole response body.
-fn reply(body: &Value) -> Result<Reply, Value> {
-    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
-        return Err(error.clone());
-    }
-    let Some(content) = body["content"].as_array() else {
-        return Err("the answer has no content".into());
-    };
-    let mut blocks = Box::new(Blocks::default());
-    blocks.by_index.extend((0..).zip(content.iter().cloned()));
-    blocks.usage(&body["usage"]);
-    blocks.stop_reason(body);
-    Ok(blocks.finish())
 }
 
 impl Blocks {
@@ -407,7 +401,7 @@ mod tests {
         ];
         let body = |messages: &[Message], tools: &[ToolOffer]| {
             let request = Request { system: System::default(), messages, tools, stream: false, cancel: &cancel };
-            serde_json::from_slice::<Value>(&super::body(&model, &request).json()).unwrap()
+            super::body(&model, &request)
         };
         let without = body(&messages, &[]);
         assert_eq!((&without["tools"][0]["name"], &without["tool_choice"]["type"]), (&json!("f"), &json!("none")));
@@ -431,7 +425,9 @@ mod tests {
             {"type": "text", "text": "a"},
             {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}},
         ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
-        let reply = super::reply(&body).unwrap();
+        let mut blocks = Box::<Blocks>::default();
+        blocks.event(&body.to_string()).unwrap();
+        let reply = blocks.finish();
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("a", "hm!", Stop::Done));
         assert_eq!(reply.calls[0].arguments, "{\"x\":1}");
         assert_eq!(reply.usage, Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 2 });

@@ -1,7 +1,7 @@
 //! One model at one host: sends requests in the host's dialect and learns what it refuses.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -43,13 +43,13 @@ impl Host {
         self.quirks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn body(&self, request: &Request) -> Vec<u8> {
+    fn body(&self, request: &Request) -> Value {
         let mut body = (self.dialect.body)(&self.model, request);
-        for (name, value) in &self.model.extra_body {
-            body.fields[name] = value.clone();
+        for (name, value) in &self.model.entry.extra_body {
+            body[name] = value.clone();
         }
-        self.quirks().apply(&mut body.fields);
-        body.json()
+        self.quirks().apply(&mut body);
+        body
     }
 
     /// The user's headers win over ours.
@@ -61,20 +61,22 @@ impl Host {
             let (name, value) = (self.dialect.auth)(key.get()?.reveal());
             headers.push((name, Secret::new(value)));
         }
-        headers.retain(|(name, _)| !self.model.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name)));
+        let own = &self.model.entry.headers;
+        headers.retain(|(name, _)| !own.keys().any(|own| own.eq_ignore_ascii_case(name)));
         let ours = headers.into_iter().map(|(name, value)| (name.to_owned(), value));
-        Ok(ours.chain(self.model.headers.iter().cloned()).collect())
+        Ok(ours.chain(own.clone()).collect())
     }
 
     /// Makes one HTTP request.
     fn send(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
-        let outgoing = Outgoing { url: self.url.clone(), headers, body: Body::Json(self.body(request)) };
+        let outgoing = Outgoing { url: self.url.clone(), headers, body: Some(Body::json(&self.body(request))) };
         let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;
-        let mut answer = Answer::new(authority(&self.url), exchange, self.model.request_timeout);
+        let mut answer =
+            Answer::new(authority(&self.url), exchange, Duration::from_secs(self.model.entry.request_timeout));
         let head = answer.head()?;
         if (200..300).contains(&head.status) {
-            answer.reply(self.dialect, &head, on_delta)
+            answer.reply((self.dialect.reply)(), &head, on_delta)
         } else {
             Err(classify(head.status, Some(&head), &answer.error_body(), SystemTime::now()))
         }
@@ -87,11 +89,11 @@ impl Provider for Host {
     }
 
     fn price(&self) -> Price {
-        self.model.price
+        self.model.entry.price
     }
 
     fn preview(&self, request: &Request) -> Value {
-        serde_json::from_slice(&self.body(request)).unwrap_or_default()
+        self.body(request)
     }
 
     /// Asks once more for each quirk that a refusal teaches.

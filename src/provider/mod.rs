@@ -138,34 +138,31 @@ impl ProviderError {
             let row = HINTS.iter().find(|(words, _)| words.iter().all(|word| said.contains(word)));
             row.map_or(otherwise, |(_, hint)| *hint).to_owned()
         };
-        let hint = match &self {
-            Self::Auth(_) => "check the key: `bantam doctor --provider` tells where it comes from".to_owned(),
-            Self::RateLimited { retry_after, .. } => {
-                let wait = retry_after.map_or(String::new(), |t| format!(" in {} s", t.as_secs().max(1)));
-                format!("try again later{wait}, or use another --model")
-            }
-            Self::Quota(_) => "add credit to the account, or use another --model".to_owned(),
-            Self::ContextTooLong(_) => "start a new conversation with --new".to_owned(),
-            Self::Transient { message, .. } => {
-                by_text(message, "check the network and the model's api_base, or try again later")
-            }
-            Self::Rejected(message) => by_text(message, "`bantam sessions reset KEY` starts the conversation over"),
-            Self::Unasked(_) | Self::Cancelled(_) => String::new(),
-        };
-        let kind = match &self {
-            Self::Auth(_) => Kind::Auth,
-            Self::RateLimited { .. } | Self::Quota(_) | Self::Transient { .. } => Kind::Unavailable,
-            _ => Kind::Failed,
-        };
-        let doing = format!("asking {model}");
-        match self {
-            Self::Unasked(e) => e.doing(doing),
-            Self::Cancelled(Why::Stopped) => Error::new(Kind::Interrupted, "stopped by the user"),
+        let (kind, message, hint) = match self {
+            Self::Unasked(e) => return e.doing(format!("asking {model}")),
+            Self::Cancelled(Why::Stopped) => return Error::new(Kind::Interrupted, "stopped by the user"),
             Self::Cancelled(Why::Deadline) => {
-                Error::new(Kind::Limit, "the turn timed out").hint("allow more time with --timeout")
+                return Error::new(Kind::Limit, "the turn timed out").hint("allow more time with --timeout");
             }
-            e => Error::new(kind, e.text()).doing(doing).hint(hint),
-        }
+            Self::Auth(m) => {
+                (Kind::Auth, m, "check the key: `bantam doctor --provider` tells where it comes from".to_owned())
+            }
+            Self::RateLimited { message, retry_after } => {
+                let wait = retry_after.map_or(String::new(), |t| format!(" in {} s", t.as_secs().max(1)));
+                (Kind::Unavailable, message, format!("try again later{wait}, or use another --model"))
+            }
+            Self::Quota(m) => (Kind::Unavailable, m, "add credit to the account, or use another --model".to_owned()),
+            Self::ContextTooLong(m) => (Kind::Failed, m, "start a new conversation with --new".to_owned()),
+            Self::Transient { message, .. } => {
+                let hint = by_text(&message, "check the network and the model's api_base, or try again later");
+                (Kind::Unavailable, message, hint)
+            }
+            Self::Rejected(m) => {
+                let hint = by_text(&m, "`bantam sessions reset KEY` starts the conversation over");
+                (Kind::Failed, m, hint)
+            }
+        };
+        Error::new(kind, message).doing(format!("asking {model}")).hint(hint)
     }
 
     /// Whether a retry may help.

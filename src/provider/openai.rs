@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::Request;
-use super::dialect::{Body, Dialect};
+use super::dialect::{self, Dialect};
 use super::quirks::joined_text;
-use super::replies::{self, ECHOED};
+use super::replies::{ECHOED, REASONING_FIELD};
 use super::stream::Stream;
 use crate::config::Model;
 use crate::message::{Image, Message, Reply, ToolCall, User};
@@ -15,8 +15,7 @@ pub(crate) const OPENAI: Dialect = Dialect {
     auth: |key| ("authorization", format!("Bearer {key}")),
     headers: &[],
     body,
-    reply: replies::read,
-    stream: || Box::<Stream>::default(),
+    reply: || Box::<Stream>::default(),
 };
 
 pub(crate) const AZURE: Dialect =
@@ -25,17 +24,15 @@ pub(crate) const AZURE: Dialect =
 /// The version of Azure's API that has this shape.
 const AZURE_VERSION: &str = "2024-10-21";
 
-fn body(model: &Model, request: &Request) -> Body {
-    let mut body = Body::new(model, request);
-    body.fields["messages"] = wire_messages(&request.system.text(), request.messages);
-    if request.stream {
-        body.fields["stream_options"] = json!({"include_usage": true});
-    }
-    body.offer(request.tools, |name, description, schema| {
-        format!(
-            r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#
-        )
+fn body(model: &Model, request: &Request) -> Value {
+    let mut body = dialect::body(model, request, |tool, schema| {
+        let function = json!({"name": tool.name, "description": tool.description, "parameters": schema});
+        json!({"type": "function", "function": function})
     });
+    body["messages"] = wire_messages(&request.system.text(), request.messages);
+    if request.stream {
+        body["stream_options"] = json!({"include_usage": true});
+    }
     body
 }
 
@@ -148,7 +145,7 @@ fn wire_reply(reply: &Reply) -> Option<Value> {
     if !reply.calls.is_empty() {
         wire.insert("tool_calls".into(), reply.calls.iter().map(wire_call).collect());
         // DeepSeek and Kimi demand the reasoning of tool turns, under the name they gave it.
-        let field = reply.extra.get("reasoning_field").and_then(Value::as_str);
+        let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
         if let Some(field) = field.filter(|_| !reply.reasoning.is_empty()) {
             wire.insert(field.to_owned(), reply.reasoning.as_str().into());
         }

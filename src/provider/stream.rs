@@ -1,72 +1,164 @@
-//! Assembles a streamed reply of an OpenAI-compatible host.
+//! Assembles a reply of an OpenAI-compatible host, streamed or whole.
 
 use serde_json::Value;
 
-use super::dialect::ReplyStream;
-use super::replies::{Draft, REASONING, calls_in, error_in, read_call, text_of};
-use crate::message::{Reply, ToolCall};
+use super::dialect::ReplyReader;
+use super::replies::{
+    ECHOED, REASONING, REASONING_FIELD, calls_in, count, error_in, read_call, split_thinking, string,
+    take_written_calls, text_of, tidy_calls,
+};
+use crate::message::{Reply, Stop, ToolCall, Usage};
 
 #[derive(Default)]
 pub(super) struct Stream {
-    draft: Draft,
+    reply: Reply,
+    refusal: String,
     /// For each call, the `index` it was sent under.
     slots: Vec<Option<u64>>,
-    thinking: ThinkFilter,
+    /// The reply is past the thinking that can begin its text.
+    past_thinking: bool,
+    /// The host has given a reason to finish.
+    finished: bool,
+    /// The stream has ended.
     done: bool,
 }
 
-impl ReplyStream for Stream {
+impl ReplyReader for Stream {
     fn event(&mut self, data: &str) -> Result<Option<String>, Value> {
         self.done |= data.trim() == "[DONE]";
-        let Ok(chunk) = serde_json::from_str::<Value>(data) else { return Ok(None) };
+        let Ok(event) = serde_json::from_str::<Value>(data) else { return Ok(None) };
         if self.done {
             return Ok(None);
         }
-        if let Some(error) = error_in(&chunk) {
+        // Some gateways wrap a whole answer: {"success":true,"data":{...}}.
+        let event = event.get("data").filter(|data| data.get("choices").is_some()).unwrap_or(&event);
+        if let Some(error) = error_in(event) {
             return Err(error);
         }
-        self.draft.usage(&chunk);
+        self.usage(event);
+        let choices = event["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut text = String::new();
-        let mut has_content = false;
-        for choice in chunk.get("choices").and_then(Value::as_array).into_iter().flatten() {
-            self.draft.finish_reason(choice);
-            // Some hosts send the last chunk whole, as a message.
+        if choices.is_empty() {
+            text = text_of(event.get("output_text").unwrap_or(&event["content"]));
+        }
+        let mut has_content = !text.is_empty();
+        // Claude behind a gateway: text in the first choice, calls in the second.
+        for choice in choices {
+            self.finish_reason(choice);
             let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) else { continue };
-            has_content |= REASONING.iter().chain(&["content", "refusal"]).any(|name| has_text(delta, name));
-            text.push_str(&delta.get("content").map(text_of).unwrap_or_default());
-            self.draft.common(delta);
+            let content = text_of(&delta["content"]);
+            has_content |= self.common(delta) || !content.is_empty();
+            text.push_str(&content);
             for call in calls_in(delta) {
                 has_content = true;
-                self.call(call);
+                self.call(call, choice.get("message").is_some());
             }
         }
-        self.draft.text.push_str(&text);
-        Ok(has_content.then(|| self.thinking.show(&text)))
+        self.reply.text.push_str(&text);
+        Ok(has_content.then(|| self.shown(&text)))
     }
 
     fn is_complete(&self) -> bool {
-        self.done || self.draft.finished
+        self.done || self.finished
     }
 
     fn finish(self: Box<Self>) -> Reply {
-        self.draft.finish()
+        let mut reply = self.reply;
+        let (text, thoughts) = split_thinking(&reply.text);
+        reply.text = text;
+        if reply.reasoning.is_empty() {
+            reply.reasoning = thoughts;
+        }
+        if reply.calls.is_empty() {
+            take_written_calls(&mut reply.text, &mut reply.calls);
+        }
+        for marker in ["<eom>", "<|eom|>", "<|im_end|>", "<|eot_id|>"] {
+            if let Some(cut) = reply.text.trim_end().strip_suffix(marker) {
+                reply.text = cut.to_owned();
+            }
+        }
+        if reply.text.trim().is_empty() && !self.refusal.is_empty() {
+            reply.text = self.refusal;
+            reply.stop = Stop::Refused;
+        }
+        tidy_calls(&mut reply.calls);
+        reply
     }
 }
 
 impl Stream {
+    /// Reads what a message and a delta have in common: reasoning, refusal, vendor fields. True if there was any of it.
+    fn common(&mut self, message: &Value) -> bool {
+        let Reply { reasoning, extra, .. } = &mut self.reply;
+        let length = reasoning.len() + self.refusal.len();
+        for name in REASONING {
+            let text = text_of(&message[name]);
+            // Some hosts send the same thought in both fields, and some want it back under the name they used.
+            if !text.is_empty() && *extra.entry(REASONING_FIELD).or_insert_with(|| name.into()) == name {
+                reasoning.push_str(&text);
+            }
+        }
+        for part in message["content"].as_array().into_iter().flatten() {
+            reasoning.push_str(&text_of(&part["thinking"]));
+        }
+        self.refusal.push_str(&string(message, "refusal"));
+        for name in ECHOED {
+            match (message.get(name), extra.get_mut(name)) {
+                (Some(Value::Array(more)), Some(Value::Array(have))) => have.extend(more.iter().cloned()),
+                (Some(value), None) if !value.is_null() => {
+                    extra.insert(name.to_owned(), value.clone());
+                }
+                _ => {}
+            }
+        }
+        reasoning.len() + self.refusal.len() > length
+    }
+
+    /// Vendors have some twenty reasons; it matters only whether calls may run.
+    fn finish_reason(&mut self, choice: &Value) {
+        let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) else {
+            return;
+        };
+        self.finished = true;
+        self.reply.stop = match reason {
+            "length" | "max_tokens" | "model_context_window_exceeded" => Stop::Length,
+            "content_filter" | "refusal" | "sensitive" => Stop::Refused,
+            _ => self.reply.stop,
+        };
+    }
+
+    /// Usage stands at the top or, in Moonshot's streams, in the choice.
+    fn usage(&mut self, body: &Value) {
+        let Some(usage) = [&body["usage"], &body["choices"][0]["usage"]].into_iter().find(|usage| usage.is_object())
+        else {
+            return;
+        };
+        let first = |counts: &[&Value]| counts.iter().find_map(|n| count(n)).unwrap_or_default();
+        self.reply.usage = Usage {
+            prompt_tokens: first(&[&usage["prompt_tokens"], &usage["input_tokens"]]),
+            completion_tokens: first(&[&usage["completion_tokens"], &usage["output_tokens"]]),
+            cached_tokens: first(&[
+                &usage["prompt_tokens_details"]["cached_tokens"],
+                &usage["cached_tokens"],
+                &usage["prompt_cache_hit_tokens"],
+            ]),
+        };
+    }
+
     /// Takes a piece of a call. It continues an earlier call when it carries the same index and neither a new id nor a new
-    /// name: some hosts leave the index out, others send every call under 0.
-    fn call(&mut self, piece: &Value) {
+    /// name: some hosts leave the index out, others send every call under 0. A whole call continues none.
+    fn call(&mut self, piece: &Value, is_whole: bool) {
         let index = piece.get("index").and_then(Value::as_u64);
         let new = read_call(piece);
         let at = match index {
+            _ if is_whole => None,
             Some(_) => self.slots.iter().rposition(|slot| *slot == index),
             // Without an index: the call of that id; without an id, the last call.
             None if new.id.is_empty() => self.slots.len().checked_sub(1),
-            None => self.draft.calls.iter().rposition(|c| c.id == new.id),
+            None => self.reply.calls.iter().rposition(|c| c.id == new.id),
         };
-        if let Some(at) = at.filter(|at| continues(&self.draft.calls[*at], &new)) {
-            let call = &mut self.draft.calls[at];
+        if let Some(at) = at.filter(|at| continues(&self.reply.calls[*at], &new)) {
+            let call = &mut self.reply.calls[at];
             if call.id.is_empty() {
                 call.id = new.id;
             }
@@ -80,43 +172,25 @@ impl Stream {
             call.extra.extend(new.extra);
         } else {
             self.slots.push(index);
-            self.draft.calls.push(new);
+            self.reply.calls.push(new);
         }
     }
-}
 
-/// Hides `<think>…</think>` at the beginning of a streamed reply.
-#[derive(Default)]
-struct ThinkFilter {
-    held: String,
-    past: bool,
-}
-
-impl ThinkFilter {
-    /// Takes the next text and returns what can be shown now.
-    fn show(&mut self, text: &str) -> String {
+    /// What to show after `new`, the end of the text so far: nothing of `<think>…</think>` at the beginning.
+    fn shown(&mut self, new: &str) -> String {
         const OPEN: &str = "<think>";
-        const CLOSE: &str = "</think>";
-        if self.past {
-            return text.to_owned();
+        if self.past_thinking {
+            return new.to_owned();
         }
-        self.held.push_str(text);
-        let start = self.held.trim_start();
-        if start.len() < OPEN.len() && OPEN.starts_with(start) {
-            return String::new();
-        }
-        if start.starts_with(OPEN) {
-            let answer = start.split_once(CLOSE).map_or("", |(_, answer)| answer.trim_start());
-            self.past = !answer.is_empty();
-            return answer.to_owned();
-        }
-        self.past = true;
-        std::mem::take(&mut self.held)
+        let start = self.reply.text.trim_start();
+        let text = match start.strip_prefix(OPEN) {
+            Some(rest) => rest.split_once("</think>").map_or("", |(_, answer)| answer.trim_start()),
+            None if OPEN.starts_with(start) => "",
+            None => &self.reply.text,
+        };
+        self.past_thinking = !text.is_empty();
+        text.to_owned()
     }
-}
-
-fn has_text(delta: &Value, name: &str) -> bool {
-    delta.get(name).is_some_and(|v| !text_of(v).is_empty())
 }
 
 /// Whether a piece can belong to a call. Another id, or a name after complete arguments, begins the next call.
@@ -228,8 +302,9 @@ mod tests {
     #[test]
     fn thoughts_at_the_beginning_are_not_shown_and_a_lone_bracket_is() {
         let shown = |pieces: &[&str]| {
-            let mut thinking = ThinkFilter::default();
-            pieces.iter().map(|piece| thinking.show(piece)).collect::<String>()
+            let mut stream = Box::<Stream>::default();
+            let event = |text: &&str| stream.event(&delta(&json!({"content": text})).to_string()).unwrap().unwrap();
+            pieces.iter().map(event).collect::<String>()
         };
         assert_eq!(shown(&["<th", "ink>a", "b</thi", "nk>\n\n", "answer", " more"]), "answer more");
         assert_eq!(shown(&["<", "3 you"]), "<3 you");

@@ -94,7 +94,7 @@ impl Api {
         within: Duration,
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
-        self.ask(method, Body::Json(params.to_string().into_bytes()), within, cancel).map_err(|e| match e {
+        self.ask(method, Body::json(params), within, cancel).map_err(|e| match e {
             Failure::Broken(why) => Failure::Passing(why),
             e => e,
         })
@@ -122,8 +122,9 @@ impl Api {
 
     fn ask(&self, method: &str, body: Body, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
-        let is_upload = matches!(body, Body::Upload { .. });
-        let (status, body) = self.exchange(Outgoing { url, headers: Vec::new(), body }, within, MAX_ANSWER, cancel)?;
+        let is_upload = body.content_type.starts_with("multipart");
+        let (status, body) =
+            self.exchange(Outgoing { url, headers: Vec::new(), body: Some(body) }, within, MAX_ANSWER, cancel)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if answer["ok"] == true {
             return Ok(answer["result"].clone());
@@ -165,7 +166,7 @@ impl Api {
             return Err(refused("Telegram gave an invalid path for the file"));
         }
         let url = format!("{}/{path}", self.files.reveal());
-        let outgoing = Outgoing { url, headers: Vec::new(), body: Body::None };
+        let outgoing = Outgoing { url, headers: Vec::new(), body: None };
         let mut good = |status, piece: &[u8]| {
             if status == 200 {
                 take(piece);
@@ -240,7 +241,7 @@ fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Body {
     let whole = (before.len() + after.len()) as u64 + len;
     let reader = Cursor::new(before).chain(file.take(len)).chain(Cursor::new(after));
     let content_type = format!("multipart/form-data; boundary={boundary}");
-    Body::Upload { content_type, len: whole, reader: Box::new(reader) }
+    Body { content_type, len: whole, reader: Box::new(reader) }
 }
 
 /// Sends a text as the parameter `field`, as plain text where the server cannot parse its HTML.
