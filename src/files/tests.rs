@@ -1,17 +1,14 @@
-//! Which tree a path is in; and the race that has broken many file tools: a checked path is swapped for a link before
-//! it is opened.
+//! Which tree a path is in; and the race against swapped links.
 
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::{fs, thread};
 
 use super::*;
 use crate::child::Network;
 use crate::wire::Confinement;
+use race::{INSIDE, OUTSIDE, RacyWorkspace};
+
+#[path = "../../tests/support/race.rs"]
+mod race;
 
 #[test]
 fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_alike() {
@@ -57,94 +54,6 @@ fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_a
 
 /// Calls of each of the two ways to open a path.
 const TRIES: usize = 20_000;
-
-const INSIDE: &str = "inside\n";
-const OUTSIDE: &str = "OUTSIDE\n";
-
-/// A workspace in which a directory and a file change places all the time with links that lead out of it.
-struct RacyWorkspace {
-    root: PathBuf,
-    workspace: PathBuf,
-    outside: PathBuf,
-}
-
-impl RacyWorkspace {
-    fn new(test: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("bantam-race-{test}-{}", std::process::id()));
-        let (workspace, outside) = (root.join("workspace"), root.join("outside"));
-        fs::create_dir_all(workspace.join("dir")).unwrap();
-        fs::create_dir(&outside).unwrap();
-        fs::write(workspace.join("dir/file"), INSIDE).unwrap();
-        fs::write(workspace.join("file"), INSIDE).unwrap();
-        fs::write(outside.join("file"), OUTSIDE).unwrap();
-        symlink("../outside", workspace.join("dir-link")).unwrap();
-        symlink("../outside/file", workspace.join("file-link")).unwrap();
-        Self { root, workspace, outside }
-    }
-
-    /// Swaps as fast as it can while `work` runs.
-    fn while_swapping<T>(&self, work: impl FnOnce() -> T) -> T {
-        let stop = AtomicBool::new(false);
-        let swap = |a: &str, b: &str| {
-            let [a, b] = [a, b].map(|name| self.workspace.join(name));
-            renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE).unwrap();
-        };
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    self.restore_link();
-                    for _ in 0..50 {
-                        swap("dir", "dir-link");
-                        swap("file", "file-link");
-                    }
-                }
-            });
-            // Also when the work panics, or the scope would wait for ever.
-            let _stop = StopOnDrop(&stop);
-            work()
-        })
-    }
-
-    /// A write that loses the race puts its file where the link is by then, which is no escape, but leaves none.
-    fn restore_link(&self) {
-        let [a, b, new] = ["file", "file-link", "new-link"].map(|name| self.workspace.join(name));
-        if !a.is_symlink() && !b.is_symlink() {
-            symlink("../outside/file", &new).unwrap();
-            fs::rename(new, b).unwrap();
-        }
-    }
-
-    /// Nothing outside has changed, appeared or gone.
-    #[track_caller]
-    fn is_unchanged(&self) {
-        assert_eq!(fs::read_to_string(self.outside.join("file")).unwrap(), OUTSIDE);
-        assert_eq!(fs::read_dir(&self.outside).unwrap().count(), 1);
-    }
-}
-
-impl Drop for RacyWorkspace {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.root).unwrap();
-    }
-}
-
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Looks where the path leads, and then opens it: how many tries it took until one of them read what is outside.
-fn naive(racy: &RacyWorkspace) -> Option<usize> {
-    let until = Instant::now() + Duration::from_secs(15);
-    (1..usize::MAX).take_while(|_| Instant::now() < until).find(|n| {
-        let path = racy.workspace.join(if n % 2 == 0 { "dir/file" } else { "file" });
-        let checked = path.canonicalize().is_ok_and(|real| real.starts_with(&racy.workspace));
-        checked && fs::read_to_string(&path).is_ok_and(|text| text == OUTSIDE)
-    })
-}
 
 /// Every tool by turns, on paths that lead through what is being swapped.
 fn job(n: usize) -> FileJob {
@@ -203,29 +112,30 @@ fn nothing_escapes(racy: &RacyWorkspace) {
     assert!(done > TRIES / 10 && refused > TRIES / 20, "{done} done, {refused} refused");
 }
 
+/// Runs `work` while the links of a workspace are swapped.
+fn race(test: &str, work: impl FnOnce(&RacyWorkspace)) {
+    let root = std::env::temp_dir().join(format!("bantam-race-{test}-{}", std::process::id()));
+    let racy = RacyWorkspace::new(&root);
+    racy.while_swapping(|| work(&racy));
+    racy.is_unchanged();
+    fs::remove_dir_all(root).unwrap();
+}
+
 #[test]
 fn the_file_tools_win_a_race_against_swapped_links_and_a_check_before_opening_does_not() {
-    let racy = RacyWorkspace::new("kernel");
-    racy.while_swapping(|| {
-        assert!(naive(&racy).is_some(), "inconclusive: here even a check before opening wins the race");
-        nothing_escapes(&racy);
-    });
-    racy.is_unchanged();
+    race("kernel", nothing_escapes);
 }
 
 #[test]
 fn without_openat2_they_win_it_too() {
-    let racy = RacyWorkspace::new("walk");
-    racy.while_swapping(|| {
-        assert!(naive(&racy).is_some(), "inconclusive: here even a check before opening wins the race");
+    race("walk", |racy| {
         thread::scope(|scope| {
             scope.spawn(|| {
                 forbid_openat2();
-                nothing_escapes(&racy);
+                nothing_escapes(racy);
             });
         });
     });
-    racy.is_unchanged();
 }
 
 /// From now on this thread has no `openat2`.
@@ -233,7 +143,7 @@ fn forbid_openat2() {
     rustix::thread::set_no_new_privs(true).unwrap();
     crate::jail::forbid_openat2().unwrap();
     let tried = rustix::fs::openat2(
-        CWD,
+        rustix::fs::CWD,
         ".",
         rustix::fs::OFlags::PATH,
         rustix::fs::Mode::empty(),

@@ -10,6 +10,7 @@ pub mod harness;
 pub mod marker;
 pub mod model;
 pub mod program;
+pub mod race;
 pub mod rng;
 pub mod seccomp_trace;
 pub mod stored;
