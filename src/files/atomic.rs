@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use fs_err::File;
 use rustix::fs::{
@@ -151,20 +151,15 @@ fn overwrite(old: &Existing, content: &[u8]) -> Result<()> {
 
 /// Creates the missing directories above `path`, each beneath `tree`.
 fn make_parents(tree: &Dir, path: &Path) -> Result<(), Errno> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY;
-    let mut parent = PathBuf::new();
-    for component in path.parent().unwrap_or(Path::new("")).components() {
-        parent.push(component);
-        match tree.open_at(&parent, flags, Mode::empty(), Links::Follow) {
-            Err(Errno::NOENT) if component != Component::ParentDir => {
-                let (dir, name) = tree.locate(&parent)?;
-                match mkdirat(&dir, &name, Mode::from_raw_mode(0o777)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(e) => return Err(e),
-                }
+    let parents: Vec<&Path> = path.ancestors().skip(1).collect();
+    for parent in parents.into_iter().rev() {
+        let found = tree.open_at(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow);
+        if found.err() == Some(Errno::NOENT) {
+            let (dir, name) = tree.locate(parent)?;
+            match mkdirat(&dir, &name, Mode::from_raw_mode(0o777)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(e),
             }
-            Ok(_) => {}
-            Err(e) => return Err(e),
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::atomic::LockedEntry;
-use super::replace::{Change, replaced};
+use super::replace::replaced;
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
@@ -60,7 +60,7 @@ pub(super) fn remove_file(target: Target) -> Result<Reply> {
     Ok(text_reply(format!("deleted {}", target.asked.display())))
 }
 
-pub(super) fn edit_file(target: Target, change: &Change) -> Result<Reply> {
+pub(super) fn edit_file(target: Target, old_text: &str, new_text: &str, all: bool) -> Result<Reply> {
     let (entry, name) = (LockedEntry::lock(target)?, target.asked.display());
     let old = entry.open(OFlags::RDWR)?.ok_or_else(|| target.error(Errno::NOENT))?;
     if old.len() > MAX_EDITED {
@@ -68,7 +68,7 @@ pub(super) fn edit_file(target: Target, change: &Change) -> Result<Reply> {
     }
     let mut content = Vec::new();
     (&old.file).take(MAX_EDITED).read_to_end(&mut content)?;
-    let (changed, report) = replaced(&content, change).map_err(|e| e.doing(&name))?;
+    let (changed, report) = replaced(&content, old_text, new_text, all).map_err(|e| e.doing(&name))?;
     entry.write(Some(&old), &changed)?;
     Ok(text_reply(format!("edited {name}: {report}")))
 }

@@ -1,5 +1,6 @@
 //! Searches the files of a tree for lines that match a pattern.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -53,9 +54,7 @@ pub(super) fn grep(
         output: String::new(),
         matches: 0,
         stopped: None,
-        binary: 0,
-        unreadable: 0,
-        long: 0,
+        skipped: BTreeMap::new(),
     };
     match target.tree.dir_at(target.path, Links::Follow) {
         Ok(dir) => search.directory(&dir, "", 0)?,
@@ -64,6 +63,8 @@ pub(super) fn grep(
     }
     Ok(text_reply(search.finish()))
 }
+
+const UNREADABLE: &str = "files or directories that cannot be read";
 
 struct Search<'a> {
     pattern: Regex,
@@ -77,10 +78,8 @@ struct Search<'a> {
     matches: usize,
     /// Why the search ended early.
     stopped: Option<&'static str>,
-    /// Files, directories and lines that were not searched, or not to their end.
-    binary: usize,
-    unreadable: usize,
-    long: usize,
+    /// What was not searched, or not to its end, and how often.
+    skipped: BTreeMap<&'static str, usize>,
 }
 
 impl Search<'_> {
@@ -97,7 +96,7 @@ impl Search<'_> {
                 FileType::Directory if own == ".git" => {}
                 FileType::Directory => match dir.subdir(&name).filter(|_| depth < MAX_DEPTH) {
                     Some(inner) => self.directory(&inner, &format!("{path}/"), depth + 1)?,
-                    None => self.unreadable += 1,
+                    None => self.skip(UNREADABLE),
                 },
                 FileType::RegularFile if self.glob.as_ref().is_none_or(|glob| glob.matches(&path, &own)) => {
                     let name = Path::new(OsStr::from_bytes(name.to_bytes()));
@@ -107,7 +106,7 @@ impl Search<'_> {
                         Ok(Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
                             self.stopped = Some("stopped: not everything was searched in time");
                         }
-                        Ok(Err(_)) | Err(_) => self.unreadable += 1,
+                        Ok(Err(_)) | Err(_) => self.skip(UNREADABLE),
                     }
                 }
                 _ => {}
@@ -119,7 +118,7 @@ impl Search<'_> {
     fn file(&mut self, file: fs_err::File, path: &str) -> io::Result<()> {
         let mut file = BufReader::new(Timed { file, until: self.until, hung_up: self.hung_up });
         if file.fill_buf()?.contains(&0) {
-            self.binary += 1;
+            self.skip("binary files skipped");
             return Ok(());
         }
         skip_bom(&mut file)?;
@@ -130,7 +129,7 @@ impl Search<'_> {
                 break;
             }
             if line.len() == MAX_LINE && !line.ends_with(b"\n") {
-                self.long += 1;
+                self.skip("lines searched only at their start");
                 file.skip_until(b'\n')?;
             }
             let text = String::from_utf8_lossy(&line);
@@ -146,14 +145,13 @@ impl Search<'_> {
         Ok(())
     }
 
+    fn skip(&mut self, what: &'static str) {
+        *self.skipped.entry(what).or_default() += 1;
+    }
+
     /// The matches, and a line that says what was not searched.
     fn finish(mut self) -> String {
-        let skipped = [
-            (self.binary, "binary files skipped"),
-            (self.unreadable, "files or directories that cannot be read"),
-            (self.long, "lines searched only at their start"),
-        ];
-        let skipped = skipped.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{what}: {n}"));
+        let skipped = self.skipped.iter().map(|(what, n)| format!("{what}: {n}"));
         let notices: Vec<String> = self.stopped.map(str::to_owned).into_iter().chain(skipped).collect();
         if self.matches == 0 {
             self.output.push_str("no matches\n");

@@ -85,9 +85,6 @@ impl Trees {
 
     /// Finds the tree that holds `path` and grants `access`. Links are not looked at here: opening beneath the tree does.
     pub(crate) fn find<'a>(&'a self, path: &'a str, access: Access) -> Result<Target<'a>> {
-        if path.contains('\0') {
-            return Err(Error::failed("the path contains a NUL byte"));
-        }
         if path.len() >= PATH_MAX {
             return Err(Error::failed(format!("the path is too long: {} bytes", path.len())));
         }
@@ -127,10 +124,9 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
         FileJob::WriteFile { path, content } => edit::write_file(trees.find(path, Access::Write)?, content),
         FileJob::AppendFile { path, content } => edit::append_file(trees.find(path, Access::Write)?, content),
         FileJob::EditFile { path, old_text, new_text, replace_all } => {
-            let change = replace::Change { old: old_text, new: new_text, all: replace_all.unwrap_or(false) };
-            edit::edit_file(trees.find(path, Access::Write)?, &change)
+            edit::edit_file(trees.find(path, Access::Write)?, old_text, new_text, replace_all.unwrap_or(false))
         }
-        FileJob::Memory { request, now } => notes::perform(trees.workspace(), request, now),
+        FileJob::Memory { request, now } => notes::perform(trees.workspace(), request, now, hung_up),
     }
 }
 

@@ -6,15 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags, fstat};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::lines::{excerpt, skip_bom};
 use super::ranking::{rank, terms};
-use super::{Target, edit, escape_controls, text_reply};
+use super::{Target, edit, escape_controls, read, text_reply};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
-use crate::text::{first_lines, one_line, size};
+use crate::text::{one_line, size};
 use crate::wire::{MemoryAction, MemoryRequest, Reply};
 
 /// How much of `memory/MEMORY.md` goes into every prompt, in bytes.
@@ -23,11 +23,11 @@ pub(crate) const SHOWN_OF_MEMORY: usize = 8 << 10;
 /// The note that is used when none is named.
 const MEMORY: &str = "MEMORY";
 /// The most bytes of a note, and of a key: with a suffix it has to be a file name.
-const MAX_NOTE: usize = 64 << 10;
+const MAX_NOTE: u64 = 64 << 10;
 const MAX_KEY: usize = 120;
 /// The most notes that `view` lists, and the bytes read of each.
 const MAX_LISTED: usize = 200;
-const HEAD: usize = 512;
+const HEAD: u64 = 512;
 /// The most bytes of notes that are read for one call.
 const MAX_READ: usize = 8 << 20;
 /// The most matching lines that `search` shows, and the bytes after which it shows no further one.
@@ -35,7 +35,7 @@ const MAX_FOUND: usize = 20;
 const MAX_OUTPUT: usize = 16 << 10;
 
 /// Does one call of the memory tool. `now` is local time, as a [`crate::text::LocalTime`] writes it.
-pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str) -> Result<Reply> {
+pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     let key = ask.key.as_deref().filter(|key| !key.trim().is_empty()).map(|key| checked(key, now)).transpose()?;
     let path = format!("memory/{}.md", key.as_deref().unwrap_or(MEMORY));
     let target = Target { tree: workspace, path: Path::new(&path), asked: Path::new(&path) };
@@ -44,12 +44,12 @@ pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str) -> Result
         return Err(target.error(Errno::LOOP));
     }
     match ask.action {
-        MemoryAction::View if key.is_some() => view(target),
+        MemoryAction::View if key.is_some() => read::read_file(target, 1, None, hung_up),
         MemoryAction::View => list(workspace),
         MemoryAction::Search => search(workspace, ask.query.as_deref().or(ask.content.as_deref()).unwrap_or_default()),
         MemoryAction::Write => {
             let content = content(ask)?;
-            check_len(content.len())?;
+            check_len(content.len() as u64)?;
             edit::write_file(target, content)
         }
         MemoryAction::Append => {
@@ -65,7 +65,8 @@ pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str) -> Result
                 }
                 None => format!("{content}\n"),
             };
-            check_len(len(&target) + line.len())?;
+            let old = target.open(Links::Refuse).and_then(|file| Ok(file.metadata()?.len())).unwrap_or(0);
+            check_len(old + line.len() as u64)?;
             edit::append(target, &line, "\n")
         }
         MemoryAction::Delete if key.is_none() => Err(Error::failed("\"key\" is missing: which note to delete")),
@@ -77,11 +78,11 @@ fn content(ask: &MemoryRequest) -> Result<&str> {
     ask.content.as_deref().ok_or_else(|| Error::failed("\"content\" is missing: what to write"))
 }
 
-fn check_len(len: usize) -> Result<()> {
+fn check_len(len: u64) -> Result<()> {
     if len <= MAX_NOTE {
         return Ok(());
     }
-    let (len, max) = (size(len as u64), size(MAX_NOTE as u64));
+    let (len, max) = (size(len), size(MAX_NOTE));
     Err(Error::failed(format!("the note would have {len}; the limit is {max}: shorten it, or use several notes")))
 }
 
@@ -114,22 +115,6 @@ fn is_day(key: &str) -> bool {
     key.len() == 10 && key.bytes().enumerate().all(fits)
 }
 
-/// The length of a note, 0 when there is none.
-fn len(target: &Target) -> usize {
-    let file = target.tree.open_at(target.path, OFlags::PATH, Mode::empty(), Links::Refuse);
-    file.and_then(fstat).map_or(0, |stat| usize::try_from(stat.st_size).unwrap_or(usize::MAX))
-}
-
-fn view(target: Target) -> Result<Reply> {
-    let note = read_start(target.open(Links::Refuse)?, MAX_NOTE + 1)?;
-    let shown = first_lines(&note, MAX_NOTE);
-    if note.is_empty() {
-        return Ok(text_reply("(empty)"));
-    }
-    let cut = format!("\n[cut here: read_file shows the rest of {}]", target.asked.display());
-    Ok(text_reply(format!("{shown}{}", if shown.len() < note.len() { &cut } else { "" })))
-}
-
 /// A note, or its beginning.
 #[derive(Default)]
 pub(super) struct Note {
@@ -139,17 +124,9 @@ pub(super) struct Note {
     pub(super) text: String,
 }
 
-/// The first bytes of a file, as text.
-fn read_start(file: fs_err::File, max: usize) -> Result<String> {
-    let (mut file, mut bytes) = (BufReader::new(file), Vec::new());
-    skip_bom(&mut file)?;
-    file.take(max as u64).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 /// The notes, with at most `max` bytes of each, those of days newest first; and how many were left out because of
 /// [`MAX_READ`].
-fn read_all(workspace: &Dir, max: usize) -> Result<(Vec<Note>, usize)> {
+fn read_all(workspace: &Dir, max: u64) -> Result<(Vec<Note>, usize)> {
     let memory = Path::new("memory");
     let dir = match workspace.dir_at(memory, Links::Refuse) {
         Err(Errno::NOENT) => return Ok((Vec::new(), 0)),
@@ -166,9 +143,11 @@ fn read_all(workspace: &Dir, max: usize) -> Result<(Vec<Note>, usize)> {
         // Directories, links and pipes are not notes.
         let Ok(file) = dir.read(path, path, Links::Refuse) else { continue };
         let meta = file.metadata()?;
-        let text = read_start(file, max)?;
-        bytes += text.len();
-        let key = escape_controls(&String::from_utf8_lossy(key));
+        let (mut file, mut start) = (BufReader::new(file), Vec::new());
+        skip_bom(&mut file)?;
+        bytes += file.take(max).read_to_end(&mut start)?;
+        let (key, text) =
+            (escape_controls(&String::from_utf8_lossy(key)), String::from_utf8_lossy(&start).into_owned());
         notes.push(Note { key, modified: meta.modified().ok(), len: meta.len(), text });
     }
     Ok((notes, omitted))

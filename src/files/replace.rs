@@ -12,16 +12,8 @@ const MAX_SEARCHED: usize = 1 << 20;
 /// The most line numbers to name.
 const MAX_NAMED: usize = 5;
 
-pub(super) struct Change<'a> {
-    pub(super) old: &'a str,
-    pub(super) new: &'a str,
-    /// Replace every match, not the only one.
-    pub(super) all: bool,
-}
-
-/// The new content, and a report for the model.
-pub(super) fn replaced(content: &[u8], change: &Change) -> Result<(Vec<u8>, String)> {
-    let Change { old, new, all } = *change;
+/// Replaces the only match of `old`, or with `all` every match: the new content, and a report for the model.
+pub(super) fn replaced(content: &[u8], old: &str, new: &str, all: bool) -> Result<(Vec<u8>, String)> {
     if old.is_empty() {
         return Err(Error::failed("old_text is empty: use append_file or write_file to add text"));
     }
@@ -151,7 +143,7 @@ mod tests {
     use super::*;
 
     fn change(content: &[u8], old: &str, new: &str, all: bool) -> Result<(Vec<u8>, String), String> {
-        replaced(content, &Change { old, new, all }).map_err(|e| e.message)
+        replaced(content, old, new, all).map_err(|e| e.message)
     }
 
     #[test]

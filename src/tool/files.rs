@@ -11,7 +11,7 @@ use super::{Risk, ToolOutput, ToolSpec, arguments};
 use crate::error::Result;
 use crate::hands::Hands;
 use crate::message::Image;
-use crate::wire::{FileJob, Header, Job, Reply};
+use crate::wire::{FileJob, Header, Job};
 
 struct Definition {
     name: &'static str,
@@ -113,21 +113,13 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
         Function::new(definition.spec(), &["pattern", "path"], move |args, turn| {
             let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
             let reply = hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
-            let Header::Image { kind } = reply.header else { return text_of(reply) };
+            let Header::Image { kind } = reply.header else { return reply.into_text().map(ToolOutput::text) };
             let (mime, kilobytes) = (kind.mime().to_owned(), reply.body.len().div_ceil(1024));
             let text = format!("[an image, {mime}, {kilobytes} KB: it follows the results]");
             let images = vec![Image { mime, base64: STANDARD.encode(&reply.body) }];
             Ok(ToolOutput { images, ..ToolOutput::text(text) })
         })
     })
-}
-
-/// The text of a reply, or the reason for a refusal.
-pub(super) fn text_of(reply: Reply) -> Result<ToolOutput> {
-    match reply.header {
-        Header::Text => Ok(ToolOutput::text(String::from_utf8_lossy(&reply.body))),
-        other => Err(other.into_error()),
-    }
 }
 
 #[cfg(test)]

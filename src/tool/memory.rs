@@ -5,7 +5,6 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::files::text_of;
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments, text};
 use crate::error::Result;
 use crate::hands::Hands;
@@ -62,7 +61,7 @@ impl Tool for Memory {
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let now = (self.local_time)(SystemTime::now());
         let job = Job::File(FileJob::Memory { request: arguments::<MemoryRequest>(args)?, now });
-        text_of(self.hands.call(&job, turn.cancel)?)
+        self.hands.call(&job, turn.cancel)?.into_text().map(ToolOutput::text)
     }
 }
 
