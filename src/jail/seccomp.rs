@@ -7,14 +7,16 @@
 //! The crate seccompiler was weighed and left: it saves about 40 lines, has one errno for each filter where five are
 //! needed, and lets x32 calls pass a deny list.
 
+mod program;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 
-use libc::{
-    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
-    SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
-};
+use libc::c_long;
 
 use crate::sys;
+use program::{Condition, Rule, bits, has_any, is, is_not, low_half, program};
 
 /// The layers beside the filter, which decide what it must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,32 +38,6 @@ pub(super) fn forbid_openat2() -> io::Result<()> {
     let mut rules = Rules(Vec::new());
     rules.refuse(libc::SYS_openat2, &[], libc::ENOSYS);
     sys::apply_seccomp_filter(&mut program(&rules.0))
-}
-
-/// `AUDIT_ARCH_*` of `linux/audit.h`.
-#[cfg(target_arch = "x86_64")]
-const ARCH: u32 = 0xC000_003E;
-#[cfg(target_arch = "aarch64")]
-const ARCH: u32 = 0xC000_00B7;
-#[cfg(target_arch = "arm")]
-const ARCH: u32 = 0x4000_0028;
-
-/// A refused system call.
-struct Rule {
-    call: c_long,
-    /// All must hold.
-    conditions: Vec<Condition>,
-    errno: i32,
-}
-
-/// Whether half an argument, under a mask, is or is not a value.
-#[derive(Clone, Copy)]
-struct Condition {
-    /// Offset into `struct seccomp_data`.
-    offset: u32,
-    mask: u32,
-    value: u32,
-    is_equal: bool,
 }
 
 const EPERM: i32 = libc::EPERM;
@@ -228,28 +204,6 @@ const INET: u32 = bits(libc::AF_INET);
 const INET6: u32 = bits(libc::AF_INET6);
 const NETLINK: u32 = bits(libc::AF_NETLINK);
 
-/// C has these constants signed, and the filter compares them unsigned.
-const fn bits(n: libc::c_int) -> u32 {
-    u32::from_ne_bytes(n.to_ne_bytes())
-}
-
-/// Offset of an argument's low half. All our architectures are little-endian.
-const fn low_half(argument: u32) -> u32 {
-    16 + 8 * argument
-}
-
-fn is(argument: u32, mask: u32, value: u32) -> Condition {
-    Condition { offset: low_half(argument), mask, value, is_equal: true }
-}
-
-fn is_not(argument: u32, mask: u32, value: u32) -> Condition {
-    Condition { is_equal: false, ..is(argument, mask, value) }
-}
-
-fn has_any(argument: u32, bits: u32) -> Condition {
-    is_not(argument, bits, 0)
-}
-
 struct Rules(Vec<Rule>);
 
 impl Rules {
@@ -360,197 +314,6 @@ impl Rules {
             self.refuse(libc::SYS_fcntl, &[is(1, ALL_BITS, *command)], EPERM);
             #[cfg(target_arch = "arm")]
             self.refuse(libc::SYS_fcntl64, &[is(1, ALL_BITS, *command)], EPERM);
-        }
-    }
-}
-
-/// Offsets into `struct seccomp_data`.
-const NUMBER: u32 = 0;
-const ARCHITECTURE: u32 = 4;
-
-fn statement(code: u32, k: u32) -> sock_filter {
-    jump(code, k, 0, 0)
-}
-
-/// The codes of classic BPF fit 16 bits by definition.
-fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k }
-}
-
-fn load(offset: u32) -> sock_filter {
-    statement(BPF_LD | BPF_W | BPF_ABS, offset)
-}
-
-fn refusal(errno: i32) -> sock_filter {
-    statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | bits(errno))
-}
-
-/// Compiles the rules: each becomes a block that refuses or falls through to the next.
-fn program(rules: &[Rule]) -> Vec<sock_filter> {
-    let mut out = vec![
-        load(ARCHITECTURE),
-        jump(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0),
-        statement(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-        load(NUMBER),
-    ];
-    // x32 calls have the architecture of x86-64 and numbers of their own.
-    #[cfg(target_arch = "x86_64")]
-    out.extend([jump(BPF_JMP | libc::BPF_JGE | BPF_K, 0x4000_0000, 0, 1), refusal(libc::ENOSYS)]);
-    for rule in rules {
-        let block = block(rule);
-        let skip = u8::try_from(block.len()).unwrap_or(u8::MAX);
-        let number = u32::try_from(rule.call).unwrap_or(u32::MAX);
-        out.push(jump(BPF_JMP | BPF_JEQ | BPF_K, number, 0, skip));
-        out.extend(block);
-    }
-    out.push(statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-    out
-}
-
-/// What follows the match of a call's number.
-fn block(rule: &Rule) -> Vec<sock_filter> {
-    let mut block = Vec::new();
-    for (n, condition) in rule.conditions.iter().enumerate() {
-        // Past the remaining conditions and the refusal.
-        let remaining = rule.conditions.len() - n - 1;
-        let skip = u8::try_from(3 * remaining + 1).unwrap_or(u8::MAX);
-        let (jt, jf) = if condition.is_equal { (0, skip) } else { (skip, 0) };
-        block.push(load(condition.offset));
-        block.push(statement(BPF_ALU | BPF_AND | BPF_K, condition.mask));
-        block.push(jump(BPF_JMP | BPF_JEQ | BPF_K, condition.value, jt, jf));
-    }
-    block.push(refusal(rule.errno));
-    if !rule.conditions.is_empty() {
-        // The next rule expects the number again.
-        block.push(load(NUMBER));
-    }
-    block
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Runs a filter as the kernel would.
-    fn judge(program: &[sock_filter], arch: u32, number: c_long, args: [u64; 6]) -> u32 {
-        let mut data = Vec::new();
-        data.extend(u32::try_from(number).unwrap().to_le_bytes());
-        data.extend(arch.to_le_bytes());
-        data.extend(0u64.to_le_bytes());
-        data.extend(args.iter().flat_map(|a| a.to_le_bytes()));
-        let (mut a, mut pc) = (0u32, 0usize);
-        loop {
-            let i = program[pc];
-            pc += 1;
-            let code = u32::from(i.code);
-            let branch = |yes: bool| usize::from(if yes { i.jt } else { i.jf });
-            if code == BPF_LD | BPF_W | BPF_ABS {
-                let at = i.k as usize;
-                a = u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
-            } else if code == BPF_ALU | BPF_AND | BPF_K {
-                a &= i.k;
-            } else if code == BPF_JMP | BPF_JEQ | BPF_K {
-                pc += branch(a == i.k);
-            } else if code == BPF_JMP | libc::BPF_JGE | BPF_K {
-                pc += branch(a >= i.k);
-            } else if code == BPF_JMP | libc::BPF_JA {
-                pc += i.k as usize;
-            } else if code == BPF_RET | BPF_K {
-                return i.k;
-            } else {
-                panic!("unknown instruction {code:#x}");
-            }
-        }
-    }
-
-    fn allowed(context: FilterContext, number: c_long, args: &[u64]) -> bool {
-        let mut all = [0; 6];
-        all[..args.len()].copy_from_slice(args);
-        judge(&program(&Rules::new(context).0), ARCH, number, all) == SECCOMP_RET_ALLOW
-    }
-
-    const NAMESPACES: FilterContext =
-        FilterContext { landlock_alone: false, host_network: false, signals_confined: true };
-    const LANDLOCK: FilterContext = FilterContext { landlock_alone: true, ..NAMESPACES };
-    const ALL: [FilterContext; 4] = [
-        NAMESPACES,
-        FilterContext { host_network: true, ..NAMESPACES },
-        LANDLOCK,
-        FilterContext { host_network: true, signals_confined: false, ..LANDLOCK },
-    ];
-
-    #[test]
-    fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
-        let device = u64::from(libc::S_IFBLK | 0o600);
-        let fifo = u64::from(libc::S_IFIFO | 0o600);
-        for context in ALL {
-            for (call, args, want) in [
-                (libc::SYS_openat, &[0u64; 0][..], true),
-                (libc::SYS_execve, &[], true),
-                (libc::SYS_clone, &[17], true),
-                (libc::SYS_clone, &[u64::from(NEW_NAMESPACES)], false),
-                (libc::SYS_clone, &[0x1000_0011], false),
-                (libc::SYS_clone3, &[], false),
-                (libc::SYS_ioctl, &[0, 0x5401], true),
-                (libc::SYS_ioctl, &[0, 0x5412], false),
-                // The kernel looks at the low half alone.
-                (libc::SYS_ioctl, &[0, 0xDEAD_0000_5412], false),
-                (libc::SYS_mknodat, &[0, 0, device], false),
-                (libc::SYS_mknodat, &[0, 0, fifo], true),
-                (libc::SYS_prlimit64, &[0], true),
-                (libc::SYS_prlimit64, &[1], false),
-                (libc::SYS_prlimit64, &[1 << 32], false),
-                (libc::SYS_setpriority, &[0, 0, 5], true),
-                (libc::SYS_setpriority, &[0, 7, 5], false),
-                (libc::SYS_sendto, &[0, 0, 0, 0x2000_0000], false),
-                (libc::SYS_sendto, &[0, 0, 0, 0x4000], true),
-                (libc::SYS_unshare, &[], false),
-                (libc::SYS_ptrace, &[], false),
-                (libc::SYS_socket, &[40, 1, 0], false),
-                (libc::SYS_socket, &[17, 3, 0], false),
-                (libc::SYS_socket, &[2, 1, 262], false),
-                (libc::SYS_socketpair, &[1, 1, 0], true),
-                (libc::SYS_fchmod, &[3, 0o777], true),
-                (libc::SYS_fchmod, &[3, 0o4755], false),
-                (libc::SYS_openat, &[3, 1, 0o100, 0o644], true),
-                (libc::SYS_openat, &[3, 1, 0o100, 0o4644], false),
-                // Without making a file the mode is whatever was in the register.
-                (libc::SYS_openat, &[3, 1, 0, 0o4644], true),
-            ] {
-                assert_eq!(allowed(context, call, args), want, "{context:?} {call} {args:x?}");
-            }
-        }
-    }
-
-    #[test]
-    fn landlock_alone_forbids_sockets_and_changes_by_path() {
-        let kinds = [(true, true, true), (true, true, true), (false, false, false), (false, true, false)];
-        for (context, (unix, tcp, chmod)) in ALL.into_iter().zip(kinds) {
-            let cloexec = 0x8_0001;
-            assert_eq!(allowed(context, libc::SYS_socket, &[1, cloexec, 0]), unix, "{context:?}");
-            assert_eq!(allowed(context, libc::SYS_socket, &[2, cloexec, 6]), tcp, "{context:?}");
-            assert_eq!(allowed(context, libc::SYS_fchmodat, &[3, 1, 2]), chmod, "{context:?}");
-            assert_eq!(allowed(context, libc::SYS_utimensat, &[3, 0x7fff_0000_0000]), chmod, "{context:?}");
-            assert!(allowed(context, libc::SYS_utimensat, &[3, 0]), "{context:?}");
-        }
-    }
-
-    #[test]
-    fn signals_stay_inside_where_no_other_layer_confines_them() {
-        for context in ALL {
-            assert_eq!(allowed(context, libc::SYS_kill, &[77, 9]), context.signals_confined);
-            assert_eq!(allowed(context, libc::SYS_fcntl, &[1, 8, 77]), context.signals_confined);
-            assert!(allowed(context, libc::SYS_kill, &[0, 9]));
-            assert!(allowed(context, libc::SYS_fcntl, &[1, 3]));
-        }
-    }
-
-    #[test]
-    fn calls_of_another_architecture_kill_the_process() {
-        let program = program(&Rules::new(NAMESPACES).0);
-        for arch in [0x4000_0003, 0x4000_0028, 0xC000_00B7, 0xC000_003E] {
-            let verdict = judge(&program, arch, libc::SYS_getpid, [0; 6]);
-            assert_eq!(verdict, if arch == ARCH { SECCOMP_RET_ALLOW } else { SECCOMP_RET_KILL_PROCESS });
         }
     }
 }

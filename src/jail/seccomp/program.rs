@@ -1,0 +1,117 @@
+//! Rules of the filter, and the program for the kernel that they become.
+
+use libc::{
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO,
+    SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
+};
+
+/// `AUDIT_ARCH_*` of `linux/audit.h`.
+#[cfg(target_arch = "x86_64")]
+pub(super) const ARCH: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+pub(super) const ARCH: u32 = 0xC000_00B7;
+#[cfg(target_arch = "arm")]
+pub(super) const ARCH: u32 = 0x4000_0028;
+
+/// A refused system call.
+pub(super) struct Rule {
+    pub call: c_long,
+    /// All must hold.
+    pub conditions: Vec<Condition>,
+    pub errno: i32,
+}
+
+/// Whether half an argument, under a mask, is or is not a value.
+#[derive(Clone, Copy)]
+pub(super) struct Condition {
+    /// Offset into `struct seccomp_data`.
+    pub offset: u32,
+    pub mask: u32,
+    pub value: u32,
+    pub is_equal: bool,
+}
+
+/// C has these constants signed, and the filter compares them unsigned.
+pub(super) const fn bits(n: libc::c_int) -> u32 {
+    u32::from_ne_bytes(n.to_ne_bytes())
+}
+
+/// Offset of an argument's low half. All our architectures are little-endian.
+pub(super) const fn low_half(argument: u32) -> u32 {
+    16 + 8 * argument
+}
+
+pub(super) fn is(argument: u32, mask: u32, value: u32) -> Condition {
+    Condition { offset: low_half(argument), mask, value, is_equal: true }
+}
+
+pub(super) fn is_not(argument: u32, mask: u32, value: u32) -> Condition {
+    Condition { is_equal: false, ..is(argument, mask, value) }
+}
+
+pub(super) fn has_any(argument: u32, bits: u32) -> Condition {
+    is_not(argument, bits, 0)
+}
+
+/// Offsets into `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARCHITECTURE: u32 = 4;
+
+fn statement(code: u32, k: u32) -> sock_filter {
+    jump(code, k, 0, 0)
+}
+
+/// The codes of classic BPF fit 16 bits by definition.
+fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k }
+}
+
+fn load(offset: u32) -> sock_filter {
+    statement(BPF_LD | BPF_W | BPF_ABS, offset)
+}
+
+fn refusal(errno: i32) -> sock_filter {
+    statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | bits(errno))
+}
+
+/// Compiles the rules: each becomes a block that refuses or falls through to the next.
+pub(super) fn program(rules: &[Rule]) -> Vec<sock_filter> {
+    let mut out = vec![
+        load(ARCHITECTURE),
+        jump(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0),
+        statement(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        load(NUMBER),
+    ];
+    // x32 calls have the architecture of x86-64 and numbers of their own.
+    #[cfg(target_arch = "x86_64")]
+    out.extend([jump(BPF_JMP | libc::BPF_JGE | BPF_K, 0x4000_0000, 0, 1), refusal(libc::ENOSYS)]);
+    for rule in rules {
+        let block = block(rule);
+        let skip = u8::try_from(block.len()).unwrap_or(u8::MAX);
+        let number = u32::try_from(rule.call).unwrap_or(u32::MAX);
+        out.push(jump(BPF_JMP | BPF_JEQ | BPF_K, number, 0, skip));
+        out.extend(block);
+    }
+    out.push(statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+    out
+}
+
+/// What follows the match of a call's number.
+fn block(rule: &Rule) -> Vec<sock_filter> {
+    let mut block = Vec::new();
+    for (n, condition) in rule.conditions.iter().enumerate() {
+        // Past the remaining conditions and the refusal.
+        let remaining = rule.conditions.len() - n - 1;
+        let skip = u8::try_from(3 * remaining + 1).unwrap_or(u8::MAX);
+        let (jt, jf) = if condition.is_equal { (0, skip) } else { (skip, 0) };
+        block.push(load(condition.offset));
+        block.push(statement(BPF_ALU | BPF_AND | BPF_K, condition.mask));
+        block.push(jump(BPF_JMP | BPF_JEQ | BPF_K, condition.value, jt, jf));
+    }
+    block.push(refusal(rule.errno));
+    if !rule.conditions.is_empty() {
+        // The next rule expects the number again.
+        block.push(load(NUMBER));
+    }
+    block
+}

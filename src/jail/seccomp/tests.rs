@@ -1,0 +1,131 @@
+//! The filter, run as the kernel would run it.
+
+use libc::{
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
+    SECCOMP_RET_KILL_PROCESS, sock_filter,
+};
+
+use super::program::ARCH;
+use super::*;
+
+/// Runs a filter as the kernel would.
+fn judge(program: &[sock_filter], arch: u32, number: c_long, args: [u64; 6]) -> u32 {
+    let mut data = Vec::new();
+    data.extend(u32::try_from(number).unwrap().to_le_bytes());
+    data.extend(arch.to_le_bytes());
+    data.extend(0u64.to_le_bytes());
+    data.extend(args.iter().flat_map(|a| a.to_le_bytes()));
+    let (mut a, mut pc) = (0u32, 0usize);
+    loop {
+        let i = program[pc];
+        pc += 1;
+        let code = u32::from(i.code);
+        let branch = |yes: bool| usize::from(if yes { i.jt } else { i.jf });
+        if code == BPF_LD | BPF_W | BPF_ABS {
+            let at = i.k as usize;
+            a = u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
+        } else if code == BPF_ALU | BPF_AND | BPF_K {
+            a &= i.k;
+        } else if code == BPF_JMP | BPF_JEQ | BPF_K {
+            pc += branch(a == i.k);
+        } else if code == BPF_JMP | libc::BPF_JGE | BPF_K {
+            pc += branch(a >= i.k);
+        } else if code == BPF_JMP | libc::BPF_JA {
+            pc += i.k as usize;
+        } else if code == BPF_RET | BPF_K {
+            return i.k;
+        } else {
+            panic!("unknown instruction {code:#x}");
+        }
+    }
+}
+
+fn allowed(context: FilterContext, number: c_long, args: &[u64]) -> bool {
+    let mut all = [0; 6];
+    all[..args.len()].copy_from_slice(args);
+    judge(&program(&Rules::new(context).0), ARCH, number, all) == SECCOMP_RET_ALLOW
+}
+
+const NAMESPACES: FilterContext = FilterContext { landlock_alone: false, host_network: false, signals_confined: true };
+const LANDLOCK: FilterContext = FilterContext { landlock_alone: true, ..NAMESPACES };
+const ALL: [FilterContext; 4] = [
+    NAMESPACES,
+    FilterContext { host_network: true, ..NAMESPACES },
+    LANDLOCK,
+    FilterContext { host_network: true, signals_confined: false, ..LANDLOCK },
+];
+
+#[test]
+fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
+    let device = u64::from(libc::S_IFBLK | 0o600);
+    let fifo = u64::from(libc::S_IFIFO | 0o600);
+    for context in ALL {
+        for (call, args, want) in [
+            (libc::SYS_openat, &[0u64; 0][..], true),
+            (libc::SYS_execve, &[], true),
+            (libc::SYS_clone, &[17], true),
+            (libc::SYS_clone, &[u64::from(NEW_NAMESPACES)], false),
+            (libc::SYS_clone, &[0x1000_0011], false),
+            (libc::SYS_clone3, &[], false),
+            (libc::SYS_ioctl, &[0, 0x5401], true),
+            (libc::SYS_ioctl, &[0, 0x5412], false),
+            // The kernel looks at the low half alone.
+            (libc::SYS_ioctl, &[0, 0xDEAD_0000_5412], false),
+            (libc::SYS_mknodat, &[0, 0, device], false),
+            (libc::SYS_mknodat, &[0, 0, fifo], true),
+            (libc::SYS_prlimit64, &[0], true),
+            (libc::SYS_prlimit64, &[1], false),
+            (libc::SYS_prlimit64, &[1 << 32], false),
+            (libc::SYS_setpriority, &[0, 0, 5], true),
+            (libc::SYS_setpriority, &[0, 7, 5], false),
+            (libc::SYS_sendto, &[0, 0, 0, 0x2000_0000], false),
+            (libc::SYS_sendto, &[0, 0, 0, 0x4000], true),
+            (libc::SYS_unshare, &[], false),
+            (libc::SYS_ptrace, &[], false),
+            (libc::SYS_socket, &[40, 1, 0], false),
+            (libc::SYS_socket, &[17, 3, 0], false),
+            (libc::SYS_socket, &[2, 1, 262], false),
+            (libc::SYS_socketpair, &[1, 1, 0], true),
+            (libc::SYS_fchmod, &[3, 0o777], true),
+            (libc::SYS_fchmod, &[3, 0o4755], false),
+            (libc::SYS_openat, &[3, 1, 0o100, 0o644], true),
+            (libc::SYS_openat, &[3, 1, 0o100, 0o4644], false),
+            // Without making a file the mode is whatever was in the register.
+            (libc::SYS_openat, &[3, 1, 0, 0o4644], true),
+        ] {
+            assert_eq!(allowed(context, call, args), want, "{context:?} {call} {args:x?}");
+        }
+    }
+}
+
+#[test]
+fn landlock_alone_forbids_sockets_and_changes_by_path() {
+    let kinds = [(true, true, true), (true, true, true), (false, false, false), (false, true, false)];
+    for (context, (unix, tcp, chmod)) in ALL.into_iter().zip(kinds) {
+        let cloexec = 0x8_0001;
+        assert_eq!(allowed(context, libc::SYS_socket, &[1, cloexec, 0]), unix, "{context:?}");
+        assert_eq!(allowed(context, libc::SYS_socket, &[2, cloexec, 6]), tcp, "{context:?}");
+        assert_eq!(allowed(context, libc::SYS_fchmodat, &[3, 1, 2]), chmod, "{context:?}");
+        assert_eq!(allowed(context, libc::SYS_utimensat, &[3, 0x7fff_0000_0000]), chmod, "{context:?}");
+        assert!(allowed(context, libc::SYS_utimensat, &[3, 0]), "{context:?}");
+    }
+}
+
+#[test]
+fn signals_stay_inside_where_no_other_layer_confines_them() {
+    for context in ALL {
+        assert_eq!(allowed(context, libc::SYS_kill, &[77, 9]), context.signals_confined);
+        assert_eq!(allowed(context, libc::SYS_fcntl, &[1, 8, 77]), context.signals_confined);
+        assert!(allowed(context, libc::SYS_kill, &[0, 9]));
+        assert!(allowed(context, libc::SYS_fcntl, &[1, 3]));
+    }
+}
+
+#[test]
+fn calls_of_another_architecture_kill_the_process() {
+    let program = program(&Rules::new(NAMESPACES).0);
+    for arch in [0x4000_0003, 0x4000_0028, 0xC000_00B7, 0xC000_003E] {
+        let verdict = judge(&program, arch, libc::SYS_getpid, [0; 6]);
+        assert_eq!(verdict, if arch == ARCH { SECCOMP_RET_ALLOW } else { SECCOMP_RET_KILL_PROCESS });
+    }
+}
