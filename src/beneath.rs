@@ -9,7 +9,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat};
 use rustix::io::Errno;
@@ -38,24 +37,11 @@ pub(crate) enum Reach {
     Beneath,
     /// Wherever the process may go, as the user has chosen.
     Everywhere,
-    /// Everywhere but into one tree.
-    Except(Arc<Exclusion>),
-}
-
-/// A tree that is closed, and the one within it that is open. Real paths, without links.
-#[derive(Debug)]
-pub(crate) struct Exclusion {
-    pub closed: PathBuf,
-    pub open: PathBuf,
-}
-
-impl Exclusion {
-    fn check(&self, fd: &OwnedFd) -> Result<(), Errno> {
-        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let real = readlinkat(CWD, link, Vec::new()).map_err(|_| Errno::ACCESS)?;
-        let real = Path::new(OsStr::from_bytes(real.to_bytes()));
-        if real.starts_with(&self.closed) && !real.starts_with(&self.open) { Err(Errno::ACCESS) } else { Ok(()) }
-    }
+    /// Everywhere but into one tree, of which another one is open. Real paths, without links.
+    Except {
+        closed: PathBuf,
+        open: PathBuf,
+    },
 }
 
 /// What to do with symbolic links that stay within reach. With [`Reach::Everywhere`] it applies to the last component
@@ -108,8 +94,13 @@ impl Dir {
         }
         let last = if links == Links::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
         let fd = openat(&self.fd, path, flags | last, mode)?;
-        if let Reach::Except(exclusion) = &self.reach {
-            exclusion.check(&fd)?;
+        if let Reach::Except { closed, open } = &self.reach {
+            let real = readlinkat(CWD, format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
+            let real = real.map_err(|_| Errno::ACCESS)?;
+            let real = Path::new(OsStr::from_bytes(real.to_bytes()));
+            if real.starts_with(closed) && !real.starts_with(open) {
+                return Err(Errno::ACCESS);
+            }
         }
         Ok(fd)
     }

@@ -117,6 +117,12 @@ impl From<rustix::io::Errno> for Error {
     }
 }
 
+impl From<serde_json::Error> for Error {
+    fn from(e: serde_json::Error) -> Self {
+        Self::failed(e.to_string())
+    }
+}
+
 /// `.doing("reading x")` on any result that can become an [`Error`].
 pub trait Context<T> {
     /// Prefixes the error's message with `what`.

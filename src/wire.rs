@@ -1,30 +1,28 @@
 //! The messages between this program and its hands processes.
 //!
 //! The setup is a command-line argument, because the process confines itself by it before it reads the job. A job is a
-//! `u32` length (big-endian) and JSON. A reply is `u32` header length, `u32` body length, the header as JSON and the body
-//! as raw bytes. It comes from a process that may have run anything: its lengths are checked before memory is allocated,
-//! and its header has a fixed schema.
+//! `u32` length (big-endian) and JSON. A reply is a header with the body's length, sent alike, and the body as raw bytes. It
+//! comes from a process that may have run anything: its lengths are checked before memory is allocated, and its header has
+//! a fixed schema.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Exclusion, Reach};
+use crate::beneath::Reach;
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 
-/// Bytes of a reply, header and body together.
-const MAX_REPLY: usize = 1 << 20;
-/// Bytes of a reply's body.
-pub(crate) const MAX_BODY: usize = MAX_REPLY - (16 << 10);
+/// Bytes of a reply's header, and of its body.
+const MAX_HEADER: usize = 16 << 10;
+pub(crate) const MAX_BODY: usize = (1 << 20) - MAX_HEADER;
 /// Bytes of a job.
 const MAX_JOB: usize = 64 << 20;
 
-/// What confines a hands process.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+/// What confines a hands process, strongest first.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Confinement {
     /// Namespaces and a new root, a seccomp filter, and Landlock where the kernel has it.
@@ -76,7 +74,7 @@ impl Setup {
             Some(_) if self.confinement.is_sandboxed() => Reach::Everywhere,
             Some(home) => {
                 let open = self.workspace.canonicalize().unwrap_or_else(|_| self.workspace.clone());
-                Reach::Except(Arc::new(Exclusion { closed: home.clone(), open }))
+                Reach::Except { closed: home.clone(), open }
             }
         }
     }
@@ -286,57 +284,59 @@ pub(crate) struct Reply {
     pub body: Vec<u8>,
 }
 
-/// A job with its length in front.
-pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {
-    let json = serde_json::to_vec(job).map_err(|e| Error::failed(e.to_string()))?;
-    if json.len() > MAX_JOB {
-        return Err(Error::failed("the arguments are too large"));
+impl Reply {
+    /// The text asked for, or why there is none.
+    pub(crate) fn into_text(self) -> Result<String> {
+        match self.header {
+            Header::Text => Ok(String::from_utf8_lossy(&self.body).into_owned()),
+            other => Err(other.into_error()),
+        }
     }
-    Ok([&encode_len(json.len())?[..], &json].concat())
+}
+
+/// A message as it is sent: a `u32` length (big-endian), and JSON.
+fn encode(message: &impl Serialize, max: usize) -> Result<Vec<u8>> {
+    let json = serde_json::to_vec(message)?;
+    match u32::try_from(json.len()) {
+        Ok(len) if json.len() <= max => Ok([&len.to_be_bytes()[..], &json].concat()),
+        _ => Err(Error::failed("the arguments are too large")),
+    }
+}
+
+fn receive<T: DeserializeOwned>(from: &mut impl Read, max: usize) -> Result<T> {
+    let mut len = [0; 4];
+    from.read_exact(&mut len)?;
+    let len = u32::from_be_bytes(len) as usize;
+    if len > max {
+        return Err(Error::failed("the message is too long"));
+    }
+    let mut json = vec![0; len];
+    from.read_exact(&mut json)?;
+    Ok(serde_json::from_slice(&json)?)
+}
+
+pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {
+    encode(job, MAX_JOB)
 }
 
 pub(crate) fn receive_job(from: &mut impl Read) -> Result<Job> {
-    let len = read_len(from)?;
-    if len > MAX_JOB {
-        return Err(Error::failed("the job is too long"));
-    }
-    parse(from, len).doing("reading the job")
+    receive(from, MAX_JOB).doing("reading the job")
 }
 
 pub(crate) fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
-    let header = serde_json::to_vec(&reply.header).map_err(|e| Error::failed(e.to_string()))?;
-    to.write_all(&encode_len(header.len())?)?;
-    to.write_all(&encode_len(reply.body.len())?)?;
-    to.write_all(&header)?;
+    to.write_all(&encode(&(&reply.header, reply.body.len()), MAX_HEADER)?)?;
     to.write_all(&reply.body)?;
     Ok(to.flush()?)
 }
 
 pub(crate) fn receive_reply(from: &mut impl Read) -> Result<Reply> {
-    let (header, body) = (read_len(from)?, read_len(from)?);
-    if header.saturating_add(body) > MAX_REPLY {
+    let (header, len) = receive(from, MAX_HEADER).doing("reading the reply")?;
+    if len > MAX_BODY {
         return Err(Error::failed("the reply is too long"));
     }
-    let header = parse(from, header).doing("reading the reply")?;
-    let mut body = vec![0; body];
+    let mut body = vec![0; len];
     from.read_exact(&mut body)?;
     Ok(Reply { header, body })
-}
-
-fn parse<T: DeserializeOwned>(from: &mut impl Read, len: usize) -> Result<T> {
-    let mut bytes = vec![0; len];
-    from.read_exact(&mut bytes)?;
-    serde_json::from_slice(&bytes).map_err(|e| Error::failed(e.to_string()))
-}
-
-fn encode_len(len: usize) -> Result<[u8; 4]> {
-    u32::try_from(len).map(u32::to_be_bytes).map_err(|e| Error::failed(e.to_string()))
-}
-
-fn read_len(from: &mut impl Read) -> Result<usize> {
-    let mut len = [0; 4];
-    from.read_exact(&mut len)?;
-    usize::try_from(u32::from_be_bytes(len)).map_err(|e| Error::failed(e.to_string()))
 }
 
 #[cfg(test)]
@@ -370,14 +370,13 @@ mod tests {
 
     #[test]
     fn hostile_replies_are_refused_before_memory_is_set_aside_for_them() {
-        let huge = [u32::MAX.to_be_bytes(), u32::MAX.to_be_bytes()].concat();
-        assert!(receive_reply(&mut huge.as_slice()).unwrap_err().message.contains("too long"));
-        let not_json = [&2u32.to_be_bytes()[..], &0u32.to_be_bytes()[..], b"{]"].concat();
-        assert!(receive_reply(&mut not_json.as_slice()).is_err());
-        let unknown = br#"{"grant":{}}"#;
-        let len = u32::try_from(unknown.len()).unwrap().to_be_bytes();
-        let bytes = [&len[..], &0u32.to_be_bytes()[..], &unknown[..]].concat();
-        assert!(receive_reply(&mut bytes.as_slice()).is_err());
-        assert!(receive_reply(&mut &b"\0\0"[..]).is_err());
+        let refusal = |bytes: &[u8]| receive_reply(&mut &*bytes).unwrap_err().message;
+        let header = |json: &str| [&u32::try_from(json.len()).unwrap().to_be_bytes()[..], json.as_bytes()].concat();
+        assert!(refusal(&u32::MAX.to_be_bytes()).contains("too long"));
+        assert!(refusal(&header(r#"["text",1048577]"#)).contains("too long"));
+        for json in ["{]", r#"["text",-1]"#, r#"["text"]"#, r#"[{"grant":{}},0]"#] {
+            assert!(refusal(&header(json)).contains("reading the reply"), "{json}");
+        }
+        assert!(refusal(&header(r#"["text",1]"#)).contains("fill whole buffer") && !refusal(b"\0\0").is_empty());
     }
 }

@@ -9,7 +9,7 @@ use super::kernel::{landlock_fix, namespace_fixes, read_file};
 use crate::cancel::Cancel;
 use crate::child::{Network, Sandbox};
 use crate::config::{Env, Exec};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hands::{Confinement, Hands};
 use crate::sys;
 use crate::wire::{ExecJob, Header, Job};
@@ -87,15 +87,9 @@ pub(crate) fn jail(hands: &Hands, exec: &Exec, env: &Env, report: &mut dyn FnMut
 
 /// The layers that hold commands, as a process in the jail reports them.
 fn active_layers(hands: &Hands) -> Result<String> {
-    let reply = hands.call(&Job::Layers, &Cancel::new(None))?;
-    match reply.header {
-        Header::Text => {
-            let layers = String::from_utf8_lossy(&reply.body).into_owned();
-            let layers = layers.lines().filter(|layer| !layer.ends_with(": none"));
-            Ok(layers.collect::<Vec<_>>().join("; "))
-        }
-        _ => Err(Error::failed("unexpected reply from the hands process")),
-    }
+    let layers = hands.call(&Job::Layers, &Cancel::new(None))?.into_text()?;
+    let layers = layers.lines().filter(|layer| !layer.ends_with(": none"));
+    Ok(layers.collect::<Vec<_>>().join("; "))
 }
 
 /// Runs a command as the model's are run, and returns its output.

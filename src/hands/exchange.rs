@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::process_count;
+use super::processes;
 use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind, Result};
 use crate::jail::MAX_PROCESSES;
@@ -18,7 +18,7 @@ use crate::wire::{Header, Job, Reply, Termination, encode_job, receive_reply};
 /// How long a process may take beyond its job's own time, and to clean up when told to stop.
 const GRACE: Duration = Duration::from_secs(5);
 /// How often descendants are counted.
-const COUNT_INTERVAL: Duration = Duration::from_millis(50);
+const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Has `child` do `job`, and waits until it has closed its output. `count_processes` ends a command that has too many.
 pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_processes: bool) -> Result<Reply> {
@@ -40,7 +40,9 @@ pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_proc
     };
     let result = receive_reply(&mut reader);
     let told_to_stop = reader.stopped.is_none();
-    reader.wait_for_end();
+    // The process closes its output by ending. After the grace the caller kills it.
+    reader.tell_to_stop();
+    io::copy(&mut reader, &mut io::sink()).ok();
     match (result, cancel.why()) {
         (Ok(Reply { header: Header::Exited { dropped, .. }, body }), _) if reader.too_many => {
             Ok(Reply { header: Header::Exited { end: Termination::TooManyProcesses, dropped }, body })
@@ -70,13 +72,6 @@ impl ReplyReader {
         self.stopped = None;
         self.deadline = Instant::now() + GRACE;
     }
-
-    /// The process closes its output by ending. After the grace the caller kills it.
-    fn wait_for_end(&mut self) {
-        self.tell_to_stop();
-        let mut rest = [0; 4096];
-        while matches!(self.read(&mut rest), Ok(n) if n > 0) {}
-    }
 }
 
 impl Read for ReplyReader {
@@ -91,7 +86,7 @@ impl Read for ReplyReader {
                 continue;
             }
             if let (Some(root), Some(_)) = (self.counted, &self.input) {
-                if process_count::count(root) as u64 > MAX_PROCESSES {
+                if processes::are_more_below(root, MAX_PROCESSES) {
                     self.too_many = true;
                     self.tell_to_stop();
                     continue;

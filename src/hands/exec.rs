@@ -29,6 +29,8 @@ const MAX_COMMAND: usize = 120 << 10;
 const MAX_FILE: u64 = 256 << 20;
 /// A command must leave this many bytes free on the workspace's disk, or half of what was free when it started.
 const MIN_FREE: u64 = 200 << 20;
+/// How often the free space is measured.
+const DISK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the command with `/bin/sh`, nothing on standard input, and both outputs in one.
 ///
@@ -53,7 +55,7 @@ pub(super) fn exec(
         jail::forbid_openat2()?;
     }
     let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
-    reaper.adopt_orphans()?;
+    Reaper::adopt_orphans()?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut child = child::command(Path::new("/bin/sh"))
         .args(["-c", &job.command])
@@ -68,18 +70,13 @@ pub(super) fn exec(
         .spawn()
         .doing("starting /bin/sh")?;
     let mut output = OutputBuffer::new(output)?;
-    let limits = ResourceLimits::new(trees.workspace(), setup.confinement)?;
-    let end = watch(&mut child, &mut output, Duration::from_secs(job.timeout_secs), caller, &limits);
-    if child.try_wait()?.is_none() {
-        child.kill().and_then(|()| child.wait()).doing("killing the command")?;
-    }
+    let disk = Disk::measure(trees.workspace())?;
+    let end = watch(&mut child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disk);
+    let status = child.kill().and_then(|()| child.wait()).doing("ending the command")?;
     reaper.kill_descendants()?;
     // All writers are dead, so this is the rest.
-    output.drain()?;
-    let end = match end? {
-        Some(end) => end,
-        None => termination(child.wait()?),
-    };
+    while output.read_once()? {}
+    let end = end?.unwrap_or_else(|| termination(status));
     Ok(Reply { header: Header::Exited { end, dropped: output.dropped }, body: output.kept })
 }
 
@@ -90,9 +87,6 @@ fn check(command: &str) -> Result<()> {
     if command.len() > MAX_COMMAND {
         let len = command.len();
         return Err(Error::failed(format!("the command is too long ({len} bytes): write it to a file and run that")));
-    }
-    if command.contains('\0') {
-        return Err(Error::failed("the command contains a NUL byte"));
     }
     Ok(())
 }
@@ -111,84 +105,54 @@ fn watch(
     output: &mut OutputBuffer,
     timeout: Duration,
     caller: BorrowedFd,
-    limits: &ResourceLimits,
+    disk: &Disk,
 ) -> Result<Option<Termination>> {
     let deadline = Instant::now() + timeout;
-    // Before Linux 5.3, which has no pidfd, the loop polls for the command's end.
-    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
+    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
     let mut output_open = true;
     loop {
-        let mut wait = deadline.saturating_duration_since(Instant::now()).min(limits.interval);
+        let wait = deadline.saturating_duration_since(Instant::now()).min(DISK_INTERVAL);
         if wait.is_zero() {
             return Ok(Some(Termination::TimedOut));
         }
-        if ended.is_none() {
-            if child.try_wait()?.is_some() {
-                return Ok(None);
-            }
-            wait = wait.min(Duration::from_millis(20));
+        if disk.is_nearly_full()? {
+            return Ok(Some(Termination::DiskFull));
         }
-        if let Some(end) = limits.exceeded()? {
-            return Ok(Some(end));
-        }
-        let mut watched = vec![(caller, PollFlags::IN)];
+        let mut watched = vec![(caller, PollFlags::IN), (ended.as_fd(), PollFlags::IN)];
         if output_open {
             watched.push((output.pipe.as_fd(), PollFlags::IN));
         }
-        watched.extend(ended.iter().map(|ended| (ended.as_fd(), PollFlags::IN)));
         let ready = sys::poll(&watched, Some(wait))?;
         if ready[0] {
             return Ok(Some(Termination::Cancelled));
         }
-        if ended.is_some() && ready[ready.len() - 1] {
+        if ready[1] {
             return Ok(None);
         }
-        if output_open && ready[1] {
+        if output_open && ready[2] {
             output_open = output.read_once()?;
         }
     }
 }
 
-/// Limits that the kernel does not enforce, checked at an interval.
-struct ResourceLimits {
-    disk: OwnedFd,
-    min_free_bytes: u64,
-    min_free_files: u64,
-    /// `RLIMIT_NPROC` does not bind root, which the jail's user may be outside of its namespace.
-    counts_processes: bool,
-    interval: Duration,
+/// The workspace's disk, and what a command has to leave free there.
+struct Disk {
+    fd: OwnedFd,
+    min_bytes: u64,
+    min_files: u64,
 }
 
-impl ResourceLimits {
-    fn new(workspace: &Dir, confinement: Confinement) -> Result<Self> {
-        let disk = workspace.as_fd().try_clone_to_owned()?;
-        let free = fstatvfs(&disk).doing("measuring free space")?;
-        // The second number is the id outside.
-        let uid_map = fs_err::read_to_string("/proc/self/uid_map").unwrap_or_default();
-        let is_root_outside = uid_map.split_whitespace().nth(1) == Some("0");
-        let counts_processes = confinement == Confinement::Namespaces && is_root_outside;
-        Ok(Self {
-            disk,
-            min_free_bytes: MIN_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2),
-            min_free_files: 1000.min(free.f_favail / 2),
-            counts_processes,
-            interval: Duration::from_millis(if counts_processes { 20 } else { 100 }),
-        })
+impl Disk {
+    fn measure(workspace: &Dir) -> Result<Self> {
+        let fd = workspace.as_fd().try_clone_to_owned()?;
+        let free = fstatvfs(&fd).doing("measuring free space")?;
+        let min_bytes = MIN_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2);
+        Ok(Self { fd, min_bytes, min_files: 1000.min(free.f_favail / 2) })
     }
 
-    fn exceeded(&self) -> Result<Option<Termination>> {
-        let free = fstatvfs(&self.disk)?;
-        if free.f_bavail.saturating_mul(free.f_frsize) < self.min_free_bytes || free.f_favail < self.min_free_files {
-            return Ok(Some(Termination::DiskFull));
-        }
-        if self.counts_processes {
-            let processes = fs_err::read_dir("/proc")?
-                .filter(|entry| entry.as_ref().is_ok_and(|e| e.file_name().as_encoded_bytes()[0].is_ascii_digit()));
-            if processes.count() as u64 > jail::MAX_PROCESSES {
-                return Ok(Some(Termination::TooManyProcesses));
-            }
-        }
-        Ok(None)
+    fn is_nearly_full(&self) -> Result<bool> {
+        let free = fstatvfs(&self.fd)?;
+        Ok(free.f_bavail.saturating_mul(free.f_frsize) < self.min_bytes || free.f_favail < self.min_files)
     }
 }
 
@@ -205,29 +169,16 @@ impl OutputBuffer {
         Ok(Self { pipe: fs_err::File::from_parts(pipe.into(), "the command's output"), kept: Vec::new(), dropped: 0 })
     }
 
-    /// Reads once. `false` at the end of the output.
+    /// Reads what is there, up to a limit. `false` when there is nothing.
     fn read_once(&mut self) -> Result<bool> {
         let mut piece = [0; 16 << 10];
-        match self.pipe.read(&mut piece) {
-            Ok(0) => Ok(false),
-            Ok(n) => {
-                let room = (MAX_BODY - self.kept.len()).min(n);
-                self.kept.extend_from_slice(&piece[..room]);
-                self.dropped += (n - room) as u64;
-                Ok(true)
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(true),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Reads what is there without waiting.
-    fn drain(&mut self) -> Result<()> {
-        loop {
-            let before = (self.kept.len(), self.dropped);
-            if !self.read_once()? || before == (self.kept.len(), self.dropped) {
-                return Ok(());
-            }
-        }
+        let len = match self.pipe.read(&mut piece) {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+            result => result?,
+        };
+        let room = (MAX_BODY - self.kept.len()).min(len);
+        self.kept.extend_from_slice(&piece[..room]);
+        self.dropped += (len - room) as u64;
+        Ok(len > 0)
     }
 }

@@ -7,12 +7,13 @@
 mod exchange;
 mod exec;
 mod process;
-mod process_count;
+mod processes;
 mod reaper;
 
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 pub(crate) use process::main;
 
@@ -31,20 +32,16 @@ pub(crate) const ROLE: &str = "hands";
 /// The argument that makes it the second process of a jail.
 pub(crate) const INNER_ROLE: &str = "hands-inside";
 
+/// How long calls settle for a confinement before stronger ones are tried again: what kept one away may have passed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Runs jobs, one process each.
 pub(crate) struct Hands {
     setup: Setup,
     sandbox: Sandbox,
     guard: AddressGuard,
-    /// Found by the first call. Later calls use the same confinement: a process cannot talk the next one into a weaker one.
-    selected: Mutex<Option<Selected>>,
-}
-
-#[derive(Clone)]
-struct Selected {
-    confinement: Confinement,
-    /// Why each stronger one is unavailable, in one sentence.
-    refusals: Vec<String>,
+    /// What confined the last call, and when a stronger one was last tried.
+    selected: Mutex<Option<(Confinement, Instant)>>,
 }
 
 impl Hands {
@@ -53,21 +50,8 @@ impl Hands {
         Self { setup, sandbox, guard, selected: Mutex::default() }
     }
 
-    /// Does one job and waits for the end of its process.
+    /// Does one job in the strongest confinement available, and waits for the end of its process.
     pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
-        let selected = self.selected.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(Selected { confinement, refusals }) = selected else { return self.first_call(job, cancel) };
-        if confinement == Confinement::Unconfined && matches!(job, Job::Exec { .. }) {
-            return Err(no_jail("commands are", &refusals));
-        }
-        match self.run(confinement, job, cancel)? {
-            Reply { header: Header::Unavailable { why }, .. } => Err(Error::failed(why).doing("entering the jail")),
-            reply => Ok(reply),
-        }
-    }
-
-    /// Tries confinements, strongest first, and keeps the first that works.
-    fn first_call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let candidates: &[Confinement] = match self.sandbox {
             Sandbox::Off => &[Confinement::Disabled],
             Sandbox::Auto if !matches!(job, Job::Exec { .. }) => {
@@ -75,19 +59,34 @@ impl Hands {
             }
             Sandbox::Auto | Sandbox::Require => &[Confinement::Namespaces, Confinement::Landlock],
         };
+        let known = *self.lock_selected();
+        let settled = known.filter(|(known, tried)| tried.elapsed() < RETRY_INTERVAL && candidates.contains(known));
         let mut refusals = Vec::new();
         for &confinement in candidates {
+            // Never a weaker one than before: no process can talk the next one into that.
+            if settled.is_some_and(|(known, _)| confinement < known)
+                || known.is_some_and(|(known, _)| confinement > known)
+            {
+                continue;
+            }
             match self.run(confinement, job, cancel)? {
                 Reply { header: Header::Unavailable { why }, .. } => refusals.push(why),
                 reply => {
-                    let selected = Selected { confinement, refusals };
-                    *self.selected.lock().unwrap_or_else(PoisonError::into_inner) = Some(selected);
+                    if settled.is_none() {
+                        *self.lock_selected() = Some((confinement, Instant::now()));
+                    }
                     return Ok(reply);
                 }
             }
         }
-        let what = if self.sandbox == Sandbox::Require { "tools are" } else { "commands are" };
-        Err(no_jail(what, &refusals))
+        if known.is_some_and(|(known, _)| known.is_sandboxed()) {
+            return Err(Error::failed(refusals.join("; ")).doing("entering the jail"));
+        }
+        Err(no_jail(if self.sandbox == Sandbox::Require { "tools are" } else { "commands are" }, &refusals))
+    }
+
+    fn lock_selected(&self) -> MutexGuard<'_, Option<(Confinement, Instant)>> {
+        self.selected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
@@ -119,14 +118,12 @@ impl Hands {
 
     /// Stores a part of a file that came from outside. The last part returns the file's path.
     pub(crate) fn take_file(&self, part: FilePart, cancel: &Cancel) -> Result<String> {
-        let Reply { header, body } = self.call(&Job::File(FileJob::TakeFile(part)), cancel)?;
-        let Header::Text = header else { return Err(header.into_error()) };
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        self.call(&Job::File(FileJob::TakeFile(part)), cancel)?.into_text()
     }
 
     /// How calls are confined, once one has been made.
     pub(crate) fn confinement(&self) -> Option<Confinement> {
-        self.selected.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|selected| selected.confinement)
+        self.lock_selected().map(|(confinement, _)| confinement)
     }
 
     /// The tree that jobs work in; absolute.
@@ -137,17 +134,15 @@ impl Hands {
     /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is
     /// unavailable. Selects nothing for other calls.
     pub(crate) fn try_confinement(&self, confinement: Confinement, cancel: &Cancel) -> Result<Result<String, String>> {
-        let reply = self.run(confinement, &Job::Layers, cancel)?;
-        match reply.header {
-            Header::Text => Ok(Ok(String::from_utf8_lossy(&reply.body).trim_end().to_owned())),
-            Header::Unavailable { why } => Ok(Err(why)),
-            other => Err(other.into_error()),
+        match self.run(confinement, &Job::Layers, cancel)? {
+            Reply { header: Header::Unavailable { why }, .. } => Ok(Err(why)),
+            reply => Ok(Ok(reply.into_text()?.trim_end().to_owned())),
         }
     }
 
     fn run(&self, confinement: Confinement, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let setup = Setup { confinement, ..self.setup.clone() };
-        let setup = serde_json::to_string(&setup).map_err(|e| Error::failed(e.to_string()))?;
+        let setup = serde_json::to_string(&setup)?;
         let guarded = confinement == Confinement::Namespaces && self.setup.network == Network::Guarded;
         let (receiver, stderr) = if guarded {
             let (ours, theirs) = listener::pair()?;
@@ -163,10 +158,8 @@ impl Hands {
             .spawn()
             .doing("starting the hands process")?;
         let proxy = receiver.map(|receiver| receiver.start_proxy(&self.guard)).transpose();
-        // No other limit on processes binds root there.
-        let count_processes = confinement == Confinement::Landlock
-            && rustix::process::geteuid().is_root()
-            && matches!(job, Job::Exec { .. });
+        let count_processes =
+            confinement.is_sandboxed() && matches!(job, Job::Exec { .. }) && rustix::process::geteuid().is_root();
         let result = exchange::exchange(&mut child, job, cancel, count_processes);
         // It has ended by now, or used up its grace.
         let ended = child.kill().and_then(|()| child.wait());

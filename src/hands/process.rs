@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::process::{Child, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -50,8 +50,7 @@ fn refused(e: &Error) -> Reply {
 
 fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
     let setup = setup.ok_or_else(|| Error::failed("this command is internal"))?;
-    let setup: Setup =
-        serde_json::from_str(setup).map_err(|e| Error::failed(e.to_string())).doing("reading the setup")?;
+    let setup: Setup = serde_json::from_str(setup).doing("reading the setup")?;
     sys::close_inherited().doing("closing inherited descriptors")?;
     if role == ROLE {
         // Without a controlling terminal nothing can inject input into one. A process group leader gets EPERM.
@@ -68,7 +67,7 @@ fn run_outer(setup: &Setup) -> Result<()> {
     // Every kernel with a usable jail has it.
     let mut reaper = Reaper::new();
     let mut made =
-        pidfd_open(getpid(), PidfdFlags::empty()).doing("opening a pidfd").and_then(|_| reaper.adopt_orphans());
+        pidfd_open(getpid(), PidfdFlags::empty()).doing("opening a pidfd").and_then(|_| Reaper::adopt_orphans());
     if setup.confinement == Confinement::Namespaces {
         made = made
             .and_then(|()| jail::become_owner(setup))
@@ -78,9 +77,8 @@ fn run_outer(setup: &Setup) -> Result<()> {
         return unavailable(&e);
     }
     sys::deny_inspection().doing("denying inspection by other processes")?;
-    let json = serde_json::to_string(setup).map_err(|e| Error::failed(e.to_string()))?;
     let mut inner = child::again(INNER_ROLE)
-        .arg(json)
+        .arg(serde_json::to_string(setup)?)
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .spawn()
@@ -95,16 +93,8 @@ fn wait_for(inner: &mut Child) -> Result<()> {
     let caller = io::stdin();
     // No events: only the end of the pipe matters here, not what the caller sends.
     sys::poll(&[(ended.as_fd(), PollFlags::IN), (caller.as_fd(), PollFlags::empty())], None)?;
-    let deadline = Instant::now() + INNER_GRACE;
-    while inner.try_wait()?.is_none() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            inner.kill().and_then(|()| inner.wait()).doing("killing the inner process")?;
-            break;
-        }
-        sys::poll(&[(ended.as_fd(), PollFlags::IN)], Some(left))?;
-    }
-    Ok(())
+    sys::poll(&[(ended.as_fd(), PollFlags::IN)], Some(INNER_GRACE))?;
+    inner.kill().and_then(|()| inner.wait()).map(drop).doing("ending the inner process")
 }
 
 fn unavailable(e: &Error) -> Result<()> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
-use super::process_count;
+use super::processes;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 
@@ -26,7 +26,7 @@ impl Reaper {
 
     /// Becomes the parent of every orphan, so that killing a child brings the grandchildren within reach. To be called
     /// before anything is started; file jobs start nothing, and work where this is unavailable (under qemu, for example).
-    pub(super) fn adopt_orphans(&self) -> Result<()> {
+    pub(super) fn adopt_orphans() -> Result<()> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")
     }
 
@@ -65,19 +65,15 @@ impl Reaper {
     }
 
     fn children(&mut self) -> Result<Vec<Pid>> {
-        let numbers: Vec<i32> = match &mut self.list {
+        let numbers: Vec<u32> = match &mut self.list {
             Some(list) => {
                 let mut text = String::new();
                 list.rewind()?;
                 list.read_to_string(&mut text)?;
                 text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
             }
-            None => fs_err::read_dir("/proc")?
-                .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
-                .filter(|n| process_count::parent_of(*n) == Some(std::process::id()))
-                .filter_map(|n| i32::try_from(n).ok())
-                .collect(),
+            None => processes::children_of(std::process::id()),
         };
-        Ok(numbers.into_iter().filter_map(Pid::from_raw).collect())
+        Ok(numbers.into_iter().filter_map(|n| Pid::from_raw(n.try_into().ok()?)).collect())
     }
 }

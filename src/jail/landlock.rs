@@ -13,24 +13,17 @@ pub(super) const OLDEST_ABI: u32 = 3;
 /// The first version that restricts signals and abstract sockets.
 pub(super) const SIGNALS_ABI: u32 = 6;
 
-/// Whether Landlock restricts TCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tcp {
-    Unrestricted,
-    /// No connections and no listeners.
-    Denied,
-}
-
 /// Restricts this process and what it starts: it may read and execute below `readable`, do anything below `writable`,
-/// and nothing elsewhere. Missing paths are left out, and so is what this kernel's version cannot restrict.
-pub(super) fn enter(readable: &[&Path], writable: &[&Path], tcp: Tcp) -> Result<()> {
-    restrict(readable, writable, tcp).map_err(|e| Error::failed(e.to_string()))
+/// and nothing elsewhere; without `tcp` it makes no TCP connections and no listeners. Missing paths are left out, and so is
+/// what this kernel's version cannot restrict.
+pub(super) fn enter(readable: &[&Path], writable: &[&Path], tcp: bool) -> Result<()> {
+    restrict(readable, writable, tcp).map_err(|e| Error::failed(e.to_string()).doing("entering Landlock"))
 }
 
-fn restrict(readable: &[&Path], writable: &[&Path], tcp: Tcp) -> Result<(), RulesetError> {
+fn restrict(readable: &[&Path], writable: &[&Path], tcp: bool) -> Result<(), RulesetError> {
     let all = AccessFs::from_all(ABI::V5);
     let mut ruleset = Ruleset::default().handle_access(all)?.scope(Scope::from_all(ABI::V6))?;
-    if tcp == Tcp::Denied {
+    if !tcp {
         ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
     }
     let ruleset = ruleset.create()?.add_rules(path_beneath_rules(readable, AccessFs::from_read(ABI::V5)))?;

@@ -28,12 +28,11 @@ use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::wire::{Confinement, Setup};
-use landlock::Tcp;
 pub(crate) use namespaces::{enter_namespaces, make_namespaces};
 use seccomp::FilterContext;
 
 /// Processes and threads that a call may have at once.
-pub(crate) const MAX_PROCESSES: u64 = 256;
+pub(crate) const MAX_PROCESSES: usize = 256;
 
 /// The system tree, readable in every jail, that contains `path`.
 pub(crate) fn readable(path: &Path) -> Option<&'static str> {
@@ -81,16 +80,13 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     die_with_parent()?;
     drop_capabilities()?;
     let host_network = setup.network == Network::Full;
-    let etc_network = if host_network { paths::ETC_NETWORK } else { &[] };
-    let system = paths::SYSTEM.iter().chain(paths::ETC).chain(etc_network).map(Path::new);
-    let readable: Vec<&Path> = system.chain(setup.readable_trees()).collect();
+    let readable: Vec<&Path> = paths::system(setup.network).chain(setup.readable_trees()).collect();
     let mut open_trees = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();
     // A rule for a link would apply to its target.
     open_trees.retain(|path| !path.is_symlink());
     let trees = setup.write_paths.iter().chain([&setup.workspace]).chain(&open_trees).map(PathBuf::as_path);
     let writable: Vec<&Path> = trees.chain(paths::DEVICES.iter().map(Path::new)).collect();
-    landlock::enter(&readable, &writable, if host_network { Tcp::Unrestricted } else { Tcp::Denied })
-        .doing("entering Landlock")?;
+    landlock::enter(&readable, &writable, host_network)?;
     let context = FilterContext { landlock_alone: true, host_network, signals_confined: abi >= landlock::SIGNALS_ABI };
     seccomp::enter(context).doing("applying the seccomp filter")
 }
@@ -116,8 +112,8 @@ pub(crate) fn forbid_openat2() -> Result<()> {
 /// otherwise the limit is for all processes of the user. It does not bind root, whose processes are counted instead.
 pub(crate) fn process_limit(confinement: Confinement) -> Option<u64> {
     match confinement {
-        Confinement::Namespaces => Some(MAX_PROCESSES),
-        Confinement::Landlock => Some(MAX_PROCESSES + tasks_of(geteuid())),
+        Confinement::Namespaces => Some(MAX_PROCESSES as u64),
+        Confinement::Landlock => Some(MAX_PROCESSES as u64 + tasks_of(geteuid())),
         Confinement::Unconfined | Confinement::Disabled => None,
     }
 }

@@ -9,10 +9,9 @@ use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
-use super::landlock::{self, Tcp};
-use super::root::{self, NewRoot};
+use super::root;
 use super::seccomp::{self, FilterContext};
-use super::{all_except, die_with_parent, drop_capabilities};
+use super::{all_except, die_with_parent, drop_capabilities, landlock};
 use crate::child::Network;
 use crate::error::{Context, Result};
 use crate::proxy::listener;
@@ -85,14 +84,7 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
     die_with_parent()?;
     let host_network = setup.network == Network::Full;
     let open_trees = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();
-    root::enter(&NewRoot {
-        workspace: &setup.workspace,
-        readable: setup.readable_trees().collect(),
-        writable: setup.write_paths.iter().map(PathBuf::as_path).collect(),
-        open_trees: &open_trees,
-        etc: etc_files(setup),
-        host_network,
-    })?;
+    root::enter(setup, &open_trees, &etc_files(setup))?;
     for capability in NEEDED.iter() {
         rustix::thread::remove_capability_from_bounding_set(capability).doing("dropping capabilities")?;
     }
@@ -102,7 +94,7 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
         let open_trees = open_trees.iter().filter(|path| !path.is_symlink()).chain(&setup.write_paths);
         let writable = open_trees.map(PathBuf::as_path).chain([&*setup.workspace, "/tmp".as_ref(), "/dev".as_ref()]);
         let writable: Vec<&Path> = writable.collect();
-        landlock::enter(&["/".as_ref()], &writable, Tcp::Unrestricted).doing("entering Landlock")?;
+        landlock::enter(&["/".as_ref()], &writable, true)?;
     }
     let context = FilterContext { landlock_alone: false, host_network, signals_confined: true };
     seccomp::enter(context).doing("applying the seccomp filter")

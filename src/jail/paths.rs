@@ -1,11 +1,21 @@
 //! The paths of the host that a jail contains.
 
+use std::path::Path;
+
+use crate::child::Network;
+
+/// All of them that are readable: programs, libraries and settings.
+pub(super) fn system<'a>(network: Network) -> impl Iterator<Item = &'a Path> {
+    let etc_network = if network == Network::Full { ETC_NETWORK } else { &[] };
+    SYSTEM.iter().chain(ETC).chain(etc_network).map(|path| Path::new(*path))
+}
+
 /// Programs and libraries. A symbolic link among them (`/bin` on most systems) becomes the same link.
 pub(super) const SYSTEM: &[&str] =
     &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/run/current-system"];
 
 /// The parts of `/etc` that programs need, without secrets: certificates but not keys, no accounts.
-pub(super) const ETC: &[&str] = &[
+const ETC: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates",
     "/etc/ca-certificates.conf",
@@ -40,7 +50,7 @@ pub(super) const ETC: &[&str] = &[
 ];
 
 /// Added with the host's network, for name resolution. `/etc/resolv.conf` usually links to one of the others.
-pub(super) const ETC_NETWORK: &[&str] = &[
+const ETC_NETWORK: &[&str] = &[
     "/etc/hosts",
     "/etc/host.conf",
     "/etc/resolv.conf",

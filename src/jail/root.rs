@@ -3,8 +3,7 @@
 //! Trees are taken as detached mounts before anything covers them, so no path is looked up twice. Mount points are made
 //! on the fresh tmpfs only, or exist in a tree below which no link is followed.
 
-use std::ffi::CStr;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
@@ -18,6 +17,7 @@ use rustix::mount::{
 use super::paths;
 use crate::error::{Context, Error, Result};
 use crate::sys;
+use crate::wire::Setup;
 
 /// Parts of /proc that concern the whole machine; read-only.
 const PROC_MACHINE: &[&str] = &["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"];
@@ -30,26 +30,13 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
 ];
 
 /// Size of `/tmp` and of `/dev/shm`, both in memory.
-const SCRATCH_SIZE: &CStr = c"32m";
+const SCRATCH_SIZE: &str = "32m";
 
 const GUARDED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const GUARDED_READ_ONLY: MountAttrFlags = GUARDED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
 
 const CLONE_TREE: OpenTreeFlags =
     OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC).union(OpenTreeFlags::AT_RECURSIVE);
-
-/// What the new root contains besides the system's trees. Trees appear at their own paths.
-pub(super) struct NewRoot<'a> {
-    /// This process's working directory; writable.
-    pub workspace: &'a Path,
-    pub readable: Vec<&'a Path>,
-    pub writable: Vec<&'a Path>,
-    /// More writable trees, mounted over all of the above. Links among them become the same links.
-    pub open_trees: &'a [PathBuf],
-    /// Files to make in `/etc`: name and text.
-    pub etc: Vec<(&'static str, String)>,
-    pub host_network: bool,
-}
 
 /// A detached mount on its way from the old root to the new one.
 struct Tree<'a> {
@@ -60,16 +47,19 @@ struct Tree<'a> {
 }
 
 /// Builds the new root and makes it this process's only one, with the workspace as working directory.
-pub(super) fn enter(new: &NewRoot) -> Result<()> {
+///
+/// Besides the system's trees it contains those of `setup` and then the writable `open_trees`, all at their own paths, and
+/// files in `/etc`, by name and text. Links among the open trees become the same links.
+pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)]) -> Result<()> {
     let mut links = Vec::new();
-    let trees = take_trees(new, &mut links)?;
-    let root = tmpfs(c"4m", GUARDED)?;
+    let trees = take_trees(setup, open_trees, &mut links)?;
+    let root = tmpfs("4m", GUARDED)?;
     // Any directory serves as its mount point: it becomes the root soon, and the mount namespace is ours alone.
     let mount_point = ["/tmp", "/mnt", "/usr"].into_iter().find(|dir| Path::new(dir).is_dir());
     let mount_point = mount_point.ok_or_else(|| Error::failed("there is no directory to build the jail on"))?;
     attach(root.as_fd(), CWD, Path::new(mount_point)).doing("attaching the new root")?;
     let root = root.as_fd();
-    fill(root, new, &links)?;
+    fill(root, etc, &links)?;
     for Tree { mount, at, is_optional } in &trees {
         let target = below_root(at);
         make_mount_point(root, &target, mount.as_fd()).doing(at.display())?;
@@ -81,14 +71,17 @@ pub(super) fn enter(new: &NewRoot) -> Result<()> {
     mount_proc(root)?;
     sys::set_mount_attributes(root, MountAttrFlags::MOUNT_ATTR_RDONLY, false).doing("making the root read-only")?;
     pivot(root)?;
-    std::env::set_current_dir(new.workspace).doing("entering the workspace")
+    super::enter_workspace(setup)
 }
 
 /// Takes the trees of the new root from the old one, and collects the symbolic links to make.
-fn take_trees<'a>(new: &NewRoot<'a>, links: &mut Vec<(&'a Path, PathBuf)>) -> Result<Vec<Tree<'a>>> {
+fn take_trees<'a>(
+    setup: &'a Setup,
+    open_trees: &'a [PathBuf],
+    links: &mut Vec<(&'a Path, PathBuf)>,
+) -> Result<Vec<Tree<'a>>> {
     let mut trees = Vec::new();
-    let network = if new.host_network { paths::ETC_NETWORK } else { &[] };
-    for path in paths::SYSTEM.iter().chain(paths::ETC).chain(network).map(Path::new) {
+    for path in paths::system(setup.network) {
         match fs_err::symlink_metadata(path) {
             Ok(meta) if meta.is_symlink() => links.push((path, fs_err::read_link(path)?)),
             Ok(_) => trees.push(take(path, GUARDED_READ_ONLY)?),
@@ -98,17 +91,15 @@ fn take_trees<'a>(new: &NewRoot<'a>, links: &mut Vec<(&'a Path, PathBuf)>) -> Re
     for path in paths::DEVICES.iter().map(Path::new) {
         trees.push(take(path, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?);
     }
-    for path in new.readable.iter().filter(|path| path.exists()) {
+    for path in setup.readable_trees().filter(|path| path.exists()) {
         trees.push(take(path, GUARDED_READ_ONLY)?);
     }
     // By the working directory, because only root may be able to pass through the directories of its path.
-    let mount = open_tree(CWD, "", CLONE_TREE | OpenTreeFlags::AT_EMPTY_PATH).doing("taking the workspace")?;
-    sys::set_mount_attributes(mount.as_fd(), GUARDED, true).doing("guarding the workspace")?;
-    trees.push(Tree { mount, at: new.workspace, is_optional: false });
-    for path in new.writable.iter().filter(|path| path.exists()) {
+    trees.push(Tree { at: &setup.workspace, ..take(Path::new("."), GUARDED)? });
+    for path in setup.write_paths.iter().filter(|path| path.exists()) {
         trees.push(take(path, GUARDED)?);
     }
-    for path in new.open_trees {
+    for path in open_trees {
         match fs_err::read_link(path) {
             Ok(target) if !links.iter().any(|(known, _)| known == path) => links.push((path, target)),
             Ok(_) => {}
@@ -119,13 +110,19 @@ fn take_trees<'a>(new: &NewRoot<'a>, links: &mut Vec<(&'a Path, PathBuf)>) -> Re
 }
 
 fn take(path: &Path, attributes: MountAttrFlags) -> Result<Tree<'_>> {
-    let mount = open_tree(CWD, path, CLONE_TREE).doing(format_args!("taking {}", path.display()))?;
-    sys::set_mount_attributes(mount.as_fd(), attributes, true).doing(format_args!("guarding {}", path.display()))?;
+    let mount = take_mount(CWD, path, attributes).doing(format_args!("taking {}", path.display()))?;
     Ok(Tree { mount, at: path, is_optional: false })
 }
 
+/// A copy of the mounts at `path`, with more attributes.
+fn take_mount(at: impl AsFd, path: &Path, attributes: MountAttrFlags) -> io::Result<OwnedFd> {
+    let mount = open_tree(at, path, CLONE_TREE)?;
+    sys::set_mount_attributes(mount.as_fd(), attributes, true)?;
+    Ok(mount)
+}
+
 /// Makes what is not taken from the old root: scratch space, links and files of `/etc`.
-fn fill(root: BorrowedFd, new: &NewRoot, links: &[(&Path, PathBuf)]) -> Result<()> {
+fn fill(root: BorrowedFd, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Result<()> {
     let scratch = [("tmp", GUARDED), ("dev/shm", GUARDED | MountAttrFlags::MOUNT_ATTR_NOEXEC)];
     for (path, attributes) in scratch {
         make_dirs(root, Path::new(path))?;
@@ -140,7 +137,7 @@ fn fill(root: BorrowedFd, new: &NewRoot, links: &[(&Path, PathBuf)]) -> Result<(
         symlinkat(target, root, &path).doing(path.display())?;
     }
     make_dirs(root, Path::new("etc"))?;
-    for (name, text) in &new.etc {
+    for (name, text) in etc {
         write(root, &Path::new("etc").join(name), text)?;
     }
     Ok(())
@@ -161,42 +158,34 @@ fn pivot(root: BorrowedFd) -> Result<()> {
     }
 }
 
-fn tmpfs(size: &CStr, attributes: MountAttrFlags) -> Result<OwnedFd> {
-    let make = || -> Result<OwnedFd, Errno> {
-        let fs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        fsconfig_set_string(&fs, "size", size)?;
-        fsconfig_set_string(&fs, "nr_inodes", "16k")?;
-        fsconfig_set_string(&fs, "mode", "0755")?;
-        fsconfig_create(&fs)?;
-        fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-    };
-    make().doing("making a tmpfs")
+fn tmpfs(size: &str, attributes: MountAttrFlags) -> Result<OwnedFd> {
+    new_fs("tmpfs", &[("size", size), ("nr_inodes", "16k"), ("mode", "0755")], attributes).doing("making a tmpfs")
+}
+
+fn new_fs(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
+    let fs = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (name, value) in options {
+        fsconfig_set_string(&fs, *name, *value)?;
+    }
+    fsconfig_create(&fs)?;
+    fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 /// A fresh /proc shows the jail's own processes only. Some containers forbid one; then the jail has none, which most
 /// programs tolerate.
 fn mount_proc(root: BorrowedFd) -> Result<()> {
     make_dirs(root, Path::new("proc"))?;
-    let make = || -> Result<OwnedFd, Errno> {
-        let fs = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        fsconfig_create(&fs)?;
-        let attributes =
-            MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-    };
-    let proc = match make() {
+    let proc = match new_fs("proc", &[], GUARDED | MountAttrFlags::MOUNT_ATTR_NOEXEC) {
         Err(Errno::PERM) => return Ok(()),
         result => result.doing("making /proc")?,
     };
     attach(proc.as_fd(), root, Path::new("proc")).doing("attaching /proc")?;
     // Their modes let root write, which the jail's user is outside if root owns the workspace.
     for name in PROC_MACHINE {
-        let tree = match open_tree(&proc, *name, CLONE_TREE) {
-            Err(Errno::NOENT) => continue,
+        let tree = match take_mount(&proc, Path::new(name), MountAttrFlags::MOUNT_ATTR_RDONLY) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             result => result.doing(format_args!("taking /proc/{name}"))?,
         };
-        sys::set_mount_attributes(tree.as_fd(), MountAttrFlags::MOUNT_ATTR_RDONLY, true)
-            .doing(format_args!("guarding /proc/{name}"))?;
         attach(tree.as_fd(), root, &Path::new("proc").join(name)).doing(format_args!("attaching /proc/{name}"))?;
     }
     Ok(())
@@ -250,10 +239,5 @@ fn make_mount_point(root: BorrowedFd, path: &Path, tree: BorrowedFd) -> Result<(
 fn write(root: BorrowedFd, path: &Path, text: &str) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(root, path, flags, Mode::from_raw_mode(0o644)).doing(path.display())?;
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        let n = rustix::io::write(&file, rest)?;
-        rest = &rest[n..];
-    }
-    Ok(())
+    Ok(fs_err::File::from_parts(file.into(), path).write_all(text.as_bytes())?)
 }

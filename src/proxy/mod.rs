@@ -59,11 +59,7 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     /// Serves `listener`, which may belong to another network namespace. Connections leave from the caller's.
-    pub(crate) fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
-        Self::with_limits(listener, guard, LIMITS)
-    }
-
-    fn with_limits(listener: TcpListener, guard: AddressGuard, limits: Limits) -> Result<Self> {
+    fn start(listener: TcpListener, guard: AddressGuard, limits: Limits) -> Result<Self> {
         // A client may disconnect between poll and accept.
         listener.set_nonblocking(true).doing("setting up the proxy's listener")?;
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).doing("making the proxy's pipe")?;

@@ -13,7 +13,7 @@ const WAIT: Duration = Duration::from_secs(20);
 fn start(guard: AddressGuard, limits: Limits) -> (Proxy, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
-    (Proxy::with_limits(listener, guard, limits).unwrap(), address)
+    (Proxy::start(listener, guard, limits).unwrap(), address)
 }
 
 fn open() -> (Proxy, SocketAddr) {

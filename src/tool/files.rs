@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, arguments};
-use crate::error::Result;
 use crate::hands::Hands;
 use crate::message::Image;
 use crate::wire::{FileJob, Header, Job};
