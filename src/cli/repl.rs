@@ -129,7 +129,7 @@ impl Conversation {
                 Ok(note) => self.screen.note(&note),
                 Err(e) => {
                     self.screen.end_line();
-                    super::report(&Error { hint: e.hint.as_deref().map(at_the_prompt), ..e });
+                    super::report(&e);
                 }
             }
             if self.signals.is_terminating() {
@@ -226,14 +226,6 @@ impl Conversation {
     }
 }
 
-/// Rewords a hint that names flags for somebody who types commands.
-fn at_the_prompt(hint: &str) -> String {
-    let hint = hint.replace("another --model", "another model with /model NAME").replace("--new", "/new");
-    let hint = hint.replace("with --", "by starting bantam with --");
-    // A shell's variables do not reach a program that runs already.
-    if hint.starts_with("export ") { format!("/quit, then {hint}") } else { hint }
-}
-
 fn parse(line: &str) -> Input {
     let trimmed = line.trim();
     if trimmed.is_empty() {
@@ -261,19 +253,6 @@ fn command(line: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_hint_names_what_can_be_typed_here() {
-        for (hint, told) in [
-            ("try again later, or use another --model", "try again later, or use another model with /model NAME"),
-            ("start a new conversation with --new", "start a new conversation with /new"),
-            ("give it more with --timeout", "give it more by starting bantam with --timeout"),
-            ("export OPENAI_API_KEY=...", "/quit, then export OPENAI_API_KEY=..."),
-            ("check the key", "check the key"),
-        ] {
-            assert_eq!(at_the_prompt(hint), told);
-        }
-    }
 
     #[test]
     fn a_line_is_a_command_a_message_or_a_mistake() {

@@ -126,7 +126,7 @@ const HINTS: [(&[&str], &str); 6] = [
     (&["certificate"], "if this is the wrong host, correct api_base in config.json"),
     (&["no answer for"], "raise request_timeout for slow models, or try again later"),
     (&["proxy"], "check HTTPS_PROXY, or the model's proxy setting"),
-    (&["tool", "support"], "use --no-tools, or another --model"),
+    (&["tool", "support"], "use --no-tools, or another model (--model, /model)"),
     (&["model"], "check the model's name and its entry in model_list"),
 ];
 
@@ -149,10 +149,12 @@ impl ProviderError {
             }
             Self::RateLimited { message, retry_after } => {
                 let wait = retry_after.map_or(String::new(), |t| format!(" in {} s", t.as_secs().max(1)));
-                (Kind::Unavailable, message, format!("try again later{wait}, or use another --model"))
+                (Kind::Unavailable, message, format!("try again later{wait}, or use another model (--model, /model)"))
             }
-            Self::Quota(m) => (Kind::Unavailable, m, "add credit to the account, or use another --model".to_owned()),
-            Self::ContextTooLong(m) => (Kind::Failed, m, "start a new conversation with --new".to_owned()),
+            Self::Quota(m) => {
+                (Kind::Unavailable, m, "add credit to the account, or use another model (--model, /model)".to_owned())
+            }
+            Self::ContextTooLong(m) => (Kind::Failed, m, "start a new conversation (--new, /new)".to_owned()),
             Self::Transient { message, .. } => {
                 let hint = by_text(&message, "check the network and the model's api_base, or try again later");
                 (Kind::Unavailable, message, hint)

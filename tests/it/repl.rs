@@ -225,11 +225,11 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("hi\n");
-    talk.wait_for_stdout("use another model with /model NAME\r\n");
+    talk.wait_for_stdout("use another model (--model, /model)\r\n");
     talk.types("hi again\n");
-    talk.wait_for_stdout("start a new conversation with /new\r\n");
+    talk.wait_for_stdout("start a new conversation (--new, /new)\r\n");
     talk.types("/model openai/other\n");
-    talk.wait_for_stdout("hint: /quit, then export OPENAI_API_KEY=...");
+    talk.wait_for_stdout("hint: export OPENAI_API_KEY=...");
     talk.types("/model\n");
     talk.wait_for_stdout("/model NAME changes it: test, or vendor/model");
     talk.types("/quit\n");
