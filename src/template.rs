@@ -32,7 +32,7 @@ pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOut
             written.push(("AGENTS.md", CopyOutcome::Exists));
             continue;
         }
-        let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), Access::ReadWrite, u64::MAX)?;
+        let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), Access::ReadWrite)?;
         written.push((path, copied));
     }
     Ok(written)

@@ -247,10 +247,10 @@ impl Copier<'_> {
         };
         let runs = file.metadata()?.permissions().mode() & 0o100 != 0;
         let access = if runs { Access::Execute } else { Access::ReadWrite };
-        match disk::copy_new(root, to, &mut file, access, u64::MAX)? {
-            CopyOutcome::Created(_) => self.copied += 1,
+        match disk::copy_new(root, to, &mut file, access)? {
+            CopyOutcome::Created => self.copied += 1,
             CopyOutcome::Exists => self.kept += 1,
-            CopyOutcome::Blocked | CopyOutcome::TooLarge => {
+            CopyOutcome::Blocked => {
                 self.skip(from, "a link or a file is in the way")?;
             }
         }

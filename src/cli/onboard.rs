@@ -61,7 +61,7 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result
     if let Some(chosen) = chosen {
         let text = format!("{:#}\n", chosen);
         let name = Path::new("config.json");
-        report(disk::copy_new(home.root(), name, &mut text.as_bytes(), Access::ReadWrite, u64::MAX)?, &home.config())?;
+        report(disk::copy_new(home.root(), name, &mut text.as_bytes(), Access::ReadWrite)?, &home.config())?;
     } else if !import.is_some_and(Import::has_config) {
         report(CopyOutcome::Exists, &home.config())?;
     }
@@ -77,8 +77,8 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result
 fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
     let path = one_line(&path.display().to_string(), 500);
     print(&match copied {
-        CopyOutcome::Created(_) => format!("created  {path}\n"),
-        CopyOutcome::Exists | CopyOutcome::TooLarge => format!("kept     {path}\n"),
+        CopyOutcome::Created => format!("created  {path}\n"),
+        CopyOutcome::Exists => format!("kept     {path}\n"),
         CopyOutcome::Blocked => format!("skipped  {path}: a link or a file is in its way\n"),
     })
 }

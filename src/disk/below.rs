@@ -1,7 +1,7 @@
 //! New files below a directory that others can write: no part of their path may be a symbolic link, so that none is created
 //! outside of it.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Read;
 use std::path::{Component, Path};
 
 use fs_err::File;
@@ -13,14 +13,11 @@ use crate::error::{Context, Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyOutcome {
-    /// The file was created, with this many bytes.
-    Created(u64),
+    Created,
     /// Something is at that path already, and stays.
     Exists,
     /// A symbolic link or a file is where a directory should be, and stays.
     Blocked,
-    /// The source is larger than allowed; no file was created.
-    TooLarge,
 }
 
 /// Who may do what with a new file. In both cases that is the owner alone.
@@ -30,14 +27,8 @@ pub(crate) enum Access {
     Execute,
 }
 
-/// Creates the file `path` below `root` with what `from` gives, at most `max` bytes, and the directories that are missing.
-pub(crate) fn copy_new(
-    root: &Path,
-    path: &Path,
-    from: &mut impl Read,
-    access: Access,
-    max: u64,
-) -> Result<CopyOutcome> {
+/// Creates the file `path` below `root` with what `from` gives, and the directories that are missing.
+pub(crate) fn copy_new(root: &Path, path: &Path, from: &mut impl Read, access: Access) -> Result<CopyOutcome> {
     make_dir(root)?;
     let whole = root.join(path);
     let doing = || format!("writing {}", whole.display());
@@ -63,7 +54,7 @@ pub(crate) fn copy_new(
             result => result.doing(doing())?,
         };
     }
-    // Checked first: a source that is too large or unreadable is no error where nothing is to be written.
+    // Checked first: a source that cannot be read is no error where nothing is to be written.
     if statat(&dir, *last, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         return Ok(CopyOutcome::Exists);
     }
@@ -73,32 +64,12 @@ pub(crate) fn copy_new(
         Err(Errno::EXIST) => return Ok(CopyOutcome::Exists),
         result => result.doing(doing())?,
     };
-    match fill(&mut File::from_parts(file.into(), &whole), from, max) {
-        Ok(bytes) if bytes <= max => Ok(CopyOutcome::Created(bytes)),
-        result => {
-            // Else the next call would take half a file for a whole one.
-            unlinkat(&dir, *last, AtFlags::empty()).doing(doing())?;
-            result.map(|_| CopyOutcome::TooLarge).doing(doing())
-        }
+    if let Err(e) = std::io::copy(from, &mut File::from_parts(file.into(), &whole)) {
+        // Else the next call would take half a file for a whole one.
+        unlinkat(&dir, *last, AtFlags::empty()).doing(doing())?;
+        return Err(Error::from(e).doing(doing()));
     }
-}
-
-/// Copies up to the end, or past the limit. Returns the number of bytes.
-fn fill(file: &mut File, from: &mut impl Read, max: u64) -> Result<u64> {
-    let mut piece = vec![0; 64 << 10];
-    let mut total = 0;
-    while total <= max {
-        match from.read(&mut piece) {
-            Ok(0) => break,
-            Ok(n) => {
-                file.write_all(&piece[..n])?;
-                total += n as u64;
-            }
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(total)
+    Ok(CopyOutcome::Created)
 }
 
 /// Syncs everything that was written to the file system of `dir`.
@@ -115,22 +86,18 @@ mod tests {
     #[test]
     fn a_file_is_made_once_whole_and_inside() {
         let root = std::env::temp_dir().join(format!("bantam-below-{}", std::process::id()));
-        let copy = |path: &str, text: &str, most| {
-            copy_new(&root, Path::new(path), &mut text.as_bytes(), Access::ReadWrite, most)
-        };
-        assert_eq!(copy("a/b/c.txt", "hello", 5).unwrap(), CopyOutcome::Created(5));
-        assert_eq!(copy("a/b/c.txt", "other", 5).unwrap(), CopyOutcome::Exists);
+        let copy = |path: &str, text: &str| copy_new(&root, Path::new(path), &mut text.as_bytes(), Access::ReadWrite);
+        assert_eq!(copy("a/b/c.txt", "hello").unwrap(), CopyOutcome::Created);
+        assert_eq!(copy("a/b/c.txt", "other").unwrap(), CopyOutcome::Exists);
         assert_eq!(fs_err::read_to_string(root.join("a/b/c.txt")).unwrap(), "hello");
         assert_eq!(fs_err::metadata(root.join("a/b/c.txt")).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(copy("a/large", "123456", 5).unwrap(), CopyOutcome::TooLarge);
-        assert!(!root.join("a/large").exists());
 
         symlink("/tmp", root.join("out")).unwrap();
         symlink("nowhere", root.join("dangling")).unwrap();
-        assert_eq!(copy("out/x", "x", 5).unwrap(), CopyOutcome::Blocked);
-        assert_eq!(copy("a/b/c.txt/d", "x", 5).unwrap(), CopyOutcome::Blocked);
-        assert_eq!(copy("dangling", "x", 5).unwrap(), CopyOutcome::Exists);
-        assert!(copy("../x", "x", 5).is_err() && copy("", "x", 5).is_err());
+        assert_eq!(copy("out/x", "x").unwrap(), CopyOutcome::Blocked);
+        assert_eq!(copy("a/b/c.txt/d", "x").unwrap(), CopyOutcome::Blocked);
+        assert_eq!(copy("dangling", "x").unwrap(), CopyOutcome::Exists);
+        assert!(copy("../x", "x").is_err() && copy("", "x").is_err());
         fs_err::remove_dir_all(&root).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Skills, is_valid_name};
 use crate::beneath::{Dir, Links};
-use crate::disk::{self, Access, CopyOutcome, copy_new};
+use crate::disk::{self, Access, copy_new};
 use crate::error::{Context, Error, Result};
 use crate::text::one_line;
 
@@ -29,8 +29,8 @@ pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
     if !from.join("SKILL.md").is_file() {
         return Err(Error::failed(format!("{} has no SKILL.md", from.display())).hint("name the folder of one skill"));
     }
-    let mut files = Vec::new();
-    list(&from, Path::new(""), &mut files)?;
+    let (mut files, mut bytes) = (Vec::new(), 0);
+    list(&from, Path::new(""), &mut files, &mut bytes)?;
     let to = skills.dir().join(&name);
     if to.symlink_metadata().is_ok() {
         let hint = format!("bantam skills remove {name}, then install it again");
@@ -39,11 +39,12 @@ pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
     clean_up(skills)?;
     let new = format!(".{name}.new");
     let path = skills.dir().join(&new);
-    let copied = copy(&from, &skills.dir(), &new, &files).and_then(|()| disk::rename_new(&path, &to));
-    if !matches!(copied, Ok(true)) {
+    if let Err(e) = copy(&from, &skills.dir(), &new, &files) {
         disk::remove(&path)?;
+        return Err(e);
     }
-    if copied? { Ok(name) } else { Err(Error::failed(format!("something is in the way of {}", to.display()))) }
+    disk::rename_new(&path, &to)?;
+    Ok(name)
 }
 
 /// Deletes what a crash left behind.
@@ -59,27 +60,18 @@ fn clean_up(skills: &Skills) -> Result<()> {
 
 fn copy(from: &Path, to: &Path, name: &str, files: &[PathBuf]) -> Result<()> {
     let held = Dir::open(from)?;
-    let mut left = MAX_BYTES;
     for path in files {
         // It may have been replaced by a link or a pipe since it was listed.
         let mut file = held.read(path, path, Links::Refuse)?;
-        let access =
-            if file.metadata()?.permissions().mode() & 0o100 == 0 { Access::ReadWrite } else { Access::Execute };
-        match copy_new(to, &Path::new(name).join(path), &mut file, access, left)? {
-            CopyOutcome::Created(bytes) => left -= bytes,
-            CopyOutcome::TooLarge => {
-                return Err(Error::failed(format!("the skill is larger than {} MiB", MAX_BYTES >> 20)));
-            }
-            CopyOutcome::Exists | CopyOutcome::Blocked => {
-                return Err(Error::failed(format!("something is in the way of {}", path.display())));
-            }
-        }
+        let is_program = file.metadata()?.permissions().mode() & 0o100 != 0;
+        let access = if is_program { Access::Execute } else { Access::ReadWrite };
+        copy_new(to, &Path::new(name).join(path), &mut file, access)?;
     }
     disk::sync_all(to)
 }
 
-/// Adds every file below `from` to `files`, by its path from there.
-fn list(from: &Path, dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+/// Adds every file below `from` to `files`, by its path from there, and its size to `bytes`.
+fn list(from: &Path, dir: &Path, files: &mut Vec<PathBuf>, bytes: &mut u64) -> Result<()> {
     if dir.components().count() > MAX_DEPTH {
         return Err(Error::failed(format!("{} is nested too deep", dir.display())));
     }
@@ -90,14 +82,18 @@ fn list(from: &Path, dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
             continue;
         }
         if kind.is_dir() {
-            list(from, &path, files)?;
+            list(from, &path, files, bytes)?;
         } else if kind.is_file() {
             files.push(path);
+            *bytes += entry.metadata()?.len();
         } else {
             return Err(Error::failed(format!("{} is a link, a pipe or a device: skills hold files", path.display())));
         }
         if files.len() > MAX_FILES {
             return Err(Error::failed(format!("the skill has more than {MAX_FILES} files")));
+        }
+        if *bytes > MAX_BYTES {
+            return Err(Error::failed(format!("the skill is larger than {} MiB", MAX_BYTES >> 20)));
         }
     }
     Ok(())
