@@ -130,7 +130,7 @@ pub enum Event {
 }
 
 /// How a turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TurnStop {
     Done,
     /// The reply ran into its token limit; what there is was given.
@@ -138,6 +138,7 @@ pub enum TurnStop {
     /// Steps or time ran out.
     Limit,
     Cancelled,
+    #[default]
     Error,
 }
 
@@ -164,7 +165,7 @@ pub struct CallReport {
 }
 
 /// What a turn came to. Good and bad ends share it: a failed turn has an `error`, and still its output so far.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Response {
     pub output: String,
     /// The output broke off: it is in the session, marked so, and is no answer.

@@ -41,6 +41,12 @@ pub(crate) fn fence(text: &str) -> String {
     "`".repeat(longest.max(2) + 1)
 }
 
+/// Marks a text as data: a fence inside it cannot close ours. Empty if the text is.
+pub(crate) fn fenced(text: &str) -> String {
+    let (text, fence) = (text.trim(), fence(text));
+    if text.is_empty() { String::new() } else { format!("{fence}\n{text}\n{fence}") }
+}
+
 /// A number of bytes for people: `12 KB`.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
@@ -106,6 +112,7 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
 pub(crate) type LocalTime = Arc<dyn Fn(SystemTime) -> String + Send + Sync>;
 
 /// UTC in the format of [`LocalTime`].
+#[cfg(test)]
 pub(crate) fn utc(time: SystemTime) -> String {
     rfc3339(time)[..19].replace('T', " ")
 }
@@ -133,6 +140,13 @@ mod tests {
         assert_eq!(clip("añb", 2), "a");
         assert_eq!(clip("añb", 3), "añ");
         assert_eq!(clip("ab", 9), "ab");
+    }
+
+    #[test]
+    fn a_fence_cannot_be_closed_from_inside() {
+        assert_eq!(fenced("a"), "```\na\n```");
+        assert_eq!(fenced("a ```` b"), "`````\na ```` b\n`````");
+        assert_eq!(fenced(" \n"), "");
     }
 
     #[test]

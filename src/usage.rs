@@ -36,16 +36,8 @@ pub(crate) struct Call<'a> {
     pub cost: Option<f64>,
 }
 
-/// Allows model calls and records them.
-pub(crate) trait Ledger: Send + Sync {
-    /// Whether a model may be asked now.
-    fn check(&self, now: SystemTime) -> Result<()>;
-
-    fn record(&self, call: &Call, now: SystemTime) -> Result<()>;
-}
-
-/// The files of `$BANTAM_HOME/usage`.
-pub(crate) struct UsageFiles {
+/// Allows model calls and records them, in the files of `$BANTAM_HOME/usage`.
+pub(crate) struct Ledger {
     dir: PathBuf,
     budget: Budget,
     local_time: LocalTime,
@@ -70,7 +62,7 @@ impl Today {
     }
 }
 
-impl UsageFiles {
+impl Ledger {
     pub(crate) fn new(dir: PathBuf, budget: Budget, local_time: LocalTime) -> Self {
         Self { dir, budget, local_time, today: Mutex::default() }
     }
@@ -82,10 +74,9 @@ impl UsageFiles {
     fn day(&self, now: SystemTime) -> String {
         clip(&(self.local_time)(now), 10).to_owned()
     }
-}
 
-impl Ledger for UsageFiles {
-    fn check(&self, now: SystemTime) -> Result<()> {
+    /// Whether a model may be asked now.
+    pub(crate) fn check(&self, now: SystemTime) -> Result<()> {
         let Budget { daily_tokens, daily_cost } = self.budget;
         if daily_tokens == 0 && daily_cost <= 0.0 {
             return Ok(());
@@ -124,7 +115,7 @@ impl Ledger for UsageFiles {
         Ok(())
     }
 
-    fn record(&self, call: &Call, now: SystemTime) -> Result<()> {
+    pub(crate) fn record(&self, call: &Call, now: SystemTime) -> Result<()> {
         let day = self.day(now);
         let mut line = json!({
             "time": rfc3339(now),
@@ -279,8 +270,8 @@ mod tests {
             Self(std::env::temp_dir().join(format!("bantam-usage-{name}-{}", std::process::id())))
         }
 
-        fn files(&self, budget: Budget) -> UsageFiles {
-            UsageFiles::new(self.0.clone(), budget, Arc::new(text::utc))
+        fn files(&self, budget: Budget) -> Ledger {
+            Ledger::new(self.0.clone(), budget, Arc::new(text::utc))
         }
 
         fn add(&self, text: &str) {
@@ -317,7 +308,7 @@ mod tests {
         let files = dir.files(Budget { daily_tokens: 1000, daily_cost: 0.0 });
         files.record(&call(10, None), at(0)).unwrap();
         files.check(at(0)).unwrap();
-        let seen = |files: &UsageFiles| {
+        let seen = |files: &Ledger| {
             let seen = files.today.lock().unwrap();
             (seen.offset, seen.tokens)
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::prompt::Prompt;
-use super::{Agent, History, Limits};
+use super::{Agent, Filter, History, Limits};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::provider::Provider;
@@ -14,46 +14,28 @@ use crate::tool::{Registry, Tool};
 use crate::usage::Ledger;
 
 /// Collects the parts of an [`Agent`].
+#[derive(Default)]
 pub struct Builder {
-    chain: ModelChain,
-    prompt: Prompt,
+    pub(crate) chain: ModelChain,
+    /// The files that the system prompt is made from. Default: none.
+    pub(crate) prompt: Prompt,
+    /// Removes secrets from tool results and errors.
+    pub(crate) redactor: Redactor,
+    /// Allows each request to a model and records it.
+    pub(crate) ledger: Option<Arc<Ledger>>,
     tools: Vec<Box<dyn Tool>>,
     only: Option<Vec<String>>,
-    /// Without what the fields above make.
-    agent: Agent,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        let agent = Agent {
-            chain: Arc::default(),
-            tools: Registry::default(),
-            offers: Vec::new(),
-            offers_weight: 0,
-            store: Arc::new(Memory::default()),
-            prompt: Arc::default(),
-            limits: Limits::default(),
-            history: History::default(),
-            stream: true,
-            filter: None,
-            redactor: Redactor::default(),
-            is_subagent: false,
-            ledger: None,
-        };
-        Self { chain: ModelChain::default(), prompt: Prompt::default(), tools: Vec::new(), only: None, agent }
-    }
+    store: Option<Arc<dyn Store>>,
+    limits: Limits,
+    history: History,
+    whole_replies: bool,
+    filter: Option<Arc<Filter>>,
 }
 
 impl Builder {
     /// Adds a provider; there is no default. Further ones are asked when those before them fail.
     pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
         self.chain.push(vec![Box::new(provider)]);
-        self
-    }
-
-    /// Replaces all providers.
-    pub(crate) fn chain(mut self, chain: ModelChain) -> Self {
-        self.chain = chain;
         self
     }
 
@@ -75,13 +57,7 @@ impl Builder {
 
     /// Where to keep conversations. Default: in memory.
     pub fn store(mut self, store: impl Store + 'static) -> Self {
-        self.agent.store = Arc::new(store);
-        self
-    }
-
-    /// The files that the system prompt is made from. Default: none.
-    pub(crate) fn prompt(mut self, prompt: Prompt) -> Self {
-        self.prompt = prompt;
+        self.store = Some(Arc::new(store));
         self
     }
 
@@ -92,36 +68,24 @@ impl Builder {
     }
 
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.agent.limits = limits;
+        self.limits = limits;
         self
     }
 
     pub fn history(mut self, history: History) -> Self {
-        self.agent.history = history;
+        self.history = history;
         self
     }
 
     /// Whether to ask for replies piece by piece. Default: true.
     pub fn stream(mut self, stream: bool) -> Self {
-        self.agent.stream = stream;
-        self
-    }
-
-    /// Removes secrets from tool results and errors.
-    pub(crate) fn redactor(mut self, redactor: Redactor) -> Self {
-        self.agent.redactor = redactor;
+        self.whole_replies = !stream;
         self
     }
 
     /// Chooses or changes the messages of each request; the store keeps them as they are.
     pub fn history_filter(mut self, filter: impl Fn(Vec<Message>) -> Vec<Message> + Send + Sync + 'static) -> Self {
-        self.agent.filter = Some(Arc::new(filter));
-        self
-    }
-
-    /// Allows each request to a model and records it. Default: none.
-    pub(crate) fn ledger(mut self, ledger: impl Ledger + 'static) -> Self {
-        self.agent.ledger = Some(Arc::new(ledger));
+        self.filter = Some(Arc::new(filter));
         self
     }
 
@@ -132,11 +96,25 @@ impl Builder {
         if self.chain.first().is_none() {
             return Err(Error::failed("an agent needs a provider"));
         }
-        let mut tools = Registry::new(self.tools, self.agent.redactor.clone())?;
+        let mut tools = Registry::new(self.tools, self.redactor.clone())?;
         if let Some(names) = &self.only {
             tools.select(names)?;
         }
-        let agent = Agent { chain: Arc::new(self.chain), prompt: Arc::new(self.prompt), ..self.agent };
+        let agent = Agent {
+            chain: Arc::new(self.chain),
+            tools: Registry::default(),
+            offers: Vec::new(),
+            offers_weight: 0,
+            store: self.store.unwrap_or_else(|| Arc::new(Memory::default())),
+            prompt: Arc::new(self.prompt),
+            limits: self.limits,
+            history: self.history,
+            stream: !self.whole_replies,
+            filter: self.filter,
+            redactor: self.redactor,
+            is_subagent: false,
+            ledger: self.ledger,
+        };
         Ok(agent.with_tools(tools))
     }
 }

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::message::{Message, Reply, Stop};
 use crate::provider::{ProviderError, System, ToolOffer};
 use crate::session::Session;
-use crate::text::{clip, fence, rfc3339};
+use crate::text::{clip, fenced, rfc3339};
 
 /// The system prompt for a summary.
 const SUMMARIZE: &str = "\
@@ -203,15 +203,11 @@ impl<'a> Compaction<'a> {
 
     /// Asks a model for the summary of `summary` and `piece`.
     fn summarize_piece(&self, summary: &str, piece: &str, words: u64) -> Result<String, ProviderError> {
-        let fenced = |title: &str, text: &str| {
-            let fence = fence(text);
-            format!("{title}\n{fence}\n{}\n{fence}\n\n", text.trim())
-        };
         let (earlier, what) = match summary {
             "" => (String::new(), "the summary"),
-            summary => (fenced("The summary so far:", summary), "one new summary of both"),
+            summary => (format!("The summary so far:\n{}\n\n", fenced(summary)), "one new summary of both"),
         };
-        let piece = fenced("The conversation:", piece);
+        let piece = format!("The conversation:\n{}\n\n", fenced(piece));
         let question =
             Message::user(format!("{earlier}{piece}Write {what}, in at most {words} words, and nothing else."));
         let system = System::marked(SUMMARIZE, SUMMARIZE.len());

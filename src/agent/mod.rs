@@ -113,7 +113,7 @@ pub struct Agent {
     filter: Option<Arc<Filter>>,
     redactor: Redactor,
     is_subagent: bool,
-    ledger: Option<Arc<dyn Ledger>>,
+    ledger: Option<Arc<Ledger>>,
 }
 
 /// Chooses or changes the messages of each request; the store keeps them as they are.

@@ -9,7 +9,6 @@ use crate::session::TurnEnd;
 pub(super) struct Outcome {
     /// The last reply, not stored yet.
     pub reply: Option<Reply>,
-    pub stop: TurnStop,
     pub error: Option<Error>,
     /// The turn leaves no trace.
     pub undo: bool,
@@ -21,24 +20,16 @@ impl Outcome {
         if reply.text.trim().is_empty() {
             return Self::of_error(match limit {
                 Some(limit) => Error { message: format!("{}, and the model gave no answer", limit.message), ..limit },
-                None => Error::failed("the model gave an empty answer").hint("ask again, or use another --model"),
+                None => Error::failed("the model gave an empty answer")
+                    .hint("ask again, or use another model (--model, /model)"),
             });
         }
-        let (stop, error) = match (reply.stop, limit) {
-            (Stop::Length, _) => (TurnStop::Length, None),
-            (_, Some(limit)) => (TurnStop::Limit, Some(limit)),
-            _ => (TurnStop::Done, None),
-        };
-        Self { reply: Some(reply), stop, error, undo: false }
+        let error = limit.filter(|_| reply.stop != Stop::Length);
+        Self { reply: Some(reply), error, undo: false }
     }
 
     pub(super) fn of_error(error: Error) -> Self {
-        let stop = match error.kind {
-            Kind::Interrupted => TurnStop::Cancelled,
-            Kind::Limit => TurnStop::Limit,
-            _ => TurnStop::Error,
-        };
-        Self { reply: None, stop, error: Some(error), undo: false }
+        Self { reply: None, error: Some(error), undo: false }
     }
 
     /// A request that failed after the text `arrived`. The turn is undone if it was the `first` one and the key was refused.
@@ -46,11 +37,21 @@ impl Outcome {
         let undo = first && matches!(error, ProviderError::Auth(_) | ProviderError::Unasked(_));
         let reply = Some(arrived).filter(|text| !text.is_empty());
         let reply = reply.map(|text| Reply { text, partial: true, ..Reply::default() });
-        Self { reply, undo, ..Self::of_error(error.into_error(model)) }
+        Self { reply, undo, error: Some(error.into_error(model)) }
+    }
+
+    pub(super) fn stop(&self) -> TurnStop {
+        match &self.error {
+            None if self.reply.as_ref().is_some_and(|reply| reply.stop == Stop::Length) => TurnStop::Length,
+            None => TurnStop::Done,
+            Some(e) if e.kind == Kind::Interrupted => TurnStop::Cancelled,
+            Some(e) if e.kind == Kind::Limit => TurnStop::Limit,
+            Some(_) => TurnStop::Error,
+        }
     }
 
     pub(super) fn turn_end(&self) -> TurnEnd {
-        match self.stop {
+        match self.stop() {
             TurnStop::Done | TurnStop::Length => TurnEnd::Done,
             TurnStop::Limit if self.reply.as_ref().is_some_and(|r| !r.partial) => TurnEnd::Done,
             TurnStop::Cancelled => TurnEnd::Cancelled,

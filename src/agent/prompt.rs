@@ -4,7 +4,6 @@
 //! fenced: it is data, not instructions.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::beneath;
@@ -13,7 +12,7 @@ use crate::files::notes::SHOWN_OF_MEMORY;
 use crate::provider::System;
 use crate::skills::{Skill, Skills};
 use crate::template;
-use crate::text::{self, LocalTime, fence, first_lines};
+use crate::text::{LocalTime, clip, fenced, first_lines};
 use crate::tool::Registry;
 use crate::tool::skill::READ_SKILL;
 
@@ -27,29 +26,23 @@ const MOST_SKILLS: usize = 16 << 10;
 type Part = Box<dyn Fn() -> String + Send + Sync>;
 
 /// What the system prompt is made from.
+#[derive(Default)]
 pub(crate) struct Prompt {
-    /// The files that the agent obeys; compiled-in defaults replace absent ones.
-    agent_dir: Option<PathBuf>,
-    workspace: Option<PathBuf>,
-    /// Tools reach beyond the workspace.
-    unrestricted: bool,
-    skills: Option<Skills>,
-    /// Decides which notes belong to a day.
-    local_time: LocalTime,
+    pub files: Option<PromptFiles>,
     parts: Vec<(String, Part)>,
 }
 
-impl Default for Prompt {
-    fn default() -> Self {
-        Self {
-            agent_dir: None,
-            workspace: None,
-            unrestricted: false,
-            skills: None,
-            local_time: Arc::new(text::utc),
-            parts: Vec::new(),
-        }
-    }
+/// The files of a home, and what else is known of it.
+pub(crate) struct PromptFiles {
+    /// The files that the agent obeys; compiled-in defaults replace absent ones.
+    pub agent_dir: PathBuf,
+    pub workspace: PathBuf,
+    /// Tools reach beyond the workspace.
+    pub unrestricted: bool,
+    /// Listed if the model has the tool to read them.
+    pub skills: Skills,
+    /// Decides which notes belong to a day.
+    pub local_time: LocalTime,
 }
 
 /// A system prompt.
@@ -65,20 +58,6 @@ pub(super) struct SystemPrompt {
 }
 
 impl Prompt {
-    /// The prompt of a home.
-    pub(crate) fn from_files(agent_dir: PathBuf, workspace: PathBuf, local_time: LocalTime) -> Self {
-        Self { agent_dir: Some(agent_dir), workspace: Some(workspace), local_time, ..Self::default() }
-    }
-
-    pub(crate) fn unrestricted(self, unrestricted: bool) -> Self {
-        Self { unrestricted, ..self }
-    }
-
-    /// Lists these skills, if the model has the tool to read them.
-    pub(crate) fn skills(self, skills: Skills) -> Self {
-        Self { skills: Some(skills), ..self }
-    }
-
     /// Adds a section of an embedding program.
     pub(super) fn add(&mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) {
         self.parts.push((title.to_owned(), Box::new(text)));
@@ -86,34 +65,20 @@ impl Prompt {
 
     /// The user's message, with the skill that it calls by name.
     pub(super) fn expand_skill(&self, input: &str) -> String {
-        self.skills.as_ref().and_then(|skills| skills.expand(input)).unwrap_or_else(|| input.to_owned())
+        self.files.as_ref().and_then(|files| files.skills.expand(input)).unwrap_or_else(|| input.to_owned())
     }
 
     /// Builds the prompt of one turn. Leaves out missing files, and reports broken ones.
     pub(super) fn build(&self, tools: &Registry, origin: &Origin) -> SystemPrompt {
         let mut prompt = SystemPrompt::default();
-        if let Some(dir) = &self.agent_dir {
-            for (title, names) in [
-                ("IDENTITY", &["IDENTITY.md"][..]),
-                ("AGENT GUIDELINES", &["AGENT.md", "AGENTS.md"]),
-                ("PERSONALITY", &["SOUL.md"]),
-            ] {
-                let text = names.iter().find_map(|name| prompt.read(dir, name));
-                let text = text.or_else(|| names.iter().find_map(|name| template::text(&format!("agent/{name}"))));
-                prompt.section(title, &text.unwrap_or_default());
-            }
+        if let Some(files) = &self.files {
+            files.add_instructions(&mut prompt, tools);
         }
-        if let Some(skills) = &self.skills {
-            let found = skills.all();
-            prompt.notices.extend(found.problems);
-            let readable = tools.specs().any(|spec| spec.name == READ_SKILL);
-            prompt.section("SKILLS", &catalogue(&found.skills, readable));
-        }
-        let tools: Vec<String> = tools.specs().map(|spec| format!("- {}: {}", spec.name, spec.purpose())).collect();
-        prompt.section("TOOLS", &tools.join("\n"));
-        if let Some(workspace) = &self.workspace {
+        let purposes = tools.specs().map(|spec| format!("- {}: {}", spec.name, spec.purpose()));
+        prompt.section("TOOLS", &purposes.collect::<Vec<_>>().join("\n"));
+        if let Some(PromptFiles { workspace, unrestricted, .. }) = &self.files {
             let (os, arch, at) = (std::env::consts::OS, std::env::consts::ARCH, workspace.display());
-            let beyond = if self.unrestricted { " (your tools also reach files elsewhere)" } else { "" };
+            let beyond = if *unrestricted { " (your tools also reach files elsewhere)" } else { "" };
             let channel = &origin.channel;
             prompt.section("RUNTIME", &format!("System: {os} on {arch}\nWorkspace: {at}{beyond}\nChannel: {channel}"));
         }
@@ -121,7 +86,7 @@ impl Prompt {
             prompt.section(title, &part());
         }
         prompt.mark = prompt.text.len();
-        if let Some(workspace) = &self.workspace {
+        if let Some(PromptFiles { workspace, .. }) = &self.files {
             for (title, name, most, reader) in [
                 ("USER PREFERENCES", "USER.md", SHOWN_OF_USER, "read_file shows them"),
                 ("MEMORY", "memory/MEMORY.md", SHOWN_OF_MEMORY, "the memory tool shows them"),
@@ -138,8 +103,8 @@ impl Prompt {
     /// The end of today's and yesterday's notes, which goes with the newest user message only, and problems with them.
     pub(super) fn notes(&self, now: SystemTime) -> (String, Vec<String>) {
         let (mut notes, mut notices) = (String::new(), Vec::new());
-        let Some(workspace) = &self.workspace else { return (notes, notices) };
-        let day = |time| text::clip(&(self.local_time)(time), 10).to_owned();
+        let Some(PromptFiles { workspace, local_time, .. }) = &self.files else { return (notes, notices) };
+        let day = |time| clip(&local_time(time), 10).to_owned();
         let today = day(now);
         // Days have up to 25 hours.
         let days = (23..=25).map(|hours| day(now - Duration::from_secs(hours * 3600)));
@@ -161,6 +126,24 @@ impl Prompt {
             }
         }
         (notes.trim_end().to_owned(), notices)
+    }
+}
+
+impl PromptFiles {
+    fn add_instructions(&self, prompt: &mut SystemPrompt, tools: &Registry) {
+        for (title, names) in [
+            ("IDENTITY", &["IDENTITY.md"][..]),
+            ("AGENT GUIDELINES", &["AGENT.md", "AGENTS.md"]),
+            ("PERSONALITY", &["SOUL.md"]),
+        ] {
+            let text = names.iter().find_map(|name| prompt.read(&self.agent_dir, name));
+            let text = text.or_else(|| names.iter().find_map(|name| template::text(&format!("agent/{name}"))));
+            prompt.section(title, &text.unwrap_or_default());
+        }
+        let found = self.skills.all();
+        prompt.notices.extend(found.problems);
+        let readable = tools.specs().any(|spec| spec.name == READ_SKILL);
+        prompt.section("SKILLS", &catalogue(&found.skills, readable));
     }
 }
 
@@ -232,24 +215,19 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
     text
 }
 
-/// Marks a text as data; a fence inside it cannot close ours.
-fn fenced(text: &str) -> String {
-    if text.trim().is_empty() {
-        return String::new();
-    }
-    let fence = fence(text);
-    format!("{fence}\n{}\n{fence}", text.trim())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
-    #[test]
-    fn a_fence_cannot_be_closed_from_inside() {
-        assert_eq!(fenced("a"), "```\na\n```");
-        assert_eq!(fenced("a ```` b"), "`````\na ```` b\n`````");
-        assert_eq!(fenced(" \n"), "");
+    fn of_files(workspace: &Path) -> Prompt {
+        let skills = Skills::new("/no/such/folder".into(), Vec::new());
+        let (agent_dir, local_time) = ("/no/such/folder".into(), Arc::new(crate::text::utc));
+        let workspace = workspace.to_owned();
+        Prompt {
+            files: Some(PromptFiles { agent_dir, workspace, unrestricted: false, skills, local_time }),
+            parts: Vec::new(),
+        }
     }
 
     #[test]
@@ -270,7 +248,7 @@ mod tests {
         day("2026-02-27", "too old");
         day("2026-02-28", &"- fed the cat\n".repeat(1000));
         day("2026-03-01", "- sowed ``` peas\n");
-        let prompt = Prompt { workspace: Some(workspace.clone()), ..Prompt::default() };
+        let prompt = of_files(&workspace);
         let at = |secs: u64| prompt.notes(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
         // 2026-03-01 00:30 and two days later.
         let (notes, notices) = at(1_772_325_000);
@@ -325,7 +303,7 @@ mod tests {
         let workspace = std::env::temp_dir().join(format!("bantam-context-{}", std::process::id()));
         fs_err::create_dir_all(&workspace).unwrap();
         fs_err::write(workspace.join("USER.md"), "likes tea").unwrap();
-        let prompt = Prompt { workspace: Some(workspace.clone()), ..Prompt::default() };
+        let prompt = of_files(&workspace);
         let origin = Origin { channel: "cli".into(), chat: "x".into() };
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
         let built = prompt.build(&tools, &origin);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bus::{Response, TurnStop};
+use crate::config::Budget;
 use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
@@ -239,45 +240,41 @@ fn only_the_chosen_tools_are_offered() {
     assert_eq!((e.kind, e.message.as_str()), (Kind::Usage, "there is no tool called \"lok\"; did you mean look?"));
 }
 
-/// Allows so many calls, and keeps what they came to.
-struct CountingLedger {
-    allows: usize,
-    calls: Arc<Mutex<Vec<String>>>,
-}
-
-impl Ledger for CountingLedger {
-    fn check(&self, _: SystemTime) -> Result<()> {
-        let spent = self.calls.lock().unwrap().len() >= self.allows;
-        if spent { Err(Error::new(Kind::Limit, "the purse is empty")) } else { Ok(()) }
-    }
-
-    fn record(&self, call: &Call, _: SystemTime) -> Result<()> {
-        self.calls.lock().unwrap().push(format!("{} {}", call.model, call.usage.total()));
-        if call.usage.total() == 1 { Err(Error::failed("out of ink")) } else { Ok(()) }
-    }
-}
-
 #[test]
 fn the_ledger_is_asked_before_each_request_and_told_after_it() {
     let log = Log::default();
-    let purse = |allows| {
-        let calls = Arc::default();
-        (CountingLedger { allows, calls: Arc::clone(&calls) }, calls)
+    let dir = std::env::temp_dir().join(format!("bantam-ledger-{}", std::process::id()));
+    let ledger = |daily_tokens| {
+        drop(fs_err::remove_dir_all(&dir));
+        let ledger = Ledger::new(dir.clone(), Budget { daily_tokens, daily_cost: 0.0 }, Arc::new(crate::text::utc));
+        Some(Arc::new(ledger))
     };
-    let replies = || vec![spent(calls(&["look"]), 1), spent(says("done"), 5)];
-    let (ledger, told) = purse(2);
-    let (response, ..) = run(replies(), |b| b.tool(Watched::new("look", Risk::Safe, 1, &log)).ledger(ledger));
+    let spends = |daily_tokens| {
+        let replies = vec![spent(calls(&["look"]), 1), spent(says("done"), 5)];
+        let tool = Watched::new("look", Risk::Safe, 1, &log);
+        run(replies, |mut b| {
+            b.ledger = ledger(daily_tokens);
+            b.tool(tool)
+        })
+    };
+    let (response, ..) = spends(0);
     assert_eq!((response.output.as_str(), response.cost), ("done", None), "{:?}", response.error);
-    assert_eq!(*told.lock().unwrap(), ["script/x 1", "script/x 5"]);
+    let total = crate::usage::report(&dir, "2026-01-01").unwrap().total;
+    assert_eq!((total.calls, total.usage.total()), (2, 6));
 
-    let (ledger, _) = purse(1);
-    let (response, kept, offered) =
-        run(replies(), |b| b.tool(Watched::new("look", Risk::Safe, 1, &log)).ledger(ledger));
+    let (response, kept, offered) = spends(1);
     assert_eq!((offered.len(), response.stop), (1, TurnStop::Limit));
-    assert!(response.error.unwrap().message.contains("the purse is empty"));
+    assert!(response.error.unwrap().message.contains("the day's budget is used up"));
     assert_eq!(results(&kept).len(), 1, "what was done is kept");
 
-    let (ledger, _) = purse(0);
-    let (response, kept, offered) = run(replies(), |b| b.ledger(ledger));
+    let used_up = ledger(1);
+    let usage = Usage { prompt_tokens: 1, ..Usage::default() };
+    let call = Call { model: "m", session: "s", channel: "c", usage, estimated: false, cost: None };
+    used_up.as_ref().unwrap().record(&call, SystemTime::now()).unwrap();
+    let (response, kept, offered) = run(vec![says("done")], |mut b| {
+        b.ledger = used_up;
+        b
+    });
     assert_eq!((offered.len(), kept.len(), response.steps), (0, 0, 0), "a turn that never began leaves no trace");
+    fs_err::remove_dir_all(dir).unwrap();
 }

@@ -9,10 +9,10 @@ use super::compact::Compaction;
 use super::outcome::Outcome;
 use super::turn_context::{Events, Tokens, TurnContext};
 use super::{Agent, Request};
-use crate::bus::{CallReport, Event, Response, TurnStop};
+use crate::bus::{CallReport, Event, Response};
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, Stop, ToolCall, Usage, User};
+use crate::message::{Message, Reply, Stop, ToolCall, User};
 use crate::provider::ProviderError;
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::millis;
@@ -28,27 +28,13 @@ impl Agent {
         let cancel = request.cancel.with_timeout(self.limits.timeout);
         let tokens = request.tokens.clone().unwrap_or_else(|| Arc::new(Tokens::new(self.limits.budget_tokens)));
         let turn = TurnContext::new(request, cancel, events, tokens, self.model());
-        let mut response = Response {
-            output: String::new(),
-            partial: false,
-            session: request.session.clone(),
-            model: String::new(),
-            stop: TurnStop::Error,
-            steps: 0,
-            tool_calls: Vec::new(),
-            usage: Usage::default(),
-            cost: None,
-            ms: 0,
-            error: None,
-        };
-        if let Err(e) = self.run_turn(&turn, &mut response) {
-            response.stop = if e.kind == Kind::Interrupted { TurnStop::Cancelled } else { TurnStop::Error };
-            response.error = Some(e);
-        }
+        let mut response = Response { session: request.session.clone(), ..Response::default() };
+        let outcome = self.run_turn(&turn, &mut response).unwrap_or_else(Outcome::of_error);
+        response.stop = outcome.stop();
+        let reply = outcome.reply.unwrap_or_default();
+        (response.output, response.partial) = (reply.text, reply.partial);
         // A host may quote the key that it refuses.
-        if let Some(error) = &mut response.error {
-            error.message = self.redactor.redact(std::mem::take(&mut error.message));
-        }
+        response.error = outcome.error.map(|e| Error { message: self.redactor.redact(e.message), ..e });
         let spent = turn.cost().clone();
         (response.model, response.usage, response.cost) = (spent.model, spent.usage, spent.cost);
         response.ms = millis(started.elapsed());
@@ -56,18 +42,14 @@ impl Agent {
     }
 
     /// Appends the user's message, runs the steps, and stores how they end.
-    fn run_turn(&self, turn: &TurnContext, response: &mut Response) -> Result<()> {
+    fn run_turn(&self, turn: &TurnContext, response: &mut Response) -> Result<Outcome> {
         let mut session = self.store.load(&turn.request.session, &turn.cancel)?;
         for damage in std::mem::take(&mut session.damage) {
             turn.notice(damage);
         }
         let resumed = has_message(&session, &turn.request.id);
         match session.ended.filter(|_| resumed) {
-            Some(TurnEnd::Done) => {
-                response.output = last_answer(&session);
-                response.stop = TurnStop::Done;
-                return Ok(());
-            }
+            Some(TurnEnd::Done) => return Ok(Outcome::of_reply(last_reply(session), None)),
             Some(TurnEnd::Cancelled) => return Err(Error::new(Kind::Interrupted, "stopped by the user")),
             Some(TurnEnd::Failed) | None => {}
         }
@@ -76,7 +58,16 @@ impl Agent {
         }
         self.apply_message_limit(turn, &mut session);
         let outcome = self.run_steps(turn, &mut session, response)?;
-        self.append_outcome(outcome, &mut session, resumed, response)
+        let mut entries = Vec::new();
+        let reply = outcome.reply.clone().map(Message::Assistant);
+        entries.extend(reply.as_ref().map(Entry::Message));
+        if outcome.undo && !resumed {
+            // Nothing was answered, so the user's message is the last line.
+            entries.push(Entry::Undo(session.next().saturating_sub(1)));
+        }
+        entries.push(Entry::TurnEnd(outcome.turn_end()));
+        self.store.append(&mut session, &entries, Durability::Now, SystemTime::now())?;
+        Ok(outcome)
     }
 
     fn append_user_message(&self, turn: &TurnContext, session: &mut Session) -> Result<()> {
@@ -136,7 +127,9 @@ impl Agent {
         let limit = self.limits.max_steps;
         if stuck {
             let message = "the model made the same calls over and over, so tools were withheld";
-            return Some(Error::new(Kind::Limit, message).hint("rephrase the request, or use another --model"));
+            return Some(
+                Error::new(Kind::Limit, message).hint("rephrase the request, or use another model (--model, /model)"),
+            );
         }
         (step >= limit.max(2)).then(|| {
             let s = if limit == 1 { "" } else { "s" };
@@ -164,29 +157,6 @@ impl Agent {
         session.messages.push(reply);
         calls.run(&wanted, &footer, session, reports)
     }
-
-    fn append_outcome(
-        &self,
-        outcome: Outcome,
-        session: &mut Session,
-        resumed: bool,
-        response: &mut Response,
-    ) -> Result<()> {
-        let turn_end = outcome.turn_end();
-        let reply = outcome.reply.map(Message::Assistant);
-        let mut entries: Vec<Entry> = reply.iter().map(Entry::Message).collect();
-        if outcome.undo && !resumed {
-            // Nothing was answered, so the user's message is the last line.
-            entries.push(Entry::Undo(session.next().saturating_sub(1)));
-        }
-        entries.push(Entry::TurnEnd(turn_end));
-        self.store.append(session, &entries, Durability::Now, SystemTime::now())?;
-        if let Some(Message::Assistant(reply)) = reply {
-            (response.output, response.partial) = (reply.text, reply.partial);
-        }
-        (response.stop, response.error) = (outcome.stop, outcome.error);
-        Ok(())
-    }
 }
 
 /// Whether the last message of the user is the one with this id. Messages that were answered together have their ids
@@ -200,12 +170,9 @@ fn has_message(session: &Session, id: &str) -> bool {
     last.split('+').any(|last| !last.is_empty() && id.split('+').any(|id| id == last))
 }
 
-fn last_answer(session: &Session) -> String {
-    let text = |message: &Message| match message {
-        Message::Assistant(reply) => Some(reply.text.clone()),
-        _ => None,
-    };
-    session.messages.iter().rev().find_map(text).unwrap_or_default()
+fn last_reply(session: Session) -> Reply {
+    let reply = |message| if let Message::Assistant(reply) = message { Some(reply) } else { None };
+    session.messages.into_iter().rev().find_map(reply).unwrap_or_default()
 }
 
 /// What the model reads below the last result of a reply that made so many calls.

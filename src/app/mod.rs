@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::agent::prompt::Prompt;
+use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, History, Limits};
 use crate::child::Sandbox;
 use crate::config::{Config, Env};
@@ -39,7 +39,7 @@ use crate::tool::message::{Sender, message};
 use crate::tool::skill::{read_skill, run_skill};
 use crate::tool::subagent::{spawn, subagent};
 use crate::tool::think::think;
-use crate::usage::UsageFiles;
+use crate::usage::Ledger;
 use crate::wire::Setup;
 use crate::zone::Zone;
 pub(crate) use models::chain;
@@ -105,15 +105,7 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
     let local_time = local_time(env);
     let jobs = options.can_schedule.then(|| Jobs::new((*home).clone(), env));
     let mut builder = Agent::builder()
-        .chain(chain)
-        .prompt(
-            Prompt::from_files(home.agent(), hands.workspace().to_owned(), local_time.clone())
-                .unrestricted(!defaults.restrict_to_workspace)
-                .skills(skills(home, config)),
-        )
         .tools(tools(&hands, home, config, env, jobs))
-        .redactor(redactor)
-        .ledger(UsageFiles::new(home.usage(), config.budget, local_time))
         .stream(options.stream)
         .history(history(config, window))
         .limits(Limits {
@@ -125,6 +117,16 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
             },
         });
+    builder.chain = chain;
+    builder.redactor = redactor;
+    builder.prompt.files = Some(PromptFiles {
+        agent_dir: home.agent(),
+        workspace: hands.workspace().to_owned(),
+        unrestricted: !defaults.restrict_to_workspace,
+        skills: skills(home, config),
+        local_time: local_time.clone(),
+    });
+    builder.ledger = Some(Arc::new(Ledger::new(home.usage(), config.budget, local_time)));
     if let Some(names) = &options.tools {
         builder = builder.only(names);
     }

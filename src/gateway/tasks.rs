@@ -24,7 +24,7 @@ use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::Usage;
 use crate::outbox::{Item, Outbox};
 use crate::paths::Home;
-use crate::text::{clip, fence};
+use crate::text::{clip, fenced};
 use crate::tool::Task;
 
 /// Tasks that run at the same time.
@@ -298,8 +298,7 @@ fn report_text(label: &str, result: Result<String>) -> String {
     };
     let shown = clip(text.trim(), MAX_REPORT);
     let cut = if shown.len() < text.trim().len() { "\n[the rest is cut off]" } else { "" };
-    let fence = fence(shown);
-    format!("[The background task “{label}” {how}]\n{fence}\n{shown}\n{fence}{cut}")
+    format!("[The background task “{label}” {how}]\n{}{cut}", fenced(shown))
 }
 
 fn interrupted(label: &str) -> String {

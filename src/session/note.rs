@@ -15,7 +15,7 @@ use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
 use crate::message::{Message, NOTE, User};
 use crate::paths::Home;
-use crate::text::{clip, fence, millis, rfc3339};
+use crate::text::{clip, fenced, millis, rfc3339};
 
 /// How long to wait for another process that writes notes.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -34,8 +34,7 @@ pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str
     let shown = clip(text, MAX_TEXT);
     let cut = if shown.len() < text.len() { format!("\n[cut at {MAX_TEXT} bytes]") } else { String::new() };
     // Its author may repeat what an attacker wrote: to others it is data.
-    let fence = fence(shown);
-    let content = format!("[{title}]\n{fence}\n{shown}\n{fence}{cut}");
+    let content = format!("[{title}]\n{}{cut}", fenced(shown));
     let at = millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
     let line = json!({"id": format!("{NOTE}{id}"), "content": content, "at": at});
     let path = home.session_notes(session);
