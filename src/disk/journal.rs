@@ -83,25 +83,16 @@ impl Journal {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             result => result?,
         };
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        let complete = complete(&bytes);
-        let mut damage = Vec::new();
-        if complete < bytes.len() {
-            let copy = cut_tail(&mut file, path, &bytes[complete..], complete as u64)?;
-            damage.push(format!(
-                "{} bytes cut short by a crash were moved from the end of {} to {}",
-                bytes.len() - complete,
-                path.display(),
-                copy.display()
-            ));
+        let Parsed { contents: Contents { lines, mut damage, .. }, tail, len, next } = Parsed::read(&mut file, path)?;
+        if !tail.is_empty() {
+            let copy = cut_tail(&mut file, path, &tail, len)?;
+            let (bytes, path, copy) = (tail.len(), path.display(), copy.display());
+            damage.push(format!("{bytes} bytes cut short by a crash were moved from the end of {path} to {copy}"));
         }
-        if complete == 0 {
+        if len == 0 {
             fs_err::remove_file(path)?;
             return Ok(None);
         }
-        let (lines, next) = parse(&bytes[..complete], path, &mut damage);
-        let len = complete as u64;
         let journal = Self { file, path: path.to_owned(), len, synced: len, next, suspect: false };
         Ok(Some(Opened { journal, lines, damage }))
     }
@@ -175,22 +166,34 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
     if !file.metadata()?.is_file() {
         return Err(Error::failed(format!("{} is not a regular file", path.display())));
     }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    let complete = complete(&bytes);
-    let mut damage = Vec::new();
-    let (lines, _) = parse(&bytes[..complete], path, &mut damage);
-    let rest = bytes.len() - complete;
-    let torn = (rest > 0).then(|| {
-        let number = bytes[..complete].iter().filter(|b| **b == b'\n').count() + 1;
-        format!("{}:{number}: the line is not complete ({rest} bytes): cut short, or being written", path.display())
-    });
-    Ok(Some(Contents { lines, damage, torn }))
+    Ok(Some(Parsed::read(&mut file, path)?.contents))
 }
 
-/// The length of the complete lines.
-fn complete(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1)
+/// A log as read.
+struct Parsed {
+    contents: Contents,
+    /// What follows the last complete line.
+    tail: Vec<u8>,
+    /// The length of the complete lines.
+    len: u64,
+    /// The `seq` of the next line.
+    next: u64,
+}
+
+impl Parsed {
+    fn read(file: &mut File, path: &Path) -> Result<Self> {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let complete = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let tail = bytes.split_off(complete);
+        let (mut damage, left) = (Vec::new(), tail.len());
+        let (lines, next) = parse(&bytes, path, &mut damage);
+        let torn = (left > 0).then(|| {
+            let number = bytes.iter().filter(|b| **b == b'\n').count() + 1;
+            format!("{}:{number}: the line is not complete ({left} bytes): cut short, or being written", path.display())
+        });
+        Ok(Self { contents: Contents { lines, damage, torn }, tail, len: complete as u64, next })
+    }
 }
 
 /// The most bytes to keep of a torn tail: no line of ours is longer.
