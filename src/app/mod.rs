@@ -34,7 +34,7 @@ use crate::tool::Tool;
 use crate::tool::cron::cron;
 use crate::tool::exec::exec;
 use crate::tool::files::file_tools;
-use crate::tool::memory::Memory;
+use crate::tool::memory::memory;
 use crate::tool::message::{Sender, message};
 use crate::tool::skill::{read_skill, run_skill};
 use crate::tool::subagent::{spawn, subagent};
@@ -200,7 +200,7 @@ pub(crate) fn tools(
     tools.push(Box::new(run_skill(skills(home, config))));
     tools.push(Box::new(subagent()));
     tools.push(Box::new(spawn()));
-    tools.push(Box::new(Memory::new(hands.clone(), local_time(env))));
+    tools.push(Box::new(memory(hands.clone(), local_time(env))));
     let settings = &config.tools.exec;
     if settings.enabled {
         tools.push(Box::new(exec(hands.clone(), settings.timeout, passed(config, env), settings.network)));

@@ -11,7 +11,7 @@ use super::terminal::{Connection, serve};
 use crate::agent::Agent;
 use crate::app::factory::AgentFactory;
 use crate::bus::{Inbound, Origin};
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Kind as ErrorKind, Result};
 use crate::gateway::tasks::Tasks;
 use crate::gateway::{Dispatcher, Handler};
 use crate::message::Usage;

@@ -13,6 +13,7 @@ pub(crate) struct Function {
     /// The arguments that a summary shows.
     shown: &'static [&'static str],
     always_parallel: bool,
+    is_safe: fn(&Value) -> bool,
     run: Box<Run>,
 }
 
@@ -22,18 +23,27 @@ impl Function {
         shown: &'static [&'static str],
         run: impl Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, shown, always_parallel: false, run: Box::new(run) }
+        Self { spec, shown, always_parallel: false, is_safe: |_| false, run: Box::new(run) }
     }
 
     /// Makes calls run in parallel whatever their risk.
     pub(super) fn always_parallel(self) -> Self {
         Self { always_parallel: true, ..self }
     }
+
+    /// Makes calls with such arguments safe.
+    pub(super) fn safe_when(self, is_safe: fn(&Value) -> bool) -> Self {
+        Self { is_safe, ..self }
+    }
 }
 
 impl Tool for Function {
     fn spec(&self) -> &ToolSpec {
         &self.spec
+    }
+
+    fn risk(&self, args: &Value) -> Risk {
+        if (self.is_safe)(args) { Risk::Safe } else { self.spec.risk }
     }
 
     fn is_parallel(&self, args: &Value) -> bool {

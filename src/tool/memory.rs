@@ -5,17 +5,11 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments, text};
-use crate::error::Result;
+use super::function::Function;
+use super::{Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::hands::Hands;
-use crate::text::{LocalTime, one_line};
+use crate::text::LocalTime;
 use crate::wire::{FileJob, Job, MemoryRequest};
-
-pub(crate) struct Memory {
-    spec: ToolSpec,
-    hands: Arc<Hands>,
-    local_time: LocalTime,
-}
 
 /// The fields of [`MemoryRequest`].
 const SCHEMA: &str = concat!(
@@ -26,43 +20,20 @@ const SCHEMA: &str = concat!(
     r#""query":{"type":"string","description":"Words to search for"}},"required":["action"]}"#
 );
 
-impl Memory {
-    pub(crate) fn new(hands: Arc<Hands>, local_time: LocalTime) -> Self {
-        let description = "Keep and find notes that outlast the conversation. Each is memory/KEY.md. Every prompt \
-                           includes MEMORY, and every message the notes of today and yesterday.";
-        Self { spec: ToolSpec::built_in("memory", Risk::Writes, description, SCHEMA), hands, local_time }
-    }
-}
-
-fn risk(args: &Value) -> Risk {
-    if matches!(text(args, "action"), "view" | "search") { Risk::Safe } else { Risk::Writes }
-}
-
-impl Tool for Memory {
-    fn spec(&self) -> &ToolSpec {
-        &self.spec
-    }
-
-    fn risk(&self, args: &Value) -> Risk {
-        risk(args)
-    }
-
-    fn summary(&self, args: &Value) -> String {
-        let (action, key) = (text(args, "action"), text(args, "key"));
-        let about = match action {
-            "search" if text(args, "query").is_empty() => text(args, "content"),
-            "search" => text(args, "query"),
-            "write" | "append" if key.is_empty() => "MEMORY",
-            _ => key,
-        };
-        one_line(&format!("{action} {about}"), 80)
-    }
-
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-        let now = (self.local_time)(SystemTime::now());
+pub(crate) fn memory(hands: Arc<Hands>, local_time: LocalTime) -> Function {
+    let description = "Keep and find notes that outlast the conversation. Each is memory/KEY.md. Every prompt \
+                       includes MEMORY, and every message the notes of today and yesterday.";
+    let spec = ToolSpec::built_in("memory", Risk::Writes, description, SCHEMA);
+    let memory = Function::new(spec, &["action", "key", "query"], move |args, turn| {
+        let now = local_time(SystemTime::now());
         let job = Job::File(FileJob::Memory { request: arguments::<MemoryRequest>(args)?, now });
-        self.hands.call(&job, turn.cancel)?.into_text().map(ToolOutput::text)
-    }
+        hands.call(&job, turn.cancel)?.into_text().map(ToolOutput::text)
+    });
+    memory.safe_when(only_looks)
+}
+
+fn only_looks(args: &Value) -> bool {
+    matches!(text(args, "action"), "view" | "search")
 }
 
 #[cfg(test)]
@@ -81,7 +52,7 @@ mod tests {
             let request: MemoryRequest = arguments(&args).unwrap();
             assert_eq!(serde_json::to_value(request).unwrap(), args);
             let safe = matches!(action.as_str(), Some("view" | "search"));
-            assert_eq!(risk(&args) == Risk::Safe, safe, "{action}");
+            assert_eq!(only_looks(&args), safe, "{action}");
         }
         assert!(arguments::<MemoryRequest>(&json!({"action": "forget"})).is_err());
     }

@@ -17,17 +17,10 @@ const PAGE: usize = MAX_RESULT - 200;
 /// The most bytes kept for one turn. Beyond it the oldest results go; the newest always stays.
 const MAX_KEPT: usize = 8 << 20;
 
-/// The long results of one turn.
+/// The long results of one turn: the id and the text of each.
 #[derive(Default)]
 pub(crate) struct Pages {
-    results: Mutex<VecDeque<PagedResult>>,
-}
-
-struct PagedResult {
-    id: String,
-    text: String,
-    /// Where each page ends.
-    ends: Vec<usize>,
+    results: Mutex<VecDeque<(String, String)>>,
 }
 
 impl Pages {
@@ -36,60 +29,58 @@ impl Pages {
         if text.len() <= MAX_RESULT {
             return text;
         }
-        let result = PagedResult { id: id.to_owned(), ends: page_ends(&text), text };
-        let first = result.page(1);
+        let first = page(id, &text, 1).unwrap_or_default();
         let mut results = self.lock();
-        results.push_back(result);
-        while results.len() > 1 && results.iter().map(|result| result.text.len()).sum::<usize>() > MAX_KEPT {
+        results.push_back((id.to_owned(), text));
+        while results.len() > 1 && results.iter().map(|(_, text)| text.len()).sum::<usize>() > MAX_KEPT {
             results.pop_front();
         }
         first
     }
 
-    fn page(&self, id: &str, page: usize) -> Result<String> {
+    fn page(&self, id: &str, number: usize) -> Result<String> {
         let results = self.lock();
-        let Some(result) = results.iter().find(|result| result.id == id.trim()) else {
+        let Some((id, text)) = results.iter().find(|(kept, _)| kept == id.trim()) else {
             let id = one_line(id, 40);
             return Err(Error::failed(format!("no pages of \"{id}\" in this turn: call the tool again")));
         };
-        if page == 0 || page > result.ends.len() {
-            return Err(Error::failed(format!("{id} has pages 1 to {}, no page {page}", result.ends.len())));
-        }
-        Ok(result.page(page))
+        page(id, text, number)
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<PagedResult>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(String, String)>> {
         self.results.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl PagedResult {
-    /// `page` counts from 1 and exists.
-    fn page(&self, page: usize) -> String {
-        let start = if page > 1 { self.ends[page - 2] } else { 0 };
-        let (text, id, pages) = (&self.text[start..self.ends[page - 1]], &self.id, self.ends.len());
-        let line_end = if text.ends_with('\n') { "" } else { "\n" };
-        let more = match page {
-            _ if page == pages => return format!("{text}{line_end}[page {page} of {pages} of {id}, the last]"),
-            1 => format!("{} bytes in all; for the next: read_more", self.text.len()),
-            _ => "for the next: read_more".to_owned(),
-        };
-        let next = page + 1;
-        format!("{text}{line_end}[page {page} of {pages} of {id}, {more} {{\"result_id\":\"{id}\",\"page\":{next}}}]")
-    }
+/// A page with the line that says which it is; `number` counts from 1.
+fn page(id: &str, text: &str, number: usize) -> Result<String> {
+    let (pages, bytes) = (pages(text), text.len());
+    let count = pages.len();
+    let Some(text) = number.checked_sub(1).and_then(|at| pages.get(at)) else {
+        return Err(Error::failed(format!("{id} has pages 1 to {count}, no page {number}")));
+    };
+    let line_end = if text.ends_with('\n') { "" } else { "\n" };
+    let more = match number {
+        _ if number == count => return Ok(format!("{text}{line_end}[page {number} of {count} of {id}, the last]")),
+        1 => format!("{bytes} bytes in all; for the next: read_more"),
+        _ => "for the next: read_more".to_owned(),
+    };
+    let next = number + 1;
+    Ok(format!("{text}{line_end}[page {number} of {count} of {id}, {more} {{\"result_id\":\"{id}\",\"page\":{next}}}]"))
 }
 
-/// Where the pages of `text` end: after a line, unless that would leave a page less than half full.
-fn page_ends(text: &str) -> Vec<usize> {
-    let (mut ends, mut start) = (Vec::new(), 0);
-    while text.len() - start > PAGE {
-        let full = clip(&text[start..], PAGE);
+/// The pages of `text`: each ends after a line, unless that would leave it less than half full.
+fn pages(text: &str) -> Vec<&str> {
+    let (mut pages, mut rest) = (Vec::new(), text);
+    while rest.len() > PAGE {
+        let full = clip(rest, PAGE);
         let line_end = full.rfind('\n').map(|at| at + 1).filter(|at| *at > PAGE / 2);
-        start += line_end.unwrap_or(full.len());
-        ends.push(start);
+        let (page, more) = rest.split_at(line_end.unwrap_or(full.len()));
+        pages.push(page);
+        rest = more;
     }
-    ends.push(text.len());
-    ends
+    pages.push(rest);
+    pages
 }
 
 /// The name of the tool that reads pages.
@@ -118,7 +109,7 @@ mod tests {
     fn read(text: &str) -> Vec<String> {
         let pages = Pages::default();
         let first = pages.fold("r1", text.to_owned());
-        let count = page_ends(text).len();
+        let count = super::pages(text).len();
         let mut all = vec![first];
         all.extend((2..=count).map(|n| pages.page("r1", n).unwrap()));
         assert!(pages.page("r1", count + 1).is_err() && pages.page("r1", 0).is_err());

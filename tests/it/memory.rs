@@ -272,5 +272,5 @@ fn looking_into_memory_is_told_in_one_line() {
     ]);
     let home = Home::with(&model.config());
     let run = home.agent(["-v", "-m", "go"]);
-    run.exits(0).says("memory search peas beans\n").says("memory append MEMORY\n").says("memory view garden\n");
+    run.exits(0).says("memory search peas beans\n").says("memory append\n").says("memory view garden\n");
 }
