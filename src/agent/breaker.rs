@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::tool::{PreparedCall, Risk};
 
-/// How often a call may be made, and how many replies in a row may call a tool with arguments that do not fit.
+/// How often a call may be made, and how many calls of a tool in a row may have arguments that do not fit.
 const MOST: u32 = 3;
 /// How many replies may contain refused calls before the model is stuck.
 const MOST_WARNINGS: u32 = 2;
@@ -21,22 +21,20 @@ pub(super) struct Breaker {
     changes: u32,
     /// Replies with refused calls since the last change.
     warnings: u32,
-    /// The number of the current reply, from 1, and of the last one with a warning.
-    reply: u32,
-    warned: u32,
+    /// The current reply has one.
+    warned: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Repeats {
     times: u32,
-    /// The values of [`Breaker::changes`] and [`Breaker::reply`] at the last call.
+    /// The value of [`Breaker::changes`] at the last call.
     changes: u32,
-    reply: u32,
 }
 
 impl Breaker {
     pub(super) fn next_reply(&mut self) {
-        self.reply += 1;
+        self.warned = false;
     }
 
     /// Whether the model has been warned and repeats itself all the same.
@@ -53,9 +51,7 @@ impl Breaker {
         }
         let seen = self.calls.get(&key).copied();
         let repeats = seen.filter(|seen| !fits || seen.changes == self.changes).unwrap_or_default();
-        // Several misfits in one reply count once: the model has not seen an error yet.
-        let again = u32::from(fits || repeats.reply != self.reply);
-        if repeats.times + again > MOST {
+        if repeats.times == MOST {
             return Some(self.warning(&if fits {
                 format!("this same call has been made {MOST} times already, and nothing has changed since")
             } else {
@@ -66,16 +62,12 @@ impl Breaker {
             self.changes += 1;
             self.warnings = 0;
         }
-        let repeats = Repeats { times: repeats.times + again, changes: self.changes, reply: self.reply };
-        self.calls.insert(key, repeats);
+        self.calls.insert(key, Repeats { times: repeats.times + 1, changes: self.changes });
         None
     }
 
     fn warning(&mut self, why: &str) -> String {
-        if self.warned != self.reply {
-            self.warned = self.reply;
-            self.warnings += 1;
-        }
+        self.warnings += u32::from(!std::mem::replace(&mut self.warned, true));
         let instead = if self.is_stuck() {
             "no more tools now: answer with what you have"
         } else {
