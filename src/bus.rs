@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::message::{Image, Usage, rounded};
+use crate::message::{Image, Usage, add_cost};
 
 /// Where a message came from and where its answer goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,12 +199,7 @@ impl Response {
         self.steps += before.steps;
         self.tool_calls.splice(..0, before.tool_calls);
         self.usage.add(before.usage);
-        self.add_cost(before.cost);
-    }
-
-    /// Adds what something cost, where that is known.
-    pub fn add_cost(&mut self, cost: Option<f64>) {
-        self.cost = cost.map(|cost| rounded(self.cost.unwrap_or(0.0) + cost)).or(self.cost);
+        add_cost(&mut self.cost, before.cost);
     }
 }
 

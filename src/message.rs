@@ -178,6 +178,11 @@ impl Price {
     }
 }
 
+/// Adds a cost, where it is known, to a sum.
+pub(crate) fn add_cost(sum: &mut Option<f64>, cost: Option<f64>) {
+    *sum = cost.map(|cost| rounded(sum.unwrap_or(0.0) + cost)).or(*sum);
+}
+
 /// A cost without the digits that binary fractions add.
 pub(crate) fn rounded(cost: f64) -> f64 {
     (cost * 1e9).round() / 1e9

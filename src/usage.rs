@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::config::Budget;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
-use crate::message::{Usage, rounded};
+use crate::message::{Usage, add_cost, rounded};
 use crate::text::{LocalTime, clip, rfc3339};
 
 /// The longest name in a line, in bytes.
@@ -195,9 +195,7 @@ impl Totals {
     fn add(&mut self, line: &UsageLine) {
         self.calls += 1;
         self.usage.add(line.usage);
-        if let Some(cost) = line.cost {
-            self.cost = Some(rounded(self.cost.unwrap_or(0.0) + cost));
-        }
+        add_cost(&mut self.cost, line.cost);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::turn_context::{Events, Tokens, TurnContext};
 use super::{Agent, Request};
-use crate::bus::{Event, Origin, TurnStop};
+use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::message::Usage;
@@ -106,13 +106,8 @@ impl Agent {
         let report = match response.error {
             None => Ok(output.to_owned()),
             Some(error) if error.kind == Kind::Interrupted => Err(error),
-            Some(error) if response.stop == TurnStop::Limit && !output.is_empty() => {
-                Ok(format!("{output}\n[the subagent had to stop: {}]", error.message))
-            }
             Some(error) if output.is_empty() => Err(error.doing("the subagent failed")),
-            Some(error) => {
-                Err(Error::failed(format!("the subagent failed: {}; so far it had: {output}", error.message)))
-            }
+            Some(error) => Ok(format!("{output}\n[the subagent had to stop: {}]", error.message)),
         };
         TaskResult { report, usage: response.usage, cost: response.cost }
     }

@@ -7,7 +7,7 @@ use super::Request;
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Usage, rounded};
+use crate::message::{Usage, add_cost};
 
 /// Shows an event.
 pub(crate) type Events<'a> = &'a (dyn Fn(Event) + Sync);
@@ -36,7 +36,7 @@ pub(super) struct TurnCost {
 impl TurnCost {
     pub(super) fn add(&mut self, usage: Usage, cost: Option<f64>) {
         self.usage.add(usage);
-        self.cost = cost.map(|cost| rounded(self.cost.unwrap_or(0.0) + cost)).or(self.cost);
+        add_cost(&mut self.cost, cost);
     }
 }
 

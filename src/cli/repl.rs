@@ -14,7 +14,7 @@ use crate::bus::{Inbound, Origin};
 use crate::error::{Kind as ErrorKind, Result};
 use crate::gateway::tasks::Tasks;
 use crate::gateway::{Dispatcher, Handler};
-use crate::message::Usage;
+use crate::message::{Usage, add_cost};
 use crate::paths::session_name;
 use crate::text::{nearest, one_line};
 use crate::usage::Totals;
@@ -145,7 +145,7 @@ impl Conversation {
         let response = dispatcher.turn(question, &mut printer, &self.signals)?;
         self.total.calls += 1;
         self.total.usage.add(response.usage);
-        self.total.cost = response.cost.map(|cost| cost + self.total.cost.unwrap_or(0.0)).or(self.total.cost);
+        add_cost(&mut self.total.cost, response.cost);
         self.follows_answer = true;
         match response.error {
             Some(e) if e.kind == ErrorKind::Interrupted => Ok("bantam: stopped".to_owned()),

@@ -21,6 +21,7 @@ use crate::agent::{Agent, Request, Tokens};
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
+use crate::message::add_cost;
 use queue::Queues;
 use semaphore::Semaphore;
 use tasks::{Spawner, Tasks};
@@ -256,7 +257,7 @@ impl Dispatcher {
         drop((permit, alone));
         if let Some(report) = report {
             response.usage.add(report.usage);
-            response.add_cost(report.cost);
+            add_cost(&mut response.cost, report.cost);
         }
         let is_kept = ack.is_none_or(|ack| ack.end(&ids, &origin, &response));
         self.show(&origin, Event::Done(Box::new(response)));
