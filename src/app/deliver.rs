@@ -38,15 +38,16 @@ impl Delivery {
         Ok(Self { home: home.clone(), outbox: Outbox::new(home.clone()), api, notice })
     }
 
-    /// What to do at the end of a turn: delivers its answer to the chat `to`, noted there under a title, and what the turn
-    /// has posted with the tool `message`.
-    pub(crate) fn after(self, to: Option<(String, String)>) -> impl FnOnce(&Response) -> Result<()> + Send {
-        move |response| {
-            to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title))?;
-            if response.tool_calls.iter().any(|call| call.ok && call.name == "message") {
-                self.send_posted();
-            }
-            Ok(())
+    /// Delivers the answer of a turn to the chat of `to`, noted there under the title, and what the turn has posted with the
+    /// tool `message`. A failure becomes the turn's error, unless it has one.
+    pub(crate) fn deliver(&self, response: &mut Response, to: Option<(String, String)>) {
+        match (to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title)), &response.error) {
+            (Ok(()), _) => {}
+            (Err(e), None) => response.error = Some(e),
+            (Err(e), Some(_)) => (self.notice)(&e.message),
+        }
+        if response.tool_calls.iter().any(|call| call.ok && call.name == "message") {
+            self.send_posted();
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::args::{Args, Command, Flag};
-use super::printer::{AfterTurn, Output, Verbosity, failure_json};
+use super::printer::{Format, Output, Verbosity, failure_json, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
 use super::{notice, print, report, tell, terminal};
@@ -106,12 +106,15 @@ fn ask(args: &Args, env: &Env) -> Result<u8> {
         delivery.iter().for_each(Delivery::send_posted);
         return code;
     };
-    let after = delivery.map(|delivery| -> AfterTurn {
-        let title = format!("The answer to a question on the command line, in the conversation {chat}");
-        Box::new(delivery.after(to.map(|chat| (chat, title))))
-    });
     let inbound = Inbound { attachments, ..Inbound::message(origin, session, text) };
-    let response = terminal::ask(ready.agent, inbound, output, after, env)?;
+    let mut response = terminal::ask(ready.agent, inbound, output, env)?;
+    if let Some(delivery) = delivery {
+        let title = format!("The answer to a question on the command line, in the conversation {chat}");
+        delivery.deliver(&mut response, to.map(|chat| (chat, title)));
+    }
+    if output.format != Format::Text {
+        print(&format!("{}\n", response_json(&response)))?;
+    }
     Ok(response.error.as_ref().map_or(0, report))
 }
 

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::printer::{AfterTurn, Output};
+use super::printer::Output;
 use super::{load, notice, print, report, table, tell, terminal, zone};
 use crate::app;
 use crate::app::deliver::Delivery;
@@ -208,11 +208,12 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     }
     let origin = Origin { channel: "cron".to_owned(), chat: job.id().to_owned() };
     let inbound = Inbound::message(origin, session, job.message().to_owned());
-    let after = delivery.map(|delivery| -> AfterTurn {
+    let mut response = terminal::ask(ready.agent, inbound, output, env)?;
+    if let Some(delivery) = delivery {
         let title = format!("The job “{}” sent this to the chat", one_line(job.name(), 80));
-        Box::new(delivery.after(chat.map(|chat| (chat, title))))
-    });
-    terminal::ask(ready.agent, inbound, output, after, env)
+        delivery.deliver(&mut response, chat.map(|chat| (chat, title)));
+    }
+    Ok(response)
 }
 
 fn history(given: &Args, env: &Env) -> Result<u8> {

@@ -9,7 +9,7 @@ use super::args::Args;
 use super::error_json;
 use super::screen::Screen;
 use crate::bus::{Event, Response, TurnStop};
-use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::error::{Error, Kind as ErrorKind};
 use crate::markdown::{Look, Markdown};
 use crate::message::Usage;
 use crate::text::printable;
@@ -61,25 +61,21 @@ impl Output {
     }
 }
 
-/// Runs at the end of a turn, to deliver the answer. Its error becomes the turn's, unless that has one already.
-pub(super) type AfterTurn = Box<dyn FnOnce(&Response) -> Result<()> + Send>;
-
 pub(super) struct Printer {
     output: Output,
     screen: Screen,
     /// Text is shown as it arrives.
     streams: bool,
     markdown: Option<Markdown>,
-    after: Option<AfterTurn>,
     /// Complete answers so far, where they are not streamed.
     answers: String,
 }
 
 impl Printer {
-    pub(super) fn new(output: Output, screen: Screen, after: Option<AfterTurn>) -> Self {
+    pub(super) fn new(output: Output, screen: Screen) -> Self {
         let streams = output.format == Format::Text && screen.stdout_is_terminal;
         let markdown = (streams && screen.style.ansi).then(|| Markdown::new(Look { utf8: screen.style.utf8 }));
-        Self { output, screen, streams, markdown, after, answers: String::new() }
+        Self { output, screen, streams, markdown, answers: String::new() }
     }
 
     pub(super) fn begin(&self) {
@@ -151,30 +147,13 @@ impl Printer {
         }
     }
 
-    /// Prints the end. A failure to write the answer, or to deliver it, becomes the response's error.
+    /// Prints an answer that was not streamed. A failure to write becomes the response's error.
     pub(super) fn finish(&mut self, mut response: Response) -> Response {
-        // The object tells whether delivery succeeded; text does not wait for it.
-        if self.output.format != Format::Text {
-            self.deliver(&mut response);
+        if self.output.format == Format::Text && !self.streams {
+            let written = self.screen.answer(&self.answers);
+            response.error = response.error.or(written.err());
         }
-        let written = match self.output.format {
-            Format::Json | Format::Events => self.screen.answer(&format!("{}\n", response_json(&response))),
-            Format::Text if !self.streams && !self.answers.is_empty() => self.screen.answer(&self.answers),
-            Format::Text => Ok(()),
-        };
-        if let (Err(e), None) = (written, &response.error) {
-            response.error = Some(e);
-        }
-        self.deliver(&mut response);
         response
-    }
-
-    fn deliver(&mut self, response: &mut Response) {
-        match (self.after.take().map(|after| after(response)), &response.error) {
-            (Some(Err(e)), None) => response.error = Some(e),
-            (Some(Err(e)), Some(_)) => drop(super::report(&e)),
-            _ => {}
-        }
     }
 }
 
@@ -193,7 +172,7 @@ fn event_json(event: &Event) -> Value {
 }
 
 /// The object of `--json`.
-fn response_json(response: &Response) -> Value {
+pub(super) fn response_json(response: &Response) -> Value {
     json!({
         "ok": response.error.is_none(),
         "output": response.output,

@@ -141,7 +141,7 @@ impl Conversation {
     fn turn(&mut self, dispatcher: &Connection, text: String) -> Result<String> {
         let origin = Origin { channel: "cli".to_owned(), chat: self.repl.chat.clone() };
         let question = Inbound::message(origin, self.session()?, text);
-        let mut printer = Printer::new(self.repl.output, self.screen.clone(), None);
+        let mut printer = Printer::new(self.repl.output, self.screen.clone());
         let response = dispatcher.turn(question, &mut printer, &self.signals)?;
         self.total.calls += 1;
         self.total.usage.add(response.usage);

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::Instant;
 
-use super::printer::{AfterTurn, Output, Printer};
+use super::printer::{Output, Printer};
 use super::screen::Screen;
 use super::signals::Signals;
 use crate::agent::Agent;
@@ -15,17 +15,11 @@ use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::Dispatcher;
 use crate::text::millis;
 
-/// Asks one question and prints the answer.
-pub(super) fn ask(
-    agent: Agent,
-    question: Inbound,
-    output: Output,
-    after: Option<AfterTurn>,
-    env: &Env,
-) -> Result<Response> {
+/// Asks one question and prints the answer, but for the object of `--json`.
+pub(super) fn ask(agent: Agent, question: Inbound, output: Output, env: &Env) -> Result<Response> {
     let screen = Screen::new(env);
     let signals = Signals::watch(screen.clone(), None)?;
-    let mut printer = Printer::new(output, screen, after);
+    let mut printer = Printer::new(output, screen);
     let agent = Arc::new(agent);
     // The program ends with this turn: the kernel frees the agent faster.
     std::mem::forget(agent.clone());
