@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::args::{Args, Command, Flag};
-use super::printer::{Format, Output, Verbosity, failure_json, response_json};
+use super::printer::{Format, Output, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
 use super::{notice, print, report, tell, terminal};
@@ -55,15 +55,6 @@ pub(super) const COMMAND: Command = Command {
 };
 
 fn run(args: &Args, env: &Env) -> Result<u8> {
-    ask(args, env).or_else(|e| {
-        if args.has("json") || args.has("events") {
-            print(&format!("{}\n", failure_json(&e)))?;
-        }
-        Ok(report(&e))
-    })
-}
-
-fn ask(args: &Args, env: &Env) -> Result<u8> {
     for (one, other) in
         [("quiet", "verbose"), ("json", "events"), ("new", "session"), ("new", "no-session"), ("tools", "no-tools")]
     {

@@ -62,7 +62,8 @@ pub fn main() -> ExitCode {
     if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(OsStr::to_str) {
         return hands::main(role, args.next().as_deref().and_then(OsStr::to_str));
     }
-    ExitCode::from(run(first.into_iter().chain(args), &config::environment()).unwrap_or_else(|e| report(&e)))
+    let args: Vec<OsString> = first.into_iter().chain(args).collect();
+    ExitCode::from(run(args.iter().cloned(), &config::environment()).unwrap_or_else(|e| fail(&args, &e)))
 }
 
 fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
@@ -91,6 +92,22 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         None => help::show(&found),
         Some(args) => (found[0].run)(&args, env),
     }
+}
+
+/// Prints an error, and its object for `--json`. The arguments may be wrong, so they are not parsed.
+fn fail(args: &[OsString], e: &Error) -> u8 {
+    let has = |flag: &str| args.iter().take_while(|arg| *arg != "--").any(|arg| arg == flag);
+    let is_named = |command: &&Command| command.name.split(' ').zip(args).all(|(name, arg)| arg == name);
+    let command = commands().filter(is_named).find(|command| command.flags.iter().any(|flag| flag.long == "json"));
+    if let Some(command) = command.filter(|_| has("--json") || has("--events")) {
+        let object = match command.name {
+            "agent" => printer::failure_json(e),
+            _ => json!({"ok": false, "error": error_json(e)}),
+        };
+        // Nothing else can be done if standard output fails, too.
+        drop(print(&format!("{object}\n")));
+    }
+    report(e)
 }
 
 /// The command of this name, or all subcommands of the group of this name. Never empty.

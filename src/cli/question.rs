@@ -163,11 +163,16 @@ fn piped(verbosity: Verbosity) -> Result<String> {
         return Err(Error::usage(format!("standard input is larger than {} MB", MAX_INPUT >> 20))
             .hint("pass the part that matters, or put the file into the workspace and name it"));
     }
-    match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => Ok(text),
-        _ => Err(Error::usage("standard input is binary, not text")
-            .hint("put the file into the workspace and name it in the question")),
+    if bytes.contains(&0) {
+        return Err(Error::usage("standard input is binary, not text")
+            .hint("put the file into the workspace and name it in the question"));
     }
+    Ok(String::from_utf8(bytes).unwrap_or_else(|e| {
+        if verbosity != Verbosity::Quiet {
+            tell("bantam: standard input is not UTF-8; each wrong byte is replaced by \u{fffd}");
+        }
+        String::from_utf8_lossy(e.as_bytes()).into_owned()
+    }))
 }
 
 #[cfg(test)]

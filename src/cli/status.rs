@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::{error_json, gateway_status, local_time, print, zone};
+use super::{error_json, gateway_status, local_time, print, report, zone};
 use crate::app;
 use crate::app::learned;
 use crate::config::settings::{SETTINGS, Setting, Type};
@@ -32,7 +32,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let status = object(&home, env, &loaded, given.has("verbose"));
     print(&if given.has("json") { format!("{status}\n") } else { page(&status, &home, &zone(env)) })?;
     // An unusable configuration exits as it would for a question.
-    loaded.map(|_| 0)
+    Ok(loaded.err().map_or(0, |e| report(&e)))
 }
 
 /// What `--json` prints: no secrets, times as RFC 3339, and null for what is not known.

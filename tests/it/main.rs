@@ -44,6 +44,7 @@ mod keys;
 mod kills;
 mod life;
 mod memory;
+mod messages;
 mod network;
 mod onboard;
 mod power;

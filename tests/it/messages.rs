@@ -1,0 +1,44 @@
+//! What a new user reads: errors, notices and hints, on both streams.
+
+use crate::harness::Home;
+use crate::model::{Model, Reply};
+
+#[test]
+fn json_prints_an_object_for_wrong_usage_too() {
+    let home = Home::empty();
+    for args in [
+        "agent --json --nonsense hi",
+        "agent --json --max-steps",
+        "agent --json --max-steps 0 hi",
+        "agent --events --nonsense hi",
+        "status --json extra",
+        "usage --json --days x",
+        "sessions list --json extra",
+        "sessions show --json",
+        "cron list --json extra",
+        "cron history --json a b",
+    ] {
+        let run = home.bantam().args(args.split(' ')).run();
+        run.exits(2).fails_with_a_hint();
+        let object = run.json();
+        assert_eq!((&object["ok"], &object["error"]["kind"]), (&false.into(), &"usage".into()), "{args}");
+        assert!(object["error"]["hint"].is_string(), "{args}: {object}");
+    }
+    let run = home.bantam().args(["sessions", "show", "nobody", "--json"]).run();
+    assert_eq!(run.exits(1).json()["error"]["kind"], "failed");
+    // It is not an object that was asked for here.
+    home.bantam().args(["agent", "-m", "hi", "--", "--json"]).run().exits(2).prints("");
+    home.bantam().args(["skills", "list", "--json"]).run().exits(2).prints("");
+}
+
+#[test]
+fn text_on_standard_input_that_is_not_utf8_is_read_and_said() {
+    let model = Model::scripted([Reply::text("A menu."), Reply::text("A menu.")]);
+    let home = Home::with(&model.config());
+    let run = home.bantam().args(["agent", "-m", "what is this?"]).stdin(b"caf\xe9 au lait\n").run();
+    run.exits(0).prints("A menu.\n").says("standard input is not UTF-8");
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(model.request(0).last("user").contains("caf\u{fffd} au lait"));
+    let run = home.bantam().args(["agent", "-q", "-m", "what is this?"]).stdin(b"caf\xe9\n").run();
+    run.exits(0).prints("A menu.\n").is_quiet();
+}
