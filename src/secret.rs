@@ -35,7 +35,7 @@ const REMOVED: &str = "[secret removed]";
 const MIN_LENGTH: usize = 12;
 
 /// Prefixes of well-known keys, and how many key characters must follow.
-const KEY_SHAPES: [(&str, usize); 14] = [
+const KEY_SHAPES: [(&str, usize); 21] = [
     ("sk-", 20),
     ("sk_live_", 16),
     ("rk_live_", 16),
@@ -50,6 +50,13 @@ const KEY_SHAPES: [(&str, usize); 14] = [
     ("AIza", 30),
     ("gsk_", 20),
     ("hf_", 30),
+    ("npm_", 36),
+    ("pypi-", 50),
+    ("dckr_pat_", 20),
+    ("shpat_", 32),
+    ("AGE-SECRET-KEY-1", 50),
+    ("Bearer ", 16),
+    ("bearer ", 16),
 ];
 
 /// Removes secrets from tool output before a model, a session or a log sees it. Clones share what they know.
@@ -75,7 +82,8 @@ impl Redactor {
         }
     }
 
-    /// `text` without configured secrets, keys of well-known shapes, and Telegram bot tokens.
+    /// `text` without configured secrets, keys of well-known shapes, bearer tokens, Telegram bot tokens and private key
+    /// blocks. A plain `password=` stays: the model must be able to edit such a file.
     pub(crate) fn redact(&self, text: String) -> String {
         let mut text = text;
         for secret in self.known.read().unwrap_or_else(PoisonError::into_inner).iter() {
@@ -91,36 +99,37 @@ fn is_key_char(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')
 }
 
-fn key_len(bytes: &[u8]) -> usize {
-    bytes.iter().take_while(|b| is_key_char(**b)).count()
-}
-
-/// The length of the well-known key at the start of `bytes`.
-fn shape_at(bytes: &[u8]) -> Option<usize> {
+/// The length of the well-known key at the start of `text`.
+fn key_len(text: &str) -> Option<usize> {
     for (prefix, more) in KEY_SHAPES {
-        if bytes.starts_with(prefix.as_bytes()) {
-            let tail = key_len(&bytes[prefix.len()..]);
-            // Real keys have a digit, `sk-learn-…` does not.
-            if tail >= more && bytes[prefix.len()..prefix.len() + tail].iter().any(u8::is_ascii_digit) {
-                return Some(prefix.len() + tail);
-            }
+        let Some(rest) = text.strip_prefix(prefix) else { continue };
+        let is_token = |b: &u8| is_key_char(*b) || prefix.ends_with(' ') && b".~+/=".contains(b);
+        let key: Vec<u8> = rest.bytes().take_while(is_token).collect();
+        // Real keys have a digit, `sk-learn-...` does not.
+        if key.len() >= more && key.iter().any(u8::is_ascii_digit) {
+            return Some(prefix.len() + key.len());
         }
     }
     // A Telegram bot token: the bot's id, a colon, 35 key characters.
-    let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
-    if (6..=12).contains(&digits) && bytes.get(digits) == Some(&b':') && key_len(&bytes[digits + 1..]) == 35 {
-        return Some(digits + 36);
-    }
-    None
+    let (id, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let key = rest.strip_prefix(':')?.bytes().take_while(|b| is_key_char(*b)).count();
+    ((6..=12).contains(&id.len()) && key == 35).then_some(id.len() + 36)
+}
+
+/// The length of the private key block at the start of `text`; one that is cut off runs to the end.
+fn block_len(text: &str) -> Option<usize> {
+    let (kind, _) = text.strip_prefix("-----BEGIN ")?.split_once("-----")?;
+    let end = format!("-----END {kind}-----");
+    kind.contains("PRIVATE KEY").then(|| text.find(&end).map_or(text.len(), |at| at + end.len()))
 }
 
 fn redact_shapes(text: String) -> String {
-    let bytes = text.as_bytes();
     let mut out = String::new();
     let (mut kept, mut at) = (0, 0);
-    while at < bytes.len() {
-        let starts_word = at == 0 || !is_key_char(bytes[at - 1]);
-        match starts_word.then(|| shape_at(&bytes[at..])).flatten() {
+    while at < text.len() {
+        let starts_word = at == 0 || !is_key_char(text.as_bytes()[at - 1]);
+        let secret = text.get(at..).filter(|_| starts_word).and_then(|rest| key_len(rest).or_else(|| block_len(rest)));
+        match secret {
             Some(len) => {
                 out.push_str(&text[kept..at]);
                 out.push_str(REMOVED);
@@ -152,6 +161,40 @@ mod tests {
         let token = format!("1234567890:{}", "AAx".repeat(11) + "bc");
         assert_eq!(redact(&format!("日本 {token}!")), format!("日本 {REMOVED}!"));
         for plain in ["risk-0123456789abcdefghijklm", "sk-learn-is-a-python-library", "12:34:56", "2026:11"] {
+            assert_eq!(redact(plain), plain);
+        }
+    }
+
+    #[test]
+    fn keys_of_well_known_shapes_headers_and_private_key_blocks_are_removed_whole() {
+        let redact = |text: &str| Redactor::default().redact(text.to_owned());
+        let long = "a1".repeat(32);
+        for key in [
+            format!("npm_{}", &long[..36]),
+            format!("pypi-{long}"),
+            format!("dckr_pat_{}", &long[..27]),
+            format!("shpat_{}", &long[..32]),
+            format!("AGE-SECRET-KEY-1{}", long.to_uppercase()),
+            format!("ghp_{}", &long[..36]),
+            "AKIA0123456789ABCDEF".to_owned(),
+        ] {
+            assert_eq!(redact(&format!("x={key};")), format!("x={REMOVED};"), "{key}");
+        }
+        let header = redact("GET / HTTP/1.1\nAuthorization: Bearer abc.def/g+h.1234567==\nAccept: */*");
+        assert_eq!(header, format!("GET / HTTP/1.1\nAuthorization: {REMOVED}\nAccept: */*"));
+        for kind in ["", "RSA ", "OPENSSH ", "ENCRYPTED "] {
+            let block = format!("-----BEGIN {kind}PRIVATE KEY-----\nMIIE\nvQ==\n-----END {kind}PRIVATE KEY-----");
+            assert_eq!(redact(&format!("key:\n{block}\nend")), format!("key:\n{REMOVED}\nend"));
+            assert_eq!(redact(&block[..40]), REMOVED, "cut off");
+        }
+        for plain in [
+            "password=hunter2hunter2",
+            "npm_config_registry_2",
+            "pypi-server-1.0-py3-none-any",
+            "-H 'Authorization: Bearer $OPENAI_API_KEY'",
+            "-----BEGIN CERTIFICATE-----",
+            "-----BEGIN PUBLIC KEY-----",
+        ] {
             assert_eq!(redact(plain), plain);
         }
     }
