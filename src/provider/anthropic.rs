@@ -26,6 +26,9 @@ pub(crate) const ANTHROPIC: Dialect = Dialect {
 /// The name in [`Reply::extra`] of signed thinking blocks, which must come back unchanged.
 const THINKING: &str = "anthropic_thinking";
 
+/// The field of a call's arguments while they arrive.
+const ARGUMENTS: &str = "partial_json";
+
 fn body(model: &Model, request: &Request) -> Value {
     let mut body = dialect::body(
         model,
@@ -173,8 +176,6 @@ fn wire_id(id: &str) -> String {
 #[derive(Default)]
 struct Blocks {
     by_index: BTreeMap<u64, Value>,
-    /// The arguments of calls, which arrive as pieces of JSON text.
-    arguments: BTreeMap<u64, String>,
     usage: Usage,
     stop: Option<Stop>,
     done: bool,
@@ -219,10 +220,10 @@ impl ReplyReader for Blocks {
         self.done || self.stop.is_some()
     }
 
-    fn finish(mut self: Box<Self>) -> Reply {
+    fn finish(self: Box<Self>) -> Reply {
         let mut reply = Reply { stop: self.stop.unwrap_or_default(), usage: self.usage, ..Reply::default() };
         let mut thoughts = Vec::new();
-        for (index, block) in self.by_index {
+        for block in self.by_index.into_values() {
             match block["type"].as_str().unwrap_or_default() {
                 "text" => reply.text.push_str(&string(&block, "text")),
                 "thinking" => {
@@ -233,15 +234,15 @@ impl ReplyReader for Blocks {
                     }
                 }
                 "redacted_thinking" => thoughts.push(block),
-                "tool_use" => reply.calls.push(ToolCall {
-                    id: string(&block, "id"),
-                    name: string(&block, "name"),
-                    arguments: self.arguments.remove(&index).unwrap_or_else(|| match &block["input"] {
-                        Value::Null => String::new(),
-                        input => input.to_string(),
-                    }),
-                    extra: Map::new(),
-                }),
+                "tool_use" => {
+                    // The arguments of a streamed call arrive as pieces of JSON text.
+                    let arguments = match string(&block, ARGUMENTS) {
+                        text if text.is_empty() && !block["input"].is_null() => block["input"].to_string(),
+                        text => text,
+                    };
+                    let (id, name) = (string(&block, "id"), string(&block, "name"));
+                    reply.calls.push(ToolCall { id, name, arguments, extra: Map::new() });
+                }
                 _ => {}
             }
         }
@@ -260,10 +261,7 @@ impl Blocks {
             "text_delta" => ("text", "text"),
             "thinking_delta" => ("thinking", "thinking"),
             "signature_delta" => ("signature", "thinking"),
-            "input_json_delta" => {
-                self.arguments.entry(index).or_default().push_str(&string(delta, "partial_json"));
-                return String::new();
-            }
+            "input_json_delta" => (ARGUMENTS, "tool_use"),
             _ => return String::new(),
         };
         // Some servers leave out `content_block_start`.

@@ -1,5 +1,6 @@
 //! One model at one host: sends requests in the host's dialect and learns what it refuses.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -55,16 +56,17 @@ impl Host {
     /// The user's headers win over ours.
     fn headers(&self, stream: bool) -> Result<Vec<(String, Secret)>> {
         let accept = if stream { "text/event-stream" } else { "application/json" };
-        let mut headers = vec![("accept", Secret::new(accept))];
-        headers.extend(self.dialect.headers.iter().map(|(name, value)| (*name, Secret::new(*value))));
+        let mut headers = BTreeMap::from([("accept".to_owned(), Secret::new(accept))]);
+        for (name, value) in self.dialect.headers {
+            headers.insert((*name).to_owned(), Secret::new(*value));
+        }
         if let Some(key) = &self.key {
             let (name, value) = (self.dialect.auth)(key.get()?.reveal());
-            headers.push((name, Secret::new(value)));
+            headers.insert(name.to_owned(), Secret::new(value));
         }
         let own = &self.model.entry.headers;
-        headers.retain(|(name, _)| !own.keys().any(|own| own.eq_ignore_ascii_case(name)));
-        let ours = headers.into_iter().map(|(name, value)| (name.to_owned(), value));
-        Ok(ours.chain(own.clone()).collect())
+        headers.extend(own.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
+        Ok(headers.into_iter().collect())
     }
 
     /// Makes one HTTP request.

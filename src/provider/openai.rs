@@ -49,18 +49,18 @@ fn completions_url(base: &str) -> String {
 /// The address of an Azure deployment. The base may be the resource's, a deployment's, or that of the newer API, which has
 /// the model's name in the body; a query in it (`?api-version=...`) stays.
 fn azure_url(base: &str, deployment: &str) -> String {
-    let (base, query) = base.trim().split_once('?').map_or((base.trim(), None), |(base, query)| (base, Some(query)));
-    let base = base.trim_end_matches('/').trim_end_matches("/chat/completions");
-    let versioned = |url: String| format!("{url}?{}", query.unwrap_or(&format!("api-version={AZURE_VERSION}")));
-    if base.ends_with("/v1") {
-        let url = format!("{base}/chat/completions");
-        query.map_or(url.clone(), |query| format!("{url}?{query}"))
-    } else if base.contains("/deployments/") {
-        versioned(format!("{base}/chat/completions"))
-    } else {
-        let base = base.trim_end_matches("/openai");
-        versioned(format!("{base}/openai/deployments/{deployment}/chat/completions"))
-    }
+    let (base, query) = base.trim().split_once('?').unwrap_or((base.trim(), ""));
+    let base = base.trim_end_matches('/').trim_end_matches("/chat/completions").trim_end_matches("/openai");
+    let path = match base.ends_with("/v1") || base.contains("/deployments/") {
+        true => String::new(),
+        false => format!("/openai/deployments/{deployment}"),
+    };
+    let query = match query {
+        "" if base.ends_with("/v1") => String::new(),
+        "" => format!("?api-version={AZURE_VERSION}"),
+        query => format!("?{query}"),
+    };
+    format!("{base}{path}/chat/completions{query}")
 }
 
 /// The conversation as the API wants it: one system message first, never two user messages in a row, each call followed by
