@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::zone::Civil;
+use crate::zone;
 
 /// The longest prefix of `text` of at most `max` bytes that ends on a character boundary.
 pub(crate) fn clip(text: &str, max: usize) -> &str {
@@ -95,17 +95,8 @@ fn distance(a: &str, b: &str) -> usize {
 /// RFC 3339 in UTC with milliseconds: `2026-11-21T22:44:35.120Z`. A time before 1970 is written as 1970.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let t = Civil::of(since.as_secs().try_into().unwrap_or_default());
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-        t.year,
-        t.month,
-        t.day,
-        t.hour,
-        t.minute,
-        t.second,
-        since.subsec_millis()
-    )
+    let stamp = zone::stamp(since.as_secs().try_into().unwrap_or_default());
+    format!("{}.{:03}Z", stamp.replacen(' ', "T", 1), since.subsec_millis())
 }
 
 /// Formats local time as `2026-11-21 22:44:35`: ten characters are the day, seven the month.

@@ -19,9 +19,8 @@ use crate::text::one_line;
 
 /// How long to wait for a delivery. What is being sent then is finished.
 const WAIT: Duration = Duration::from_secs(30);
-/// The first and the longest pause between checks of what another process delivers.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// The pause between checks of what another process delivers.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Delivers what turns of a command send.
 pub(crate) struct Delivery {
@@ -97,7 +96,7 @@ impl Delivery {
     /// timeout. Returns the last problem.
     fn send_until(&self, first: &str, is_done: &dyn Fn() -> bool) -> Result<String> {
         let cancel = Cancel::new(Some(WAIT));
-        let (mut pause, last) = (FIRST_PAUSE, Arc::new(Mutex::new(String::new())));
+        let last = Arc::new(Mutex::new(String::new()));
         while !is_done() {
             match self.outbox.sender(Duration::ZERO, &cancel) {
                 Ok(_right) => {
@@ -111,10 +110,9 @@ impl Delivery {
                 Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => {}
                 Err(e) => return Err(e),
             }
-            if is_done() || cancel.sleep(pause).is_err() {
+            if is_done() || cancel.sleep(PAUSE).is_err() {
                 break;
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(last)

@@ -84,7 +84,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     for warning in loaded.warnings.iter().chain(&notices).chain(&damaged).chain(&torn) {
         log.write(Level::Warn, warning);
     }
-    let dispatcher = Dispatcher::new(Arc::new(pool), config.gateway.workers, tasks);
+    let dispatcher = Arc::new(Dispatcher::new(Arc::new(pool), config.gateway.workers, tasks));
     let (change, changed) = sync_channel(1);
     let (own, dispatching, ending) = (home.clone(), dispatcher.clone(), shutdown.clone());
     let reload = Reload { home: own, env: env.clone(), seen, dispatcher: dispatching, shutdown: ending, log };

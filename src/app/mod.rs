@@ -60,15 +60,13 @@ pub(crate) struct Options {
     pub stream: bool,
     /// The names of the tools to offer; `None` offers all.
     pub tools: Option<Vec<String>>,
-    /// Whether the model may schedule jobs.
-    pub can_schedule: bool,
     /// The limit for one turn.
     pub budget_tokens: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: None, stream: true, tools: None, can_schedule: true, budget_tokens: None }
+        Self { memory: None, stream: true, tools: None, budget_tokens: None }
     }
 }
 
@@ -103,9 +101,8 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
         );
     }
     let local_time = local_time(env);
-    let jobs = options.can_schedule.then(|| Jobs::new((*home).clone(), env));
     let mut builder = Agent::builder()
-        .tools(tools(&hands, home, config, env, jobs))
+        .tools(tools(&hands, home, config, env))
         .stream(options.stream)
         .history(history(config, window))
         .limits(Limits {
@@ -185,15 +182,8 @@ pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())
 }
 
-/// Every tool that the configuration allows, with one for `jobs` where there are such. Needs no model and no key, and makes
-/// no files.
-pub(crate) fn tools(
-    hands: &Arc<Hands>,
-    home: &Home,
-    config: &Config,
-    env: &Env,
-    jobs: Option<Jobs>,
-) -> Vec<Box<dyn Tool>> {
+/// All tools that the configuration allows. Needs no model and no key, and creates no files.
+pub(crate) fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> = file_tools(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
     tools.push(Box::new(think()));
     tools.push(Box::new(read_skill(skills(home, config))));
@@ -215,8 +205,8 @@ pub(crate) fn tools(
             heartbeat: config.heartbeat.to.clone(),
         })));
     }
-    if let Some(jobs) = jobs.filter(|_| config.cron.enabled) {
-        tools.push(Box::new(cron(jobs)));
+    if config.cron.enabled {
+        tools.push(Box::new(cron(Jobs::new(home.clone(), env))));
     }
     tools
 }

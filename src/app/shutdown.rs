@@ -17,7 +17,6 @@ pub(super) struct Shutdown {
     pub cancel: Cancel,
     signalled: AtomicBool,
     restart: AtomicBool,
-    done: AtomicBool,
 }
 
 impl Shutdown {
@@ -26,7 +25,7 @@ impl Shutdown {
         sys::block_signals();
         let flag = AtomicBool::default;
         let cancel = Cancel::new(None);
-        let shutdown = Arc::new(Self { cancel, signalled: flag(), restart: flag(), done: flag() });
+        let shutdown = Arc::new(Self { cancel, signalled: flag(), restart: flag() });
         let own = shutdown.clone();
         let wait = move || {
             sys::wait_for_signal();
@@ -46,18 +45,15 @@ impl Shutdown {
         self.cancel.why().is_none() && !self.restart.swap(true, Ordering::SeqCst)
     }
 
-    /// Stops polling, and ends the process after [`GRACE`] unless the main thread has done so.
+    /// Stops polling, and ends the process after [`GRACE`] if the main thread has not done so.
     pub(super) fn stop(&self) {
         self.cancel.stop();
         std::thread::sleep(GRACE);
-        if !self.done.load(Ordering::SeqCst) {
-            std::process::exit(i32::from(self.finish().is_err()));
-        }
+        std::process::exit(i32::from(self.finish().is_err()));
     }
 
     /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
     pub(super) fn finish(&self) -> Result<()> {
-        self.done.store(true, Ordering::SeqCst);
         if self.restart.load(Ordering::SeqCst) && !self.is_signalled() {
             return Err(child::reexec(&["gateway"])).doing("restarting");
         }

@@ -189,7 +189,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
         );
     }
     let output = Output::of(given);
-    let mut factory = AgentFactory::new(home, env)?;
+    let factory = AgentFactory::new(home, env)?;
     let loaded = factory.load(None)?;
     let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
     // A missing bot is reported before the model is asked.
@@ -197,8 +197,6 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
         Err(e) if chat.is_some() => return Err(e),
         delivery => delivery.ok(),
     };
-    // Jobs that add jobs might never stop.
-    factory.options.can_schedule = false;
     let ready = factory.build(&loaded.config)?;
     app::make_workspace(home, &loaded.config, env)?;
     output.warn(loaded.warnings.iter().chain(&ready.notices));

@@ -38,7 +38,7 @@ use crate::hands;
 use crate::paths::Home;
 use crate::sys;
 use crate::text::{nearest, one_line};
-use crate::zone::{Civil, Zone};
+use crate::zone::{self, Zone};
 use args::{Args, Command};
 
 const COMMANDS: &[&[Command]] = &[
@@ -221,7 +221,7 @@ fn zone(env: &Env) -> Zone {
 
 /// A stored time in local time: `2026-11-21 22:44:35`. Text that is not a time stays as it is.
 fn local_time(rfc3339: &str, zone: &Zone) -> String {
-    match Civil::parse(rfc3339) {
+    match zone::parse_time(rfc3339) {
         Some((seconds, offset)) => zone.stamp(seconds - i64::from(offset.unwrap_or(0))),
         None => one_line(rfc3339, 19),
     }

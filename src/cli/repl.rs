@@ -72,7 +72,7 @@ pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
     let (lines, total) = (LineReader::default(), Totals::default());
     let mut conversation =
         Conversation { repl, agent: agent.clone(), screen, signals, lines, total, follows_answer: false };
-    serve(&Dispatcher::new(agent, 1, Tasks::default()), move |dispatcher| conversation.run(dispatcher))
+    serve(Dispatcher::new(agent, 1, Tasks::default()), move |dispatcher| conversation.run(dispatcher))
 }
 
 /// The first Ctrl-C at the prompt.

@@ -23,17 +23,17 @@ pub(super) fn ask(agent: Agent, question: Inbound, output: Output, env: &Env) ->
     let agent = Arc::new(agent);
     // The program ends with this turn: the kernel frees the agent faster.
     std::mem::forget(agent.clone());
-    serve(&Dispatcher::one_shot(agent), move |dispatcher| dispatcher.turn(question, &mut printer, &signals))?
+    serve(Dispatcher::one_shot(agent), move |dispatcher| dispatcher.turn(question, &mut printer, &signals))?
 }
 
 /// Runs `conversation` on its own thread, next to the dispatcher.
 pub(super) fn serve<T: Send + 'static>(
-    dispatcher: &Arc<Dispatcher>,
+    dispatcher: Dispatcher,
     conversation: impl FnOnce(&Connection) -> T + Send + 'static,
 ) -> Result<T> {
     let (result, finished) = channel();
     let conversation = move |dispatcher: &Connection| drop(result.send(conversation(dispatcher)));
-    dispatcher.serve(vec![Box::new(Terminal(conversation))])?;
+    Arc::new(dispatcher).serve(vec![Box::new(Terminal(conversation))])?;
     finished.recv().map_err(|_| Error::failed("the conversation ended without a result"))
 }
 

@@ -6,7 +6,6 @@ use super::args::{Args, Command};
 use super::{load, print, table, tell};
 use crate::app;
 use crate::config::Env;
-use crate::cron::Jobs;
 use crate::error::Result;
 use crate::secret::Redactor;
 use crate::tool::{Registry, ToolSpec};
@@ -25,13 +24,7 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
         tell(&format!("bantam: {line}"));
     }
     let tools = Registry::new(
-        app::tools(
-            &Arc::new(app::hands(&home, &loaded.config, env)?),
-            &home,
-            &loaded.config,
-            env,
-            Some(Jobs::new(home.clone(), env)),
-        ),
+        app::tools(&Arc::new(app::hands(&home, &loaded.config, env)?), &home, &loaded.config, env),
         Redactor::default(),
     )?;
     let row = |spec: &ToolSpec| [&spec.name, spec.risk.name(), &spec.source, spec.purpose()].map(str::to_owned);

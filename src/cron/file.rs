@@ -8,7 +8,7 @@ use super::job::Job;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::text::{nearest, one_line};
+use crate::text::one_line;
 
 #[derive(Default)]
 pub(super) struct JobsFile {
@@ -74,9 +74,7 @@ impl JobsFile {
         match (by_id, &named[..]) {
             (Some(at), _) | (None, &[at]) => Ok(&mut self.jobs[at]),
             (None, []) => {
-                let near = nearest(id, self.jobs.iter().map(Job::id)).map(|near| format!("did you mean {near}?"));
-                let hint = near.unwrap_or_else(|| "bantam cron list shows the jobs".to_owned());
-                Err(Error::failed(format!("there is no job \"{shown}\"")).hint(hint))
+                Err(Error::failed(format!("there is no job \"{shown}\"")).hint("bantam cron list shows the jobs"))
             }
             (None, several) => {
                 let ids: Vec<&str> = several.iter().map(|at| self.jobs[*at].id()).collect();

@@ -6,8 +6,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tz::UtcDateTime;
+
 use crate::error::{Error, Result};
-use crate::zone::{Civil, Zone};
+use crate::zone::{self, Zone};
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
 pub(crate) type Millis = i64;
@@ -97,10 +99,6 @@ impl Cron {
             "@weekly" => "0 0 * * 0",
             "@daily" | "@midnight" => "0 0 * * *",
             "@hourly" => "0 * * * *",
-            "@reboot" => {
-                return Err(Error::usage("@reboot is not a time: jobs run by the clock alone")
-                    .hint("start bantam agent from a system service or the system's own crontab for that"));
-            }
             word if word.starts_with('@') => {
                 return Err(Error::usage(format!("unknown schedule \"{}\"", shown(word)))
                     .hint("@hourly, @daily, @weekly, @monthly or @yearly"));
@@ -154,13 +152,13 @@ impl Cron {
     fn first(&self, start: i64, end: i64) -> Option<i64> {
         let mut at = start + (-start).rem_euclid(60);
         while at < end {
-            let t = Civil::of(at);
+            let t = zone::calendar(at);
             let midnight = at - at.rem_euclid(DAY);
-            if !has(self.months, t.month) || !self.fits_day(&t) {
+            if !has(self.months, t.month()) || !self.fits_day(&t) {
                 at = midnight + DAY;
-            } else if !has(self.hours, t.hour) {
-                at = midnight + (i64::from(t.hour) + 1) * 3600;
-            } else if !has(self.minutes, t.minute) {
+            } else if !has(self.hours, t.hour()) {
+                at = midnight + (i64::from(t.hour()) + 1) * 3600;
+            } else if !has(self.minutes, t.minute()) {
                 at += 60;
             } else {
                 return Some(at);
@@ -169,8 +167,8 @@ impl Cron {
         None
     }
 
-    fn fits_day(&self, t: &Civil) -> bool {
-        let (day, weekday) = (has(self.days, t.day), has(self.weekdays, t.weekday));
+    fn fits_day(&self, t: &UtcDateTime) -> bool {
+        let (day, weekday) = (has(self.days, t.month_day()), has(self.weekdays, t.week_day()));
         if self.either_day { day || weekday } else { day && weekday }
     }
 }
@@ -220,7 +218,7 @@ pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     let text = text.trim();
     let read = match text.strip_prefix('+') {
         Some(span) => span_millis(span).and_then(|span| now.checked_add(span)),
-        None => Civil::parse(text).map(|(wall, offset)| {
+        None => zone::parse_time(text).map(|(wall, offset)| {
             1000 * offset.map_or_else(|| zone.first_instant(wall), |offset| wall - i64::from(offset))
         }),
     };

@@ -74,22 +74,18 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub(crate) fn new(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks) -> Arc<Self> {
-        Arc::new(Self::with_limits(handler, workers, tasks, None))
+    pub(crate) fn new(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks) -> Self {
+        let (outbound, queues, alone) = (OnceLock::new(), Queues::default(), Mutex::default());
+        let (turns, task_slots) = (Semaphore::new(workers), Semaphore::new(tasks::MAX_RUNNING));
+        Self { handler, limits: None, outbound, queues, tasks, turns, task_slots, alone }
     }
 
     /// For one question: the agent's limits bound its turn and all that follows from it. The time starts now.
-    pub(crate) fn one_shot(agent: Arc<Agent>) -> Arc<Self> {
+    pub(crate) fn one_shot(agent: Arc<Agent>) -> Self {
         let limits = agent.limits();
         let (deadline, tokens) = (Instant::now() + limits.timeout, Arc::new(Tokens::new(limits.budget_tokens)));
         let limits = Some(SharedLimits { deadline, tokens });
-        Arc::new(Self::with_limits(Arc::new(agent), 1, Tasks::default(), limits))
-    }
-
-    fn with_limits(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks, limits: Option<SharedLimits>) -> Self {
-        let (outbound, queues, alone) = (OnceLock::new(), Queues::default(), Mutex::default());
-        let (turns, task_slots) = (Semaphore::new(workers), Semaphore::new(tasks::MAX_RUNNING));
-        Self { handler, limits, outbound, queues, tasks, turns, task_slots, alone }
+        Self { limits, ..Self::new(Arc::new(agent), 1, Tasks::default()) }
     }
 
     /// Serves channels until all of them have ended and all turns and background tasks are done.
@@ -236,12 +232,11 @@ impl Dispatcher {
                 text.push_str(&format!("\n\n[The user has stopped the background task “{label}”.]"));
             }
         }
+        let template = Inbound::message(origin.clone(), session.clone(), String::new());
         let background = Arc::new(Spawner {
             dispatcher: self.clone(),
             agent: agent.clone(),
-            session: session.clone(),
-            origin: origin.clone(),
-            ack: ack.clone(),
+            report: Inbound { kind: Kind::Report, ack: ack.clone(), ..template },
             depth: report.as_ref().map_or(0, |report| report.depth),
         });
         let request = Request {

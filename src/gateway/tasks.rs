@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::Dispatcher;
 use crate::agent::{Agent, Background, TaskResult, Tokens};
-use crate::bus::{Ack, Event, Inbound, Kind, Origin};
+use crate::bus::{Event, Inbound, Kind, Origin};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
@@ -83,7 +83,7 @@ pub(crate) struct Report {
 }
 
 impl Tasks {
-    /// The tasks of a gateway; the reports that an earlier one left, as messages without an [`Ack`]; and what is wrong with
+    /// The tasks of a gateway; the reports that an earlier one left, as messages without an `Ack`; and what is wrong with
     /// the file. The caller is the only one to have it open.
     pub(crate) fn open(home: &Home) -> Result<(Self, Vec<Inbound>, Option<String>)> {
         let path = home.state().join("tasks.json");
@@ -211,9 +211,8 @@ impl TaskState {
 pub(crate) struct Spawner {
     pub dispatcher: Arc<Dispatcher>,
     pub agent: Arc<Agent>,
-    pub session: String,
-    pub origin: Origin,
-    pub ack: Option<Arc<dyn Ack>>,
+    /// The form of a report, without its text and its id.
+    pub report: Inbound,
     /// Of the task whose report the turn answers, else 0.
     pub depth: u64,
 }
@@ -221,7 +220,8 @@ pub(crate) struct Spawner {
 impl Background for Spawner {
     fn begin(&self, label: &str, task: Task, tokens: Arc<Tokens>) -> Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let Self { dispatcher, agent, session, origin, ack, depth } = self;
+        let Self { dispatcher, agent, report, depth } = self;
+        let (origin, session) = (&report.origin, &report.session);
         if origin.channel == "cron" {
             return Err(Error::failed("a scheduled job ends with its answer: use subagent, which waits"));
         }
@@ -243,8 +243,7 @@ impl Background for Spawner {
             ..OpenTask::default()
         };
         dispatcher.tasks.add(&id, open)?;
-        let report = Inbound::message(origin.clone(), session.clone(), String::new());
-        let report = Inbound { kind: Kind::Report, ids: vec![id.clone()], ack: ack.clone(), ..report };
+        let report = Inbound { ids: vec![id.clone()], ..report.clone() };
         let (own, label, agent) = (dispatcher.clone(), label.to_owned(), agent.clone());
         let work = move || {
             let slot = own.task_slots.acquire();

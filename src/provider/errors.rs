@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::ProviderError;
 use crate::http::Head;
 use crate::text::one_line;
-use crate::zone::Civil;
+use crate::zone;
 
 type ErrorKind = fn(String) -> ProviderError;
 
@@ -208,7 +208,7 @@ fn http_date(text: &str) -> Option<Duration> {
     let [_, day, month, year, clock, "GMT"] = text.split(' ').collect::<Vec<_>>()[..] else { return None };
     let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let month = months.iter().position(|name| *name == month)? + 1;
-    let (seconds, _) = Civil::parse(&format!("{year}-{month:02}-{day}T{clock}Z"))?;
+    let (seconds, _) = zone::parse_time(&format!("{year}-{month:02}-{day}T{clock}Z"))?;
     u64::try_from(seconds).ok().map(Duration::from_secs)
 }
 

@@ -2,71 +2,52 @@
 
 use tz::UtcDateTime;
 
-/// A date and a time of day, without a zone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Civil {
-    pub year: i64,
-    /// 1 to 12.
-    pub month: u8,
-    /// 1 to 31.
-    pub day: u8,
-    pub hour: u8,
-    pub minute: u8,
-    pub second: u8,
-    /// 0 is Sunday.
-    pub weekday: u8,
+/// The date and time `seconds` after 1970-01-01 00:00; 1970 for what the calendar cannot hold.
+pub(crate) fn calendar(seconds: i64) -> UtcDateTime {
+    UtcDateTime::from_timespec(seconds, 0).unwrap_or_else(|_| calendar(0))
 }
 
-impl Civil {
-    /// The date and time `seconds` after 1970-01-01 00:00; 1970 for what the calendar cannot hold.
-    pub(crate) fn of(seconds: i64) -> Self {
-        let Ok(t) = UtcDateTime::from_timespec(seconds, 0) else { return Self::of(0) };
-        Self {
-            year: t.year().into(),
-            month: t.month(),
-            day: t.month_day(),
-            hour: t.hour(),
-            minute: t.minute(),
-            second: t.second(),
-            weekday: t.week_day(),
-        }
-    }
+/// `2026-11-22 03:15:00`, so many seconds after 1970-01-01 00:00.
+pub(crate) fn stamp(seconds: i64) -> String {
+    let t = calendar(seconds);
+    let date = format!("{:04}-{:02}-{:02}", t.year(), t.month(), t.month_day());
+    format!("{date} {:02}:{:02}:{:02}", t.hour(), t.minute(), t.second())
+}
 
-    /// Reads a date and a time (`2026-03-29T02:30`, also with seconds, their fraction, and a space for the T) as seconds
-    /// since 1970-01-01 00:00, and the offset that RFC 3339 puts after it (`Z` or `+02:00`) as seconds east of UTC.
-    pub(crate) fn parse(text: &str) -> Option<(i64, Option<i32>)> {
-        let bytes = text.as_bytes();
-        let number = |at: usize, digits: usize| -> Option<i32> {
-            let digits = bytes.get(at..at + digits)?;
-            digits.iter().try_fold(0, |n, b| b.is_ascii_digit().then(|| n * 10 + i32::from(b - b'0')))
-        };
-        let two = |at: usize| number(at, 2).and_then(|n| u8::try_from(n).ok());
-        let (year, month, day, hour, minute) = (number(0, 4)?, two(5)?, two(8)?, two(11)?, two(14)?);
-        let marks = [(4, "-"), (7, "-"), (10, "Tt "), (13, ":")];
-        if !marks.iter().all(|(at, mark)| mark.as_bytes().contains(&bytes[*at])) {
-            return None;
-        }
-        let mut at = 16;
-        let mut second = 0;
-        if bytes.get(at) == Some(&b':') {
-            second = two(at + 1)?;
-            at += 3;
-            if bytes.get(at) == Some(&b'.') {
-                let digits = bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
-                at += 1 + (digits > 0).then_some(digits)?;
-            }
-        }
-        let offset = match &bytes[at..] {
-            [] => None,
-            [b'Z' | b'z'] => Some(0),
-            [sign @ (b'+' | b'-'), _, _, b':', _, _] => {
-                let (hours, minutes) = (number(at + 1, 2)?, number(at + 4, 2)?);
-                let east = Some(hours * 3600 + minutes * 60).filter(|_| hours < 24 && minutes < 60)?;
-                Some(if *sign == b'-' { -east } else { east })
-            }
-            _ => return None,
-        };
-        let unix = UtcDateTime::new(year, month, day, hour, minute, second, 0).ok()?.unix_time();
-        Some((unix, offset))
+/// Reads a date and a time (`2026-03-29T02:30`, also with seconds, their fraction, and a space for the T) as seconds
+/// since 1970-01-01 00:00, and the offset that RFC 3339 puts after it (`Z` or `+02:00`) as seconds east of UTC.
+pub(crate) fn parse_time(text: &str) -> Option<(i64, Option<i32>)> {
+    let bytes = text.as_bytes();
+    let number = |at: usize, digits: usize| -> Option<i32> {
+        let digits = bytes.get(at..at + digits)?;
+        digits.iter().try_fold(0, |n, b| b.is_ascii_digit().then(|| n * 10 + i32::from(b - b'0')))
+    };
+    let two = |at: usize| number(at, 2).and_then(|n| u8::try_from(n).ok());
+    let (year, month, day, hour, minute) = (number(0, 4)?, two(5)?, two(8)?, two(11)?, two(14)?);
+    let marks = [(4, "-"), (7, "-"), (10, "Tt "), (13, ":")];
+    if !marks.iter().all(|(at, mark)| mark.as_bytes().contains(&bytes[*at])) {
+        return None;
     }
+    let mut at = 16;
+    let mut second = 0;
+    if bytes.get(at) == Some(&b':') {
+        second = two(at + 1)?;
+        at += 3;
+        if bytes.get(at) == Some(&b'.') {
+            let digits = bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
+            at += 1 + (digits > 0).then_some(digits)?;
+        }
+    }
+    let offset = match &bytes[at..] {
+        [] => None,
+        [b'Z' | b'z'] => Some(0),
+        [sign @ (b'+' | b'-'), _, _, b':', _, _] => {
+            let (hours, minutes) = (number(at + 1, 2)?, number(at + 4, 2)?);
+            let east = Some(hours * 3600 + minutes * 60).filter(|_| hours < 24 && minutes < 60)?;
+            Some(if *sign == b'-' { -east } else { east })
+        }
+        _ => return None,
+    };
+    let unix = UtcDateTime::new(year, month, day, hour, minute, second, 0).ok()?.unix_time();
+    Some((unix, offset))
 }

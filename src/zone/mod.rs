@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 
-pub(crate) use civil::Civil;
+pub(crate) use civil::{calendar, parse_time, stamp};
 use tz::TimeZone;
 
 use crate::error::{Error, Result};
@@ -101,11 +101,6 @@ impl Zone {
         found.or_else(last).map_or(0, tz::LocalTimeType::ut_offset)
     }
 
-    /// What clocks and calendars show at this instant.
-    pub(crate) fn civil(&self, unix: i64) -> Civil {
-        Civil::of(unix + i64::from(self.offset_at(unix)))
-    }
-
     /// When clocks change between two instants, a day or so apart.
     pub(crate) fn change_between(&self, from: i64, until: i64) -> Option<i64> {
         let offset = self.offset_at(from);
@@ -130,8 +125,7 @@ impl Zone {
 
     /// For people: `2026-11-22 03:15:00`, as clocks show it.
     pub(crate) fn stamp(&self, unix: i64) -> String {
-        let t = self.civil(unix);
-        format!("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", t.year, t.month, t.day, t.hour, t.minute, t.second)
+        stamp(unix + i64::from(self.offset_at(unix)))
     }
 
     /// RFC 3339 with the offset: `2026-11-22T03:15:00+01:00`.
