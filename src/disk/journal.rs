@@ -83,7 +83,7 @@ impl Journal {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             result => result?,
         };
-        let Parsed { contents: Contents { lines, mut damage, .. }, tail, len, next } = Parsed::read(&mut file, path)?;
+        let Contents { lines, mut damage, tail, len, next, .. } = Contents::read(&mut file, path)?;
         if !tail.is_empty() {
             let copy = cut_tail(&mut file, path, &tail, len)?;
             let (bytes, path, copy) = (tail.len(), path.display(), copy.display());
@@ -152,6 +152,12 @@ pub(crate) struct Contents {
     pub damage: Vec<String>,
     /// Says that the last line is incomplete.
     pub torn: Option<String>,
+    /// What follows the last complete line.
+    tail: Vec<u8>,
+    /// The length of the complete lines.
+    len: u64,
+    /// The `seq` of the next line.
+    next: u64,
 }
 
 /// Reads the log in this file and changes nothing. `None` when there is no file. Needs no lock: lines are only ever appended, so
@@ -166,21 +172,10 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
     if !file.metadata()?.is_file() {
         return Err(Error::failed(format!("{} is not a regular file", path.display())));
     }
-    Ok(Some(Parsed::read(&mut file, path)?.contents))
+    Contents::read(&mut file, path).map(Some)
 }
 
-/// A log as read.
-struct Parsed {
-    contents: Contents,
-    /// What follows the last complete line.
-    tail: Vec<u8>,
-    /// The length of the complete lines.
-    len: u64,
-    /// The `seq` of the next line.
-    next: u64,
-}
-
-impl Parsed {
+impl Contents {
     fn read(file: &mut File, path: &Path) -> Result<Self> {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
@@ -192,7 +187,7 @@ impl Parsed {
             let number = bytes.iter().filter(|b| **b == b'\n').count() + 1;
             format!("{}:{number}: the line is not complete ({left} bytes): cut short, or being written", path.display())
         });
-        Ok(Self { contents: Contents { lines, damage, torn }, tail, len: complete as u64, next })
+        Ok(Self { lines, damage, torn, tail, len: complete as u64, next })
     }
 }
 
