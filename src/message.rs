@@ -2,7 +2,7 @@
 //!
 //! The fields of a session line follow the OpenAI chat API, so that a session file reads like the request it becomes.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// One message of a conversation.
@@ -110,7 +110,7 @@ pub enum Stop {
 }
 
 /// Tokens, as the provider counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
     pub prompt_tokens: u64,
@@ -143,12 +143,6 @@ impl Usage {
     /// Reads what [`Usage::to_json`] writes; missing fields are 0.
     pub fn from_json(value: &Value) -> Self {
         Self::deserialize(value).unwrap_or_default()
-    }
-}
-
-impl Serialize for Usage {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.to_json().serialize(serializer)
     }
 }
 

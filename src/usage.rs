@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::config::Budget;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
-use crate::message::{Usage, add_cost, rounded};
+use crate::message::{Usage, add_cost};
 use crate::text::{LocalTime, clip, rfc3339};
 
 /// The longest name in a line, in bytes.
@@ -50,8 +50,7 @@ struct Today {
     day: String,
     /// How far the month's file has been read, in bytes.
     offset: u64,
-    tokens: u64,
-    cost: f64,
+    spent: Totals,
     /// The last call could not be recorded.
     failing: bool,
 }
@@ -88,19 +87,19 @@ impl Ledger {
         if today.day != day || today.offset > len {
             today.begin(&day);
         }
-        let (mut tokens, mut cost) = (today.tokens, today.cost);
+        let mut spent = today.spent.clone();
         let offset = read_lines(&path, today.offset, &mut |line| {
             // Searching for the day first saves parsing most lines.
             let line = Some(line).filter(|line| line.windows(day.len()).any(|part| part == day.as_bytes()));
             if let Some(line) = line.and_then(UsageLine::parse).filter(|line| line.date == day) {
-                tokens = tokens.saturating_add(line.usage.total());
-                cost += line.cost.unwrap_or(0.0);
+                spent.add(line.usage, line.cost);
             }
         });
-        let offset = offset.doing("checking the day's budget").map_err(|e| {
+        today.offset = offset.doing("checking the day's budget").map_err(|e| {
             e.hint("repair that file or move it away, or set budget.daily_tokens and budget.daily_cost to 0")
         })?;
-        (today.offset, today.tokens, today.cost) = (offset, tokens, cost);
+        let (tokens, cost) = (spent.usage.total(), spent.cost.unwrap_or(0.0));
+        today.spent = spent;
         let used_up = |what: String, setting: &str| {
             Err(Error::new(Kind::Limit, format!("the day's budget is used up: {what}")).hint(format!(
                 "raise {setting} in config.json, or go on tomorrow; `bantam usage --days 1` shows where it went"
@@ -109,7 +108,7 @@ impl Ledger {
         if daily_tokens > 0 && tokens >= daily_tokens {
             return used_up(format!("{tokens} of {daily_tokens} tokens"), "budget.daily_tokens");
         }
-        if daily_cost > 0.0 && rounded(cost) >= daily_cost {
+        if daily_cost > 0.0 && cost >= daily_cost {
             return used_up(format!("{cost:.4} of {daily_cost} in cost"), "budget.daily_cost");
         }
         Ok(())
@@ -139,8 +138,7 @@ impl Ledger {
             if today.day != day {
                 today.begin(&day);
             }
-            today.tokens = today.tokens.saturating_add(call.usage.total());
-            today.cost += call.cost.unwrap_or(0.0);
+            today.spent.add(call.usage, call.cost);
         }
         written.or_else(|e| if failed_before { Ok(()) } else { Err(e.doing("recording usage")) })
     }
@@ -192,10 +190,10 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, line: &UsageLine) {
+    fn add(&mut self, usage: Usage, cost: Option<f64>) {
         self.calls += 1;
-        self.usage.add(line.usage);
-        add_cost(&mut self.cost, line.cost);
+        self.usage.add(usage);
+        add_cost(&mut self.cost, cost);
     }
 }
 
@@ -229,8 +227,8 @@ pub(crate) fn report(dir: &Path, since: &str) -> Result<UsageReport> {
         let mut damaged = 0;
         read_lines(&dir.join(&name), 0, &mut |line| match UsageLine::parse(line) {
             Some(line) if line.date.as_str() >= since => {
-                report.total.add(&line);
-                report.rows.entry((line.date.clone(), line.model.clone())).or_default().add(&line);
+                report.total.add(line.usage, line.cost);
+                report.rows.entry((line.date, line.model)).or_default().add(line.usage, line.cost);
             }
             Some(_) => {}
             None => damaged += 1,
@@ -308,7 +306,7 @@ mod tests {
         files.check(at(0)).unwrap();
         let seen = |files: &Ledger| {
             let seen = files.today.lock().unwrap();
-            (seen.offset, seen.tokens)
+            (seen.offset, seen.spent.usage.total())
         };
         let (offset, tokens) = seen(&files);
         assert_eq!((offset, tokens), (std::fs::metadata(dir.0.join("2026-11.jsonl")).unwrap().len(), 11));
