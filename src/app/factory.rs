@@ -8,7 +8,7 @@ use crate::config::{self, Config, Env, Loaded, Origin, Override};
 use crate::disk::Durability;
 use crate::error::Result;
 use crate::paths::Home;
-use crate::session::{self, Entry, Files, Store, archive};
+use crate::session::{Entry, Files, Store, archive};
 use crate::text::one_line;
 
 /// The setting that names the model.
@@ -64,7 +64,7 @@ impl AgentFactory {
             return None;
         }
         // A session that cannot be read is reported when the turn loads it.
-        session::stored_state(&self.home, session).unwrap_or_default().remove(session::MODEL)
+        Files::new(self.home.clone()).peek(session).ok()?.model
     }
 
     /// Stores the model as the one of a conversation.
@@ -74,7 +74,7 @@ impl AgentFactory {
         }
         let store = Files::new(self.home.clone());
         let mut session = store.load(session, &Cancel::new(None))?;
-        store.append(&mut session, &[Entry::State(session::MODEL, model)], Durability::Now, SystemTime::now())
+        store.append(&mut session, &[Entry::Model(model)], Durability::Now, SystemTime::now())
     }
 
     /// Archives a conversation and starts a new one. Returns whether there was one.

@@ -157,7 +157,7 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
 
 /// What a file holds, and the number of the last line that repeats one of an earlier segment.
 fn parse(found: disk::Contents, path: &Path) -> Result<(Transcript, u64)> {
-    let disk::Contents { lines, mut damage, torn } = found;
+    let disk::Contents { lines, mut damage, torn, .. } = found;
     damage.extend(torn);
     refuse_newer(&lines, path)?;
     let text = |fields: &Value, name| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -191,7 +191,7 @@ pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
         .hint(hint.unwrap_or_else(|| "bantam sessions list shows all".to_owned())))
 }
 
-/// Begins an empty segment, with the same state, and returns the path of the one before it. `None` when the conversation is empty
+/// Begins an empty segment, with the same model, and returns the path of the one before it. `None` when the conversation is empty
 /// already. Earlier notes belong to the earlier segment.
 pub(crate) fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
     let store = Files::new(home.clone());

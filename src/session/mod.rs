@@ -2,14 +2,13 @@
 //!
 //! A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
 //! later segment with a `summary` of the conversation so far, the `state`, and the `base` that continues the line numbers. The
-//! other lines are messages with a time, `{"state":{k:v}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
+//! other lines are messages with a time, `{"state":{"model":...}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
 //! `{"undo":N}`: the lines from N on do not count.
 
 pub(crate) mod archive;
 mod memory;
 mod note;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -61,17 +60,11 @@ impl TurnEnd {
 pub enum Entry<'a> {
     Message(&'a Message),
     TurnEnd(TurnEnd),
-    /// Sets a value of [`Session::state`], by its name.
-    State(&'a str, &'a str),
+    /// Sets [`Session::model`].
+    Model(&'a str),
     /// Takes back the lines from this one on; see [`Session::next`].
     Undo(u64),
 }
-
-/// What a conversation keeps beside its messages, by name: the model chosen for it, say.
-pub type State = BTreeMap<String, String>;
-
-/// The name in [`State`] of the model that answers in this conversation, as `--model` takes it.
-pub const MODEL: &str = "model";
 
 /// A conversation. [`Store::load`] locks it until this is dropped; [`Store::peek`] does not.
 #[derive(Default)]
@@ -81,7 +74,8 @@ pub struct Session {
     pub messages: Vec<Message>,
     /// A model's summary of what came before the messages.
     pub summary: Option<String>,
-    pub state: State,
+    /// The model chosen for this conversation, as `--model` takes it.
+    pub model: Option<String>,
     /// How the last turn ended; `None` if it has not.
     pub ended: Option<TurnEnd>,
     /// The time of the last message, as RFC 3339 in UTC; empty if there is none.
@@ -121,8 +115,8 @@ impl Session {
         let header = lines.first().map_or(&Value::Null, |line| &line.fields);
         self.base = base(header);
         self.summary = header.get("summary").and_then(Value::as_str).map(str::to_owned);
-        let states = lines.iter().filter_map(|line| line.fields.get("state")?.as_object()).flatten();
-        self.state.extend(states.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
+        let chosen = |line: &Line| Some(line.fields.get("state")?.get("model")?.as_str()?.to_owned());
+        self.model = lines.iter().rev().find_map(chosen);
         for line in effective_lines(lines) {
             let Some(message) = Message::from_json(&line.fields) else {
                 self.ended = turn_end(&line.fields).or(self.ended);
@@ -149,7 +143,7 @@ impl Session {
         self.next += entries.len() as u64 + u64::from(self.next == 0);
         for entry in entries {
             match entry {
-                Entry::State(name, value) => drop(self.state.insert((*name).to_owned(), (*value).to_owned())),
+                Entry::Model(model) => self.model = Some((*model).to_owned()),
                 Entry::Message(_) => self.last = rfc3339(now),
                 Entry::TurnEnd(_) | Entry::Undo(_) => {}
             }
@@ -163,9 +157,7 @@ impl Session {
         let mut header = header(&self.name, &time);
         header.insert("base".to_owned(), self.next_base(kept).into());
         header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-        if !self.state.is_empty() {
-            header.insert("state".to_owned(), json!(self.state));
-        }
+        header.extend(self.model.as_ref().map(|model| ("state".to_owned(), json!({"model": model}))));
         let mut lines = vec![header];
         for message in kept {
             if let Message::User(User { time: said, .. }) = message {
@@ -209,7 +201,7 @@ pub trait Store: Send + Sync {
     /// Errors of the file system; nothing is appended then.
     fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()>;
 
-    /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its state stays. Returns the
+    /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its model stays. Returns the
     /// path of the segment before it, if there is one.
     ///
     /// # Errors
@@ -277,7 +269,7 @@ impl Store for Files {
     fn peek(&self, name: &str) -> Result<Session> {
         let path = self.home.session(name);
         let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
-        let disk::Contents { lines, damage, torn } = found;
+        let disk::Contents { lines, damage, torn, .. } = found;
         refuse_newer(&lines, &path)?;
         let mut session = Session::new(name);
         session.damage = damage.into_iter().chain(torn).collect();
@@ -317,11 +309,6 @@ impl Store for Files {
         session.enter_segment(summary, kept);
         Ok(Some(old))
     }
-}
-
-/// The state of the conversation `name`.
-pub(crate) fn stored_state(home: &Home, name: &str) -> Result<State> {
-    Ok(Files::new(home.clone()).peek(name)?.state)
 }
 
 /// Every damage in a session file, and whether its last line is incomplete, in sentences. Changes nothing: the next turn repairs
@@ -372,7 +359,7 @@ fn fields(entry: &Entry, now: &str) -> Fields {
             line.extend(message.to_json());
         }
         Entry::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
-        Entry::State(name, value) => drop(line.insert("state".to_owned(), json!({ *name: value }))),
+        Entry::Model(model) => drop(line.insert("state".to_owned(), json!({"model": model}))),
         Entry::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
     }
     line

@@ -131,9 +131,7 @@ fn some() -> Vec<Message> {
 fn renewal_keeps(store: &impl Store) {
     let mut session = load(store);
     say(store, &mut session, &some());
-    store
-        .append(&mut session, &[Entry::State("model", "a/b"), Entry::State("model", "x/y")], Durability::Now, at(9))
-        .unwrap();
+    store.append(&mut session, &[Entry::Model("a/b"), Entry::Model("x/y")], Durability::Now, at(9)).unwrap();
     let place = session.place();
     let kept = session.messages[2..].to_vec();
     store.renew(&mut session, Some("said hi".into()), kept.clone(), at(10)).unwrap();
@@ -143,18 +141,18 @@ fn renewal_keeps(store: &impl Store) {
         load(store)
     }] {
         assert_eq!((again.summary.as_deref(), &again.messages), (Some("said hi"), &kept));
-        assert_eq!(again.state, State::from([("model".to_owned(), "x/y".to_owned())]));
+        assert_eq!(again.model.as_deref(), Some("x/y"));
     }
     let mut session = load(store);
     assert_eq!(session.place(), place);
     say(store, &mut session, &[Message::user("more")]);
     assert_eq!(session.place(), place + 1);
-    store.append(&mut session, &[Entry::State("model", "z")], Durability::Now, at(11)).unwrap();
+    store.append(&mut session, &[Entry::Model("z")], Durability::Now, at(11)).unwrap();
     // Without a summary and without messages: a new conversation, with the state of the old one.
     store.renew(&mut session, None, Vec::new(), at(12)).unwrap();
     drop(session);
     let session = load(store);
-    assert_eq!((session.summary.as_ref(), session.messages.len(), session.state["model"].as_str()), (None, 0, "z"));
+    assert_eq!((session.summary.as_ref(), session.messages.len(), session.model.as_deref()), (None, 0, Some("z")));
     assert!(session.place() > place);
 }
 
@@ -162,8 +160,8 @@ fn renewal_keeps(store: &impl Store) {
 fn a_renewal_keeps_what_it_is_given_and_the_state() {
     let scratch = Scratch::new("renewal");
     renewal_keeps(&scratch.files());
-    assert_eq!(stored_state(&scratch.home(), "s").unwrap()["model"], "z");
-    assert!(stored_state(&scratch.home(), "other").unwrap().is_empty());
+    assert_eq!(scratch.files().peek("s").unwrap().model.as_deref(), Some("z"));
+    assert_eq!(scratch.files().peek("other").unwrap().model, None);
     renewal_keeps(&Memory::default());
 }
 
@@ -205,7 +203,7 @@ fn real(scratch: &Scratch) -> Vec<u8> {
     store.renew(&mut session, Some("said hi".into()), kept, at(10)).unwrap();
     let undone = session.next();
     say(&store, &mut session, &[Message::user("refused")]);
-    let entries = [Entry::Undo(undone), Entry::TurnEnd(TurnEnd::Failed), Entry::State("model", "x/y")];
+    let entries = [Entry::Undo(undone), Entry::TurnEnd(TurnEnd::Failed), Entry::Model("x/y")];
     store.append(&mut session, &entries, Durability::Now, at(11)).unwrap();
     say(&store, &mut session, &[Message::user("then"), asks(&["c"])]);
     drop(session);

@@ -469,12 +469,12 @@ fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
     let hours_ago = |hours: u64| SystemTime::now() - Duration::from_secs(hours * 3600);
     let mut session = fixture.store.load("s", &Cancel::new(None)).unwrap();
     let said = Message::user("long ago");
-    let entries = [Entry::State("model", "x/y"), Entry::Message(&said)];
+    let entries = [Entry::Model("x/y"), Entry::Message(&said)];
     fixture.store.append(&mut session, &entries, Durability::Now, hours_ago(2)).unwrap();
     let notices = fixture.answers("hello");
     assert!(notices[0].contains("a new conversation begins"), "{notices:?}");
     assert_eq!(fixture.seen().pop().unwrap().user(), ["hello"]);
-    assert_eq!(fixture.stored().state["model"], "x/y");
+    assert_eq!(fixture.stored().model.as_deref(), Some("x/y"));
     assert!(fixture.answers("and on").is_empty());
     assert_eq!(fixture.seen().pop().unwrap().user(), ["hello", "and on"]);
 }
