@@ -1,4 +1,4 @@
-//! The bus: what goes in to the dispatcher, what comes out of a turn, and the channels at both ends.
+//! The bus: messages to the dispatcher, events of turns, and the channels at both ends.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -16,26 +16,26 @@ pub struct Origin {
     pub chat: String,
 }
 
-/// A thing for the dispatcher to act on.
+/// A message to the dispatcher.
 #[derive(Clone)]
 pub struct Inbound {
     pub origin: Origin,
-    /// The conversation it belongs to, as its file is called: `cli_default`.
+    /// The key of its conversation: `cli_default`.
     pub session: String,
     pub text: String,
     pub attachments: Vec<Image>,
     pub kind: Kind,
-    /// What its channel calls it, when it is kept there until it is answered; several when it was put together.
+    /// Its ids in its channel; several if messages were joined. Empty if nothing keeps it.
     pub ids: Vec<String>,
     pub ack: Option<Arc<dyn Ack>>,
-    /// More of it is on its way.
+    /// More of it follows.
     pub is_part: bool,
-    /// The program ended while it was being answered: it is not answered beside others of that sort.
+    /// The program crashed while it was being answered: such messages are answered one at a time.
     pub is_alone: bool,
 }
 
 impl Inbound {
-    /// A message that nobody keeps.
+    /// A message that nothing keeps.
     pub fn message(origin: Origin, session: String, text: String) -> Self {
         Self {
             origin,
@@ -56,47 +56,38 @@ impl Inbound {
 pub enum Kind {
     /// A message for the model.
     Message,
-    /// What a background task came to, for the model.
+    /// The report of a background task, for the model.
     Report,
-    /// Ends the turn that is under way, at once.
+    /// Ends the running turn at once.
     Stop,
-    /// Ends it, and begins a new conversation.
+    /// Ends it and starts a new conversation.
     New,
-    /// Has another model answer in this conversation; empty to ask which one does.
+    /// Changes the model of this conversation, or shows it if empty.
     Model(String),
-    /// How things are.
+    /// Shows the status.
     Status,
-    /// What was used.
+    /// Shows token usage.
     Usage,
 }
 
-/// A channel that keeps messages until they are answered, so that no crash loses one.
+/// Keeps messages until they are answered, so that no crash loses one.
 pub trait Ack: Send + Sync {
-    /// Whether something that goes with these is to be fetched, which may take minutes.
-    fn has_files(&self, _ids: &[String]) -> bool {
-        false
-    }
+    /// A turn for this message begins. Brings its text up to date. `false`: the program is stopping; the message stays open
+    /// and its turn must not begin.
+    fn begin(&self, message: &mut Inbound) -> bool;
 
-    /// A turn for these begins, which `cancel` stops. What goes with them is fetched: the text as it stands now, and images.
-    /// `false`: it is not to begin, because the program is ending; they stay open.
-    fn begin(
-        &self,
-        ids: &[String],
-        origin: &Origin,
-        text: &mut String,
-        images: &mut Vec<Image>,
-        cancel: &Cancel,
-    ) -> bool;
+    /// The turn is over and stored. Keeps its answer for delivery and closes the message. `false`: it could not be kept, and
+    /// the message stays open.
+    fn end(&self, message: &Inbound, response: &Response) -> bool;
 
-    /// The turn is over and stored. Its answer is kept for delivery when this returns, and the messages are closed. `false`:
-    /// it could not be kept, and they stay open.
-    fn end(&self, ids: &[String], origin: &Origin, response: &Response) -> bool;
+    /// The same for a message that needs no turn. An empty text is not sent.
+    fn reply(&self, message: &Inbound, text: &str) -> bool;
 
-    /// The same for what needs no turn. An empty text says nothing.
-    fn reply(&self, ids: &[String], origin: &Origin, text: &str) -> bool;
+    /// Fetches the files of a message before its turn begins, which may take minutes, unless `cancel` stops it.
+    fn fetch(&self, _message: &mut Inbound, _cancel: &Cancel) {}
 }
 
-/// A thing for a channel to show.
+/// An event for a channel to show.
 #[derive(Clone, Debug)]
 pub struct Outbound {
     pub origin: Origin,
@@ -106,9 +97,11 @@ pub struct Outbound {
 /// What happens during a turn. Events show; they never decide: dropping every one changes nothing that is stored.
 #[derive(Clone, Debug)]
 pub enum Event {
+    /// The turn of a message that its channel keeps begins.
+    TurnStarted,
     /// The next piece of the answer's text.
     Delta(String),
-    /// The text so far belonged to a step with tool calls, or to a try that is made again: it was not the answer.
+    /// The text so far is not the answer: it belongs to a step with tool calls, or to a try that is repeated.
     DeltasDiscarded,
     /// A tool call begins; one line for a person.
     ToolStarted {
@@ -123,9 +116,9 @@ pub enum Event {
     Notice(String),
     /// What `-v` shows: retries, timings.
     Trace(String),
-    /// So many background tasks have been begun in the conversation, and their reports not been answered yet.
+    /// How many background tasks of the conversation are not answered yet.
     Background(usize),
-    /// The turn is over and stored, for better or worse.
+    /// The turn is over and stored, whether it succeeded or not.
     Done(Box<Response>),
 }
 
@@ -133,7 +126,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TurnStop {
     Done,
-    /// The reply ran into its token limit; what there is was given.
+    /// The reply reached its token limit and is cut.
     Length,
     /// Steps or time ran out.
     Limit,
@@ -164,11 +157,11 @@ pub struct CallReport {
     pub ms: u64,
 }
 
-/// What a turn came to. Good and bad ends share it: a failed turn has an `error`, and still its output so far.
+/// The result of a turn. A failed one has an `error`, and still its output so far.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
     pub output: String,
-    /// The output broke off: it is in the session, marked so, and is no answer.
+    /// The output broke off: the session has it, marked so, and it is not an answer.
     pub partial: bool,
     pub session: String,
     /// `vendor/model`.
@@ -178,7 +171,7 @@ pub struct Response {
     pub steps: u32,
     pub tool_calls: Vec<CallReport>,
     pub usage: Usage,
-    /// Of the calls whose price is known; `None` when there are none.
+    /// Of the calls whose price is known; `None` without any.
     pub cost: Option<f64>,
     /// Milliseconds from request to end.
     pub ms: u64,
@@ -186,7 +179,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// This one and `next`, which came of it, as one; but for the time, which is that of `next`.
+    /// Adds `next`, which followed from this one. The time is that of `next`.
     pub fn join(&mut self, next: Self) {
         let before = std::mem::replace(self, next);
         if !before.output.is_empty() {
@@ -203,13 +196,12 @@ impl Response {
     }
 }
 
-/// A way in and out: the terminal, Telegram.
+/// Brings messages in and shows events: the terminal, Telegram.
 ///
-/// Contract: `start` returns at once. The channel sends incoming messages to `inbound` and drops that when no more can come.
-/// The sender it returns gets the events of all channels; it shows those of its own, and ends when that sender's clones are
-/// gone.
+/// Contract: `start` returns at once. The channel sends messages to `inbound`, and drops it when no more can come. The sender
+/// that it returns gets the events of all channels; it shows those of its own, and ends when all clones of it are dropped.
 pub trait Channel {
     /// # Errors
-    /// It could not be started: there is no thread to be had, say.
+    /// It cannot start, for example because no thread can be created.
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
 }

@@ -1,26 +1,27 @@
 //! Messages to chats, kept until they are delivered.
 //!
 //! A journal, `state/outbox.jsonl`. Any process may post, under the lock; the holder of the sender's lock delivers: the gateway, or
-//! another process while none runs. Its lines are `{"post":ID,"to","text",..}`; `{"said":ID,"pieces":N}` after each piece of a long
-//! message; and at the end `{"over":ID}`, with `"why"` when it was given up. A line that posts a message again for another chat ends
-//! the earlier one as well, and names its successor in `"as"`. `{"answered":[..]}` holds what an earlier file knew to be answered.
-//! Files to send are copies in `state/outbox/`.
+//! another process while none runs. Its lines are `{"post":ID,"to","text",..}`, which replaces an earlier line about that message;
+//! `{"said":ID,"pieces":N}` after each piece of a long message; and at the end `{"over":ID}`, with `"why"` when it was given up.
+//! `{"answered":[..]}` holds what an earlier file knew to be answered. Files to send are copies in `state/outbox/`.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Fields, Journal, Line, Lock, NewFile};
+use crate::disk::{self, Durability, Journal, Line, Lock, NewFile, fields};
 use crate::error::{Context, Result};
 use crate::paths::{Home, telegram_chat};
 use crate::text::one_line;
 
 /// A message to a chat.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Item {
     /// `telegram:CHAT`.
     pub to: String,
@@ -29,15 +30,20 @@ pub(crate) struct Item {
     /// The ids of the incoming messages that it answers.
     pub answers: Vec<String>,
     /// A file to send along, by its name in `state/outbox/`; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
     /// The name that people see it under.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
 
 /// A message that is not delivered yet.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Pending {
+    #[serde(rename = "post")]
     pub id: String,
+    #[serde(flatten)]
     pub item: Item,
     /// How many of its pieces are sent.
     pub pieces: usize,
@@ -94,8 +100,8 @@ impl Outbox {
     /// Posts a message and returns its id. On disk when this returns.
     pub(crate) fn post(&self, item: &Item) -> Result<String> {
         telegram_chat(&item.to)?;
-        let new = Pending { id: fresh_id(), item: item.clone(), pieces: 0, moves: 0 };
-        self.append(&new.line(), Durability::Now).doing("keeping a message to be sent")?;
+        let new = Pending { id: fresh_id(), item: item.clone(), ..Pending::default() };
+        self.append(&json!(new), Durability::Now).doing("keeping a message to be sent")?;
         Ok(new.id)
     }
 
@@ -114,15 +120,10 @@ impl Outbox {
         self.append(&json!({"over": id, "why": one_line(why, MAX_REASON)}), Durability::Later)
     }
 
-    /// Posts the rest of a message again, for another chat.
+    /// Redirects the rest of a message to another chat.
     pub(crate) fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
         let item = Item { to, ..pending.item.clone() };
-        let new = Pending { id: fresh_id(), item, pieces: pending.pieces, moves: pending.moves + 1 };
-        // One line: a crash leaves either message to be sent, not both.
-        let mut line = new.line();
-        line["over"] = pending.id.as_str().into();
-        line["as"] = new.id.into();
-        self.append(&line, Durability::Now)
+        self.append(&json!(Pending { item, moves: pending.moves + 1, ..pending.clone() }), Durability::Now)
     }
 
     /// The messages to send, the oldest first.
@@ -133,14 +134,8 @@ impl Outbox {
     /// What became of a message. One that is not remembered counts as sent.
     pub(crate) fn outcome(&self, id: &str) -> Result<Outcome> {
         let state = self.read()?;
-        let mut id = id;
-        for end in &state.ends {
-            if end["over"] == id {
-                match (end["as"].as_str(), end["why"].as_str()) {
-                    (Some(successor), _) => id = successor,
-                    (None, why) => return Ok(Outcome::GivenUp(why.unwrap_or_default().to_owned())),
-                }
-            }
+        if let Some((_, why)) = state.given_up.iter().find(|(given_up, _)| given_up == id) {
+            return Ok(Outcome::GivenUp(why.clone()));
         }
         Ok(if state.pending.iter().any(|pending| pending.id == id) { Outcome::Pending } else { Outcome::Sent })
     }
@@ -164,10 +159,10 @@ impl Outbox {
         let _lock = Lock::acquire(&self.home.session_lock("outbox"), LOCK_WAIT, &Cancel::new(None))?;
         let path = self.path();
         let Some(opened) = Journal::open(&path)? else {
-            return Journal::create(&path, &fields([json!({"v": 1}), line.clone()])).map(drop);
+            return Journal::create(&path, &fields(&[json!({"v": 1}), line.clone()])).map(drop);
         };
         let mut journal = opened.journal;
-        journal.append(&fields([line.clone()]), durability)?;
+        journal.append(&fields(std::slice::from_ref(line)), durability)?;
         if line.get("over").is_none() {
             return Ok(());
         }
@@ -179,7 +174,7 @@ impl Outbox {
             let kept = state.lines();
             // Twice what stays, so that waiting messages are not rewritten each time.
             if len > 2 * kept.iter().map(|line| line.to_string().len() as u64).sum::<u64>() {
-                journal.restart(fields(kept))?;
+                journal.restart(fields(&kept))?;
             }
         }
         Ok(())
@@ -212,35 +207,14 @@ fn fresh_id() -> String {
     format!("{now:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-fn fields(lines: impl IntoIterator<Item = Value>) -> Vec<Fields> {
-    lines.into_iter().filter_map(|line| line.as_object().cloned()).collect()
-}
-
-impl Pending {
-    /// The line that posts it.
-    fn line(&self) -> Value {
-        let Self { id, item, pieces, moves } = self;
-        let mut line = json!({"post": id, "to": item.to, "text": item.text, "answers": item.answers});
-        if !item.file.is_empty() {
-            (line["file"], line["name"]) = (item.file.as_str().into(), item.name.as_str().into());
-        }
-        for (name, count) in [("pieces", *pieces), ("moves", *moves)] {
-            if count > 0 {
-                line[name] = count.into();
-            }
-        }
-        line
-    }
-}
-
 /// What the lines of an outbox add up to.
 #[derive(Default)]
 struct OutboxState {
     /// The oldest first.
     pending: Vec<Pending>,
     answered: Vec<String>,
-    /// Messages that were redirected or given up: their ids, with `as` or `why`.
-    ends: Vec<Value>,
+    /// The ids of messages that were given up, and why.
+    given_up: Vec<(String, String)>,
 }
 
 impl OutboxState {
@@ -253,33 +227,32 @@ impl OutboxState {
     }
 
     fn apply(&mut self, line: &Value) {
-        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-        let texts =
-            |name: &str| line[name].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-        let count = |name: &str| line[name].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0);
-        let (post, said) = (text("post"), text("said"));
-        if let Some(over) = line["over"].as_str() {
-            self.pending.retain(|pending| pending.id != over);
-            if line["as"].is_string() || line["why"].is_string() {
-                self.ends.push(json!({"over": over, "as": line["as"], "why": line["why"]}));
+        if line.get("post").is_some() {
+            let new = Pending::deserialize(line).unwrap_or_default();
+            self.answered.extend(new.item.answers.iter().cloned());
+            match self.pending.iter_mut().find(|pending| pending.id == new.id) {
+                Some(pending) => *pending = new,
+                None => self.pending.push(new),
             }
         }
-        self.answered.extend(texts("answered").chain(texts("answers")));
-        if !post.is_empty() {
-            let answers = texts("answers").collect();
-            let item = Item { to: text("to"), text: text("text"), answers, file: text("file"), name: text("name") };
-            self.pending.push(Pending { id: post, item, pieces: count("pieces"), moves: count("moves") });
-        } else if let Some(pending) = self.pending.iter_mut().find(|pending| pending.id == said) {
-            pending.pieces = count("pieces");
+        if let Some(pending) = self.pending.iter_mut().find(|pending| line["said"] == pending.id) {
+            pending.pieces = line["pieces"].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0);
         }
+        if let Some(id) = line["over"].as_str() {
+            self.pending.retain(|pending| pending.id != id);
+            self.given_up.extend(line["why"].as_str().map(|why| (id.to_owned(), why.to_owned())));
+        }
+        let answered = line["answered"].as_array().into_iter().flatten();
+        self.answered.extend(answered.filter_map(Value::as_str).map(str::to_owned));
     }
 
     /// The lines of a compacted journal.
     fn lines(&self) -> Vec<Value> {
         let mut lines = vec![json!({"v": 1})];
-        lines.extend(self.ends[self.ends.len().saturating_sub(REMEMBERED)..].iter().cloned());
+        let given_up = &self.given_up[self.given_up.len().saturating_sub(REMEMBERED)..];
+        lines.extend(given_up.iter().map(|(id, why)| json!({"over": id, "why": why})));
         lines.push(json!({"answered": self.answered[self.answered.len().saturating_sub(REMEMBERED)..]}));
-        lines.extend(self.pending.iter().map(Pending::line));
+        lines.extend(self.pending.iter().map(|pending| json!(pending)));
         lines
     }
 }

@@ -14,7 +14,7 @@ use crate::outbox::{Item, Outbox, Outcome};
 use crate::paths::{Home, session_name};
 use crate::session::note;
 use crate::telegram::api::Api;
-use crate::telegram::{self, CHANNEL};
+use crate::telegram::{CHANNEL, MessageSender};
 use crate::text::one_line;
 
 /// How long to wait for a delivery. What is being sent then is finished.
@@ -65,7 +65,7 @@ impl Delivery {
                 (self.notice)(&one_line(&e.message, 300));
             }
         }
-        let last = self.send_until(&to, &|| !matches!(self.outbox.outcome(&id), Ok(Outcome::Pending)))?;
+        let last = self.send_until(&|| !matches!(self.outbox.outcome(&id), Ok(Outcome::Pending)))?;
         let what = format!("delivering the answer to {to}");
         match self.outbox.outcome(&id)? {
             Outcome::Sent => Ok(()),
@@ -86,26 +86,25 @@ impl Delivery {
         if is_done() || is_running(&self.home) {
             return;
         }
-        let why = self.send_until("", &is_done).unwrap_or_else(|e| e.message);
+        let why = self.send_until(&is_done).unwrap_or_else(|e| e.message);
         if !is_done() {
             (self.notice)(&format!("a message waits in the outbox until bantam gateway runs: {why}"));
         }
     }
 
-    /// Sends the outbox, beginning with items for `first`, or waits while another process does, until `is_done` or a
-    /// timeout. Returns the last problem.
-    fn send_until(&self, first: &str, is_done: &dyn Fn() -> bool) -> Result<String> {
+    /// Sends the outbox, or waits while another process does, until `is_done` or a timeout. Returns the last problem.
+    fn send_until(&self, is_done: &dyn Fn() -> bool) -> Result<String> {
         let cancel = Cancel::new(Some(WAIT));
         let last = Arc::new(Mutex::new(String::new()));
         while !is_done() {
             match self.outbox.sender(Duration::ZERO, &cancel) {
-                Ok(_right) => {
+                Ok(lock) => {
                     let last = last.clone();
                     let log = move |_, line: &str| {
                         *last.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
                     };
                     let (api, outbox) = (self.api.clone(), self.outbox.clone());
-                    telegram::deliver(api, outbox, first, is_done, cancel.clone(), Arc::new(log));
+                    MessageSender::new(api, outbox, cancel.clone(), Arc::new(log)).deliver_until(lock, is_done);
                 }
                 Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => {}
                 Err(e) => return Err(e),

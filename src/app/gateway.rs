@@ -28,11 +28,14 @@ use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::inbox::Inbox;
-use crate::telegram::{Telegram, Wake};
+use crate::telegram::{MessageSender, Telegram};
 use crate::zone::Zone;
 
 /// The shortest time between reactions to other programs of this home.
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(200);
+
+/// How long an upload may go on when the program stops.
+const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 
 /// What a gateway needs to start. Loading it proves that the configuration works.
 pub(crate) struct Startup {
@@ -93,42 +96,32 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let _wake_clock = shutdown.cancel.on_stop(move || {
         let _full = stop.try_send(());
     });
-    let wake = Arc::new(Wake::default());
-    listen(&home, change, wake.clone(), log);
+    let (settings, outbox) = (bot.channel_settings(), Outbox::new(home.clone()));
+    let sender = MessageSender::new(Arc::new(bot.api), outbox, shutdown.cancel.clone(), log.sink("telegram"));
+    listen(&home, change, sender.clone(), log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(EventLog(log.sink("turn")))];
     if config.cron.enabled {
-        let context = Arc::new(run_context(&home, env, config, wake.clone(), shutdown.cancel.clone(), log));
+        let context = Arc::new(run_context(&home, env, config, sender.clone(), log));
         let zone = Zone::local(env).unwrap_or_else(|_| Zone::utc());
         channels.push(Box::new(Clock { context, zone, heartbeat, changed }));
     }
-    channels.push(Box::new(Telegram {
-        settings: bot.channel_settings(),
-        api: Arc::new(bot.api),
-        inbox,
-        reports,
-        outbox: Outbox::new(home.clone()),
-        hands: Arc::new(hands),
-        local_time: local_time(env),
-        cancel: shutdown.cancel.clone(),
-        watch,
-        log: log.sink("telegram"),
-        wake: wake.clone(),
-    }));
+    let (hands, local_time) = (Arc::new(hands), local_time(env));
+    channels.push(Box::new(Telegram { sender: sender.clone(), settings, inbox, reports, hands, local_time, watch }));
     let served = dispatcher.serve(channels);
-    wake.wait();
+    sender.wait(UPLOAD_GRACE);
     served?;
     notify::close(&home)?;
     shutdown.finish()
 }
 
-fn run_context(home: &Home, env: &Env, config: &Config, wake: Arc<Wake>, cancel: Cancel, log: Log) -> RunContext {
+fn run_context(home: &Home, env: &Env, config: &Config, sender: Arc<MessageSender>, log: Log) -> RunContext {
     RunContext {
         home: home.clone(),
         jobs: Jobs::new(home.clone(), env),
         grace: i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX).saturating_mul(60_000),
-        outbox: Outbox::new(home.clone()),
-        posted: Box::new(move || wake.wake()),
-        cancel,
+        outbox: sender.outbox.clone(),
+        cancel: sender.cancel.clone(),
+        posted: Box::new(move || sender.wake()),
         log: log.sink("jobs"),
     }
 }
@@ -145,7 +138,7 @@ fn lock(home: &Home) -> Result<Lock> {
 }
 
 /// Passes on signals of other programs of this home: a new job, a message to send.
-fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>, log: Log) {
+fn listen(home: &Home, change: SyncSender<()>, sender: Arc<MessageSender>, log: Log) {
     let listener = match notify::bind(home) {
         Ok(listener) => listener,
         Err(e) => {
@@ -156,7 +149,7 @@ fn listen(home: &Home, change: SyncSender<()>, wake: Arc<Wake>, log: Log) {
     let pass_on = move || {
         while listener.wait().is_ok() {
             let _full = change.try_send(());
-            wake.wake();
+            sender.wake();
             std::thread::sleep(BETWEEN_SIGNALS);
         }
     };

@@ -160,6 +160,7 @@ impl Printer {
 /// A line of `--events`.
 fn event_json(event: &Event) -> Value {
     match event {
+        Event::TurnStarted => json!({"event": "turn_started"}),
         Event::Delta(text) => json!({"event": "delta", "text": text}),
         Event::DeltasDiscarded => json!({"event": "deltas_discarded"}),
         Event::ToolStarted { summary } => json!({"event": "tool_started", "summary": summary}),

@@ -19,6 +19,11 @@ use crate::error::{Error, Result};
 /// A line's fields, without `crc` and `seq`.
 pub(crate) type Fields = Map<String, Value>;
 
+/// The fields of lines to append, each a JSON object.
+pub(crate) fn fields(lines: &[Value]) -> Vec<Fields> {
+    lines.iter().filter_map(|line| line.as_object().cloned()).collect()
+}
+
 /// When an append has to be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {

@@ -213,20 +213,22 @@ impl Dispatcher {
 
     /// Runs one turn. Returns whether the message is done with: it is not if the program is ending or the answer could
     /// not be kept.
-    fn run_turn(self: &Arc<Self>, message: Inbound, cancel: Cancel, report: Option<tasks::Report>) -> bool {
-        let Inbound { origin, session, mut text, attachments: mut images, ids, ack, is_alone, .. } = message;
-        let alone = is_alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
-        // Downloads do not hold a permit: they may take minutes.
-        let has_files = ack.as_ref().is_some_and(|ack| ack.has_files(&ids));
-        let permit = (!has_files).then(|| self.turns.acquire());
+    fn run_turn(self: &Arc<Self>, mut message: Inbound, cancel: Cancel, report: Option<tasks::Report>) -> bool {
+        let (origin, session, ack) = (message.origin.clone(), message.session.clone(), message.ack.clone());
+        let alone = message.is_alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
         let agent = match self.handler.agent(&session) {
             Ok(agent) => agent,
-            Err(e) => return ack.is_none_or(|ack| ack.reply(&ids, &origin, &format!("⚠️ {}", e.message))),
+            Err(e) => return ack.is_none_or(|ack| ack.reply(&message, &format!("⚠️ {}", e.message))),
         };
-        if ack.as_ref().is_some_and(|ack| !ack.begin(&ids, &origin, &mut text, &mut images, &cancel)) {
+        if let Some(ack) = &ack {
+            self.show(&origin, Event::TurnStarted);
+            ack.fetch(&mut message, &cancel);
+        }
+        let permit = self.turns.acquire();
+        if ack.as_ref().is_some_and(|ack| !ack.begin(&mut message)) {
             return false;
         }
-        let permit = permit.unwrap_or_else(|| self.turns.acquire());
+        let mut text = std::mem::take(&mut message.text);
         if report.is_none() {
             for label in self.tasks.take_stopped(&session) {
                 text.push_str(&format!("\n\n[The user has stopped the background task “{label}”.]"));
@@ -240,9 +242,9 @@ impl Dispatcher {
             depth: report.as_ref().map_or(0, |report| report.depth),
         });
         let request = Request {
-            images,
+            images: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
-            id: ids.join("+"),
+            id: message.ids.join("+"),
             cancel: self.bounded(cancel),
             tokens: self.limits.as_ref().map(|limits| limits.tokens.clone()),
             background: Some(background),
@@ -254,7 +256,7 @@ impl Dispatcher {
             response.usage.add(report.usage);
             add_cost(&mut response.cost, report.cost);
         }
-        let is_kept = ack.is_none_or(|ack| ack.end(&ids, &origin, &response));
+        let is_kept = ack.is_none_or(|ack| ack.end(&message, &response));
         self.show(&origin, Event::Done(Box::new(response)));
         is_kept
     }
@@ -264,7 +266,7 @@ impl Inbound {
     /// Replies without a turn.
     fn reply(&self, text: &str) {
         if let Some(ack) = &self.ack {
-            ack.reply(&self.ids, &self.origin, text);
+            ack.reply(self, text);
         }
     }
 

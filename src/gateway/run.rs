@@ -9,7 +9,6 @@ use crate::cancel::Cancel;
 use crate::cron::{ActiveRun, Job, Jobs, heartbeat, schedule};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
-use crate::message::Image;
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, session_name};
 use crate::session::{archive, note};
@@ -180,7 +179,7 @@ impl Run {
 }
 
 impl Ack for Run {
-    fn begin(&self, _: &[String], _: &Origin, _: &mut String, _: &mut Vec<Image>, _: &Cancel) -> bool {
+    fn begin(&self, _: &mut Inbound) -> bool {
         // A run that has not begun when the program ends is left to the next start.
         if self.context.cancel.why().is_some() || !self.start() {
             return false;
@@ -191,13 +190,13 @@ impl Ack for Run {
         true
     }
 
-    fn end(&self, _: &[String], _: &Origin, response: &Response) -> bool {
+    fn end(&self, _: &Inbound, response: &Response) -> bool {
         let outcome = response.error.as_ref().map_or(Ok(()), |e| Err(e.message.clone()));
         self.finish(response.output.trim(), &outcome);
         true
     }
 
-    fn reply(&self, _: &[String], _: &Origin, text: &str) -> bool {
+    fn reply(&self, _: &Inbound, text: &str) -> bool {
         // The run failed before it began.
         if self.start() {
             self.finish("", &Err(text.to_owned()));

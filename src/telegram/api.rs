@@ -39,20 +39,17 @@ pub(crate) struct Api {
 pub(crate) enum Failure {
     /// The token is refused.
     Unauthorized(String),
-    /// Another program polls with this token.
-    Conflict(String),
     /// Too many calls; `retry_after`.
     TooMany(Duration),
     /// The group has this id now.
     Migrated(i64),
-    /// The server will never accept this call; its code.
+    /// The server will never accept this call; its code, 409 if another program polls with this token.
     Refused(u64, String),
     /// The server cannot be reached at all.
     Unreachable(String),
-    TooLarge,
     /// A fault that may pass.
     Passing(String),
-    /// An upload broke off or took too long: the fault may be the line's or the file's.
+    /// An upload broke off: the fault may be the line's or the file's.
     Broken(String),
     /// The caller's cancel.
     Stopped,
@@ -64,11 +61,9 @@ impl Failure {
             Self::Unauthorized(m) => {
                 format!("Telegram refused the token ({m}): copy it again from @BotFather into channels.telegram.token")
             }
-            Self::Conflict(m) | Self::Refused(_, m) => m.clone(),
-            Self::Unreachable(m) | Self::Passing(m) | Self::Broken(m) => m.clone(),
+            Self::Refused(_, m) | Self::Unreachable(m) | Self::Passing(m) | Self::Broken(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests, retry after {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat has moved to {chat}"),
-            Self::TooLarge => "the answer is too large".to_owned(),
             Self::Stopped => "stopped".to_owned(),
         }
     }
@@ -100,7 +95,7 @@ impl Api {
         })
     }
 
-    /// Calls a method with a file as the parameter `field`, shown as `name`. The time limit follows the size.
+    /// Calls a method with a file as the parameter `field`, shown as `name`.
     pub(crate) fn upload(
         &self,
         method: &str,
@@ -111,49 +106,37 @@ impl Api {
         let len = file.metadata().map_err(|e| Failure::Passing(e.to_string()))?.len();
         // Sent bytes may wait in the kernel for minutes.
         let within = Duration::from_secs(len.min(MAX_BUFFERED) / MIN_RATE);
-        let timed = cancel.with_timeout(2 * TIMEOUT + Duration::from_secs(len / MIN_RATE));
-        match self.ask(method, form(params, field, name, file, len), within, &timed) {
-            Err(Failure::Stopped) if cancel.why().is_none() => {
-                Err(Failure::Broken("the upload took too long".to_owned()))
-            }
-            result => result,
-        }
+        self.ask(method, form(params, field, name, file, len), within, cancel)
     }
 
     fn ask(&self, method: &str, body: Body, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
         let is_upload = body.content_type.starts_with("multipart");
-        let (status, body) =
-            self.exchange(Outgoing { url, headers: Vec::new(), body: Some(body) }, within, MAX_ANSWER, cancel)?;
-        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let outgoing = Outgoing { url, headers: Vec::new(), body: Some(body) };
+        let mut bytes = Vec::new();
+        let status =
+            self.stream(outgoing, within, MAX_ANSWER, cancel, &mut |_, piece| bytes.extend_from_slice(piece))?;
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         if answer["ok"] == true {
             return Ok(answer["result"].clone());
         }
-        let said = answer["description"].as_str().unwrap_or("no answer of the Bot API").to_owned();
+        let why = answer["description"].as_str().unwrap_or("no answer of the Bot API").to_owned();
         let parameters = &answer["parameters"];
-        let code = answer["error_code"].as_u64().unwrap_or(status.into());
-        // The page of a proxy or a captive portal, not an answer of the server.
-        if answer["ok"] != false && code != 429 {
-            let is_too_large = code == 413 && is_upload;
-            return Err(if is_too_large {
-                Failure::Refused(code, "too large for the server".to_owned())
-            } else {
-                Failure::Passing(format!("{code}: {said}"))
-            });
-        }
-        Err(match code {
-            401 => Failure::Unauthorized(said),
-            // The server answers so to an unknown token, and to an unknown method.
-            404 if matches!(method, "getMe" | "getUpdates") => Failure::Unauthorized(said),
-            409 => Failure::Conflict(said),
+        let is_answer = answer["ok"] == false;
+        Err(match answer["error_code"].as_u64().unwrap_or(status.into()) {
             429 => {
                 Failure::TooMany(Duration::from_secs(parameters["retry_after"].as_u64().unwrap_or(5).clamp(1, 3600)))
             }
+            413 if is_upload && !is_answer => Failure::Refused(413, "too large for the server".to_owned()),
+            401 if is_answer => Failure::Unauthorized(why),
+            // The server answers so to an unknown token, and to an unknown method.
+            404 if is_answer && matches!(method, "getMe" | "getUpdates") => Failure::Unauthorized(why),
             400 if parameters["migrate_to_chat_id"].is_i64() => {
                 Failure::Migrated(parameters["migrate_to_chat_id"].as_i64().unwrap_or_default())
             }
-            code @ 400..=499 => Failure::Refused(code, said),
-            code => Failure::Passing(format!("{code}: {said}")),
+            code @ 400..=499 if is_answer => Failure::Refused(code, why),
+            // Also the page of a proxy or a captive portal, which is not an answer of the server.
+            code => Failure::Passing(format!("{code}: {why}")),
         })
     }
 
@@ -180,18 +163,6 @@ impl Api {
         }
     }
 
-    fn exchange(
-        &self,
-        outgoing: Outgoing,
-        within: Duration,
-        most: usize,
-        cancel: &Cancel,
-    ) -> Result<(u16, Vec<u8>), Failure> {
-        let mut body = Vec::new();
-        let status = self.stream(outgoing, within, most, cancel, &mut |_, piece| body.extend_from_slice(piece))?;
-        Ok((status, body))
-    }
-
     /// Gives the status and the body of an answer to `take`, part by part.
     fn stream(
         &self,
@@ -213,7 +184,7 @@ impl Api {
         while let Some(piece) = exchange.body(within + TIMEOUT).map_err(failed)? {
             len += piece.len();
             if len > most {
-                return Err(Failure::TooLarge);
+                return Err(Failure::Refused(0, "the answer is too large".to_owned()));
             }
             take(status, &piece);
         }

@@ -23,9 +23,8 @@ const MAX_IMAGES: usize = 12 << 20;
 const MAX_TEXT: usize = 64 << 10;
 /// Bytes to give to the hands at once.
 const PART: usize = 256 << 10;
-/// Tries after passing faults, and the first back-off.
-const MAX_TRIES: u32 = 4;
-const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
+/// Before each further try after a passing fault.
+const BACK_OFFS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// The most time to remove a part of a file.
 const REMOVE_TIME: Duration = Duration::from_secs(10);
 /// The longest file name in bytes. File systems take 255, and a number may be added.
@@ -86,29 +85,25 @@ impl Downloader<'_> {
 
     /// Downloads a file and gives all but the last part to the hands. Retries passing faults.
     fn fetch(&self, id: &str, part: &FilePart) -> Result<Download<'_>, String> {
-        let mut back_off = FIRST_BACK_OFF;
-        for tries in 1.. {
-            let part = part.clone();
-            let mut download =
-                Download { downloader: self, part, waiting: Vec::new(), start: Vec::new(), len: 0, fault: None };
+        let mut back_offs = BACK_OFFS.into_iter();
+        loop {
+            let (part, waiting, start) = (part.clone(), Vec::new(), Vec::new());
+            let mut download = Download { downloader: self, part, waiting, start, len: 0, fault: None };
             let Err(failure) = self.api.fetch(id, self.cancel, &mut |piece| download.push(piece)) else {
                 return Ok(download);
             };
             download.discard();
             let wait = match failure {
-                Failure::TooMany(time) => time,
-                Failure::Unreachable(_) | Failure::Passing(_) if tries < MAX_TRIES => back_off,
-                _ => Duration::MAX,
+                Failure::TooMany(time) => Some(time),
+                Failure::Unreachable(_) | Failure::Passing(_) | Failure::Broken(_) => back_offs.next(),
+                _ => None,
             };
-            if self.cancel.remaining(wait) < wait || wait == Duration::MAX || self.cancel.sleep(wait).is_err() {
-                return Err(match self.cancel.why() {
-                    Some(Why::Deadline) => "timed out".to_owned(),
-                    _ => failure.text(),
-                });
+            let wait = wait.filter(|wait| self.cancel.remaining(*wait) == *wait);
+            if wait.is_none_or(|wait| self.cancel.sleep(wait).is_err()) {
+                let is_late = self.cancel.why() == Some(Why::Deadline);
+                return Err(if is_late { "timed out".to_owned() } else { failure.text() });
             }
-            back_off *= 2;
         }
-        Err("timed out".to_owned())
     }
 }
 

@@ -1,46 +1,23 @@
-//! Delivers the outbox to chats, in order for each chat, and shows that an answer is being written.
+//! Delivers the outbox: each chat that a message waits for has a thread, which sends its messages in order and ends.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::CHANNEL;
 use super::api::{Api, Failure, send_styled};
-use super::upload::Upload;
-use super::{CHANNEL, Wake};
-use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::disk::Lock;
-use crate::error::Result;
+use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 use crate::markdown::{Piece, pieces};
 use crate::outbox::{Item, Outbox, Pending};
 use crate::paths::telegram_chat;
-use crate::text::{clip, one_line};
+use crate::text::one_line;
 
-/// What wakes the sender.
-pub(super) enum SendEvent {
-    /// The outbox has something new.
-    Posted,
-    /// A message that the outbox could not keep: it is sent without.
-    Unkept(Item),
-    /// A turn of this chat begins or ends.
-    TurnBegins(String),
-    TurnEnds(String),
-    /// An event in a turn of this chat.
-    Turn(String, Event),
-    /// The result of an upload, and whether the outbox knows it.
-    Uploaded(Box<Pending>, Result<(), Failure>, bool),
-}
-
-/// How often to send the typing action, which Telegram shows for five seconds.
-const TYPING: Duration = Duration::from_millis(4500);
-/// The least time between two drafts of an answer.
-const DRAFTS: Duration = Duration::from_millis(1500);
-/// The most bytes of a draft: a message holds 4096 UTF-16 units, and a text has no more of these than bytes.
-const MAX_DRAFT: usize = 2000;
 /// The longest back-off; the first is a second.
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
 /// The most UTF-16 units of a caption (Bot API, `sendDocument`).
@@ -51,291 +28,210 @@ const MAX_BREAKS: u32 = 6;
 const MAX_MOVES: usize = 3;
 /// How long another process may send before the log says that it blocks this one.
 const OTHER_SENDER: Duration = Duration::from_secs(60);
+/// Between two checks of whether something is sent.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// The answer that is being written in a chat.
-#[derive(Default)]
-struct ActiveTurn {
-    /// The id of its drafts.
-    id: u64,
-    typed: Option<Instant>,
-    draft: String,
-    drafted: Option<Instant>,
-    /// The bytes of the draft that are shown.
-    shown: usize,
-}
-
-/// The failures in a row of a chat.
-#[derive(Default)]
-struct ChatFailures {
-    not_before: Option<Instant>,
-    count: u32,
-    broken_uploads: u32,
-}
-
-pub(super) struct MessageSender {
-    api: Arc<Api>,
-    outbox: Outbox,
-    drafts: bool,
-    cancel: Cancel,
-    log: Sink,
-    turns: BTreeMap<String, ActiveTurn>,
-    turns_begun: u64,
-    failures: BTreeMap<String, ChatFailures>,
-    /// Failures in a row to reach the server at all.
-    unreachable: u32,
+pub(crate) struct MessageSender {
+    pub(super) api: Arc<Api>,
+    pub(crate) outbox: Outbox,
+    pub(crate) cancel: Cancel,
+    pub(super) log: Sink,
     /// For one message, which is sent to its end when the program stops.
-    whole: Cancel,
-    /// Where uploads report. Without it files are sent inline, and everything else waits.
-    events: Option<Sender<SendEvent>>,
-    /// The chat of the upload in progress; other messages of that chat, and other files, wait for it.
-    uploading: Option<String>,
-    upload_lock: Arc<Mutex<()>>,
-    /// Notices that another message was given up. Nothing is said when one of these fails.
-    notices: Vec<String>,
-    /// Chats that refuse drafts.
-    without_drafts: BTreeSet<String>,
-    /// Messages that were sent and could not be recorded as sent.
-    unrecorded: BTreeSet<String>,
-    send_lock: Arc<Mutex<()>>,
+    pub(super) whole: Cancel,
+    /// `None` until the gateway holds the sender's lock.
+    active: Mutex<Option<ActiveChats>>,
+    /// Cloned while a message, or one with a file, is sent.
+    sending: Arc<()>,
+    uploading: Arc<()>,
+}
+
+struct ActiveChats {
+    _lock: Lock,
+    /// The chats that have a thread.
+    chats: BTreeSet<String>,
+}
+
+/// What went wrong in a chat lately.
+#[derive(Default)]
+struct Trouble {
+    /// Failures in a row.
+    failures: u32,
+    /// Uploads that broke off.
+    broken: u32,
+    /// The notice that a message was given up. Nothing is said when that one fails.
+    notice: String,
 }
 
 fn back_off(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.min(6)).min(MAX_BACK_OFF)
 }
 
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    [one, other].into_iter().flatten().min()
-}
-
 impl MessageSender {
-    pub(super) fn new(api: Arc<Api>, outbox: Outbox, drafts: bool, cancel: Cancel, log: Sink, wake: &Wake) -> Self {
-        Self {
-            api,
-            outbox,
-            drafts,
-            cancel,
-            log,
-            turns: BTreeMap::new(),
-            turns_begun: 0,
-            failures: BTreeMap::new(),
-            unreachable: 0,
-            whole: Cancel::new(None),
-            events: wake.events.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            uploading: None,
-            upload_lock: wake.uploading.clone(),
-            notices: Vec::new(),
-            without_drafts: BTreeSet::new(),
-            unrecorded: BTreeSet::new(),
-            send_lock: wake.sending.clone(),
-        }
+    pub(crate) fn new(api: Arc<Api>, outbox: Outbox, cancel: Cancel, log: Sink) -> Arc<Self> {
+        let (whole, active) = (Cancel::new(None), Mutex::default());
+        Arc::new(Self { api, outbox, cancel, log, whole, active, sending: Arc::default(), uploading: Arc::default() })
     }
 
-    /// Delivers the outbox, messages to `first` before the others, until `is_done` or the cancel. The caller holds the sender's
-    /// lock.
-    pub(super) fn run_until(mut self, first: &str, is_done: &dyn Fn() -> bool) {
-        while let (Some(at), false) = (self.deliver(first, is_done), is_done()) {
-            if self.cancel.sleep(at.saturating_duration_since(Instant::now())).is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Delivers until nobody is left to wake it, or the program stops.
-    pub(super) fn run(mut self, events: &Receiver<SendEvent>) {
-        let Some(_lock) = self.lock() else { return };
-        let mut retry = self.deliver("", &|| false);
-        loop {
-            let event = match earlier(retry, self.show_activity()) {
-                Some(at) => events.recv_timeout(at.saturating_duration_since(Instant::now())),
-                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            };
-            if self.cancel.why().is_some() {
-                return;
-            }
-            match event {
-                Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) if retry.is_none_or(|at| at > Instant::now()) => {}
-                Ok(SendEvent::Posted) | Err(RecvTimeoutError::Timeout) => retry = self.deliver("", &|| false),
-                Ok(SendEvent::Uploaded(item, result, is_recorded)) => {
-                    self.uploading = None;
-                    retry = match self.settle(&item, result, is_recorded) {
-                        Ok(()) => self.deliver("", &|| false),
-                        Err(at) => at,
-                    };
+    /// Delivers whenever it is woken, from when no other process does: one-shot commands deliver for moments.
+    pub(super) fn start(self: &Arc<Self>) -> Result<()> {
+        let own = self.clone();
+        let work = move || {
+            loop {
+                match own.outbox.sender(OTHER_SENDER, &own.cancel) {
+                    Ok(lock) => return own.begin(lock),
+                    Err(_) if own.cancel.why().is_some() => return,
+                    Err(e) => (own.log)(Level::Warn, &format!("waiting for another program that sends: {e}")),
                 }
-                Ok(SendEvent::Unkept(item)) => {
-                    if let Err(e) = self.send(&Pending { id: String::new(), item, pieces: 0, moves: 0 }) {
-                        (self.log)(Level::Error, &format!("sending: {}", e.text()));
-                    }
-                }
-                Ok(SendEvent::TurnBegins(chat)) => {
-                    self.turns_begun += 1;
-                    self.turns.insert(chat, ActiveTurn { id: self.turns_begun, ..ActiveTurn::default() });
-                }
-                Ok(SendEvent::TurnEnds(chat)) => drop(self.turns.remove(&chat)),
-                Ok(SendEvent::Turn(chat, event)) => self.update_draft(&chat, &event),
+            }
+        };
+        Builder::new().spawn(work).map(drop).doing("starting a thread")
+    }
+
+    /// Delivers until `is_done` or the cancel. What is being sent then is finished. `lock` is that of [`Outbox::sender`].
+    pub(crate) fn deliver_until(self: &Arc<Self>, lock: Lock, is_done: &dyn Fn() -> bool) {
+        self.begin(lock);
+        while !is_done() && self.cancel.sleep(PAUSE).is_ok() {}
+        self.cancel.stop();
+        self.wait(Duration::MAX);
+        *self.active() = None;
+    }
+
+    fn begin(self: &Arc<Self>, lock: Lock) {
+        *self.active() = Some(ActiveChats { _lock: lock, chats: BTreeSet::new() });
+        self.wake();
+    }
+
+    fn active(&self) -> MutexGuard<'_, Option<ActiveChats>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Delivers what has been posted.
+    pub(crate) fn wake(self: &Arc<Self>) {
+        let mut active = self.active();
+        let Some(ActiveChats { chats, .. }) = active.as_mut() else { return };
+        for Pending { item, .. } in self.pending() {
+            let chat = chat_of(&item).to_owned();
+            if chats.contains(&chat) {
+                continue;
+            }
+            let (own, to) = (self.clone(), chat.clone());
+            let started = Builder::new().spawn(move || own.deliver_chat(&to));
+            if self.is_ok("starting a thread", started.map(drop).map_err(Into::into)) {
+                chats.insert(chat);
             }
         }
     }
 
-    /// Waits for the sender's lock, which one-shot commands hold for moments; `None` when the program stops first.
-    fn lock(&self) -> Option<Lock> {
-        loop {
-            match self.outbox.sender(OTHER_SENDER, &self.cancel) {
-                Ok(lock) => return Some(lock),
-                Err(_) if self.cancel.why().is_some() => return None,
-                Err(e) => (self.log)(Level::Warn, &format!("waiting for another program that sends: {e}")),
-            }
+    /// Waits until no message is being sent, and up to `grace` for files, which may take an hour.
+    pub(crate) fn wait(&self, grace: Duration) {
+        let start = Instant::now();
+        let is_uploading = || Arc::strong_count(&self.uploading) > 1 && start.elapsed() < grace;
+        while Arc::strong_count(&self.sending) > 1 || is_uploading() {
+            thread::sleep(PAUSE);
         }
     }
 
-    fn update_draft(&mut self, chat: &str, event: &Event) {
-        let Some(turn) = self.turns.get_mut(chat) else { return };
-        match event {
-            Event::Delta(text) => turn.draft.push_str(text),
-            Event::DeltasDiscarded => {
-                turn.draft.clear();
-                turn.shown = 0;
-            }
-            _ => {}
-        }
-    }
-
-    fn log_outbox(&self, result: &Result<()>) -> bool {
-        if let Err(e) = result {
-            (self.log)(Level::Error, &format!("the outbox: {e}"));
+    /// Logs an error.
+    pub(super) fn is_ok(&self, doing: &str, result: Result<()>) -> bool {
+        if let Err(e) = &result {
+            (self.log)(Level::Error, &format!("{doing}: {e}"));
         }
         result.is_ok()
     }
 
-    /// Sends what can be sent now. Returns when to try again, if something is left.
-    fn deliver(&mut self, first: &str, is_done: &dyn Fn() -> bool) -> Option<Instant> {
-        let lock = self.send_lock.clone();
-        let _sending = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if self.cancel.why().is_some() || is_done() {
-                return None;
+    /// The messages that wait, the oldest first.
+    fn pending(&self) -> Vec<Pending> {
+        self.outbox.pending().unwrap_or_else(|e| {
+            self.is_ok("the outbox", Err(e));
+            Vec::new()
+        })
+    }
+
+    /// The next message to a chat. Without one its thread ends.
+    fn next(&self, chat: &str) -> Option<Pending> {
+        let mut active = self.active();
+        let next = self.pending().into_iter().find(|pending| chat_of(&pending.item) == chat);
+        if let (Some(active), None) = (active.as_mut(), &next) {
+            active.chats.remove(chat);
+        }
+        next
+    }
+
+    /// Delivers the messages to a chat until none is left or the program stops.
+    fn deliver_chat(self: &Arc<Self>, chat: &str) {
+        let mut trouble = Trouble::default();
+        while let Some(pending) = self.next(chat) {
+            let guard = if pending.item.file.is_empty() { &self.sending } else { &self.uploading }.clone();
+            if self.cancel.why().is_some() {
+                return;
             }
-            let mut pending = match self.outbox.pending() {
-                Ok(pending) => pending,
-                Err(e) => {
-                    (self.log)(Level::Error, &format!("the outbox: {e}"));
-                    return Some(Instant::now() + MAX_BACK_OFF);
-                }
-            };
-            self.unrecorded.retain(|id| self.outbox.done(id).is_err());
-            pending.retain(|item| !self.unrecorded.contains(&item.id));
-            pending.sort_by_key(|item| item.item.to != first);
-            let (next, retry) = self.next(&pending);
-            let Some(item) = next else { return retry };
-            let settled = match self.send(item) {
-                Ok(false) => Ok(()),
-                Ok(true) => self.settle(item, Ok(()), false),
-                Err(e) => self.settle(item, Err(e), false),
-            };
-            if let Err(at) = settled {
-                return at.and_then(|at| earlier(Some(at), retry));
+            let result = self.send(&pending);
+            let wait = self.settle(&pending, result, &mut trouble);
+            drop(guard);
+            if self.cancel.sleep(wait).is_err() {
+                return;
             }
         }
     }
 
-    /// The first message that need not wait, and when to try those again that must. Order within a chat is kept.
-    fn next<'a>(&self, pending: &'a [Pending]) -> (Option<&'a Pending>, Option<Instant>) {
-        let (mut waiting, mut retry) = (Vec::new(), None);
-        for item in pending {
-            let chat = chat_of(&item.item);
-            let not_before = self.failures.get(chat).and_then(|chat| chat.not_before).filter(|at| *at > Instant::now());
-            let waits_for_upload =
-                self.uploading.as_ref().is_some_and(|uploading| uploading == chat || !item.item.file.is_empty());
-            if not_before.is_none() && !waiting.contains(&chat) && !waits_for_upload {
-                return (Some(item), retry);
-            }
-            retry = earlier(retry, not_before);
-            waiting.push(chat);
-        }
-        (None, retry)
-    }
-
-    /// Acts on the result of sending one message. With an error nothing else is to be sent before that time, if there is one.
-    fn settle(
-        &mut self,
-        item: &Pending,
-        result: Result<(), Failure>,
-        is_recorded: bool,
-    ) -> Result<(), Option<Instant>> {
-        let chat = chat_of(&item.item).to_owned();
+    /// Acts on the result of sending one message. Returns how long to wait before the next try.
+    fn settle(self: &Arc<Self>, pending: &Pending, result: Result<(), Failure>, trouble: &mut Trouble) -> Duration {
+        let Pending { id, item, moves, .. } = pending;
         let Err(failure) = result else {
-            self.unreachable = 0;
-            self.failures.remove(&chat);
-            if !is_recorded && !self.log_outbox(&self.outbox.done(&item.id)) {
-                self.unrecorded.insert(item.id.clone());
-            }
-            return Ok(());
+            self.record(|| self.outbox.done(id));
+            (trouble.failures, trouble.broken) = (0, 0);
+            return Duration::ZERO;
         };
+        trouble.broken += u32::from(matches!(failure, Failure::Broken(_)));
         match &failure {
-            Failure::Stopped => return Err(None),
-            Failure::TooMany(time) => {
-                self.failures.entry(chat).or_default().not_before = Some(Instant::now() + *time);
+            Failure::TooMany(time) => return *time,
+            Failure::Migrated(new) if *moves < MAX_MOVES => {
+                let topic = chat_of(item).split_once('_').map_or(String::new(), |(_, topic)| format!("_{topic}"));
+                self.record(|| self.outbox.redirect(pending, format!("{CHANNEL}:{new}{topic}")));
+                self.wake();
             }
-            Failure::Migrated(new) => {
-                let (old, topic) =
-                    chat.split_once('_').map_or((chat.as_str(), None), |(old, topic)| (old, Some(topic)));
-                if item.moves >= MAX_MOVES || new.to_string() == old {
-                    self.give_up(item, &Failure::Refused(400, "the chat moves in a circle".to_owned()));
-                    return Ok(());
-                }
-                let topic = topic.map_or(String::new(), |topic| format!("_{topic}"));
-                if !self.log_outbox(&self.outbox.redirect(item, format!("{CHANNEL}:{new}{topic}"))) {
-                    return Err(Some(Instant::now() + MAX_BACK_OFF));
-                }
-            }
-            Failure::Refused(..) => self.give_up(item, &failure),
-            // The fault may be of this message or this chat: others go on.
-            Failure::Passing(_) | Failure::Broken(_) | Failure::TooLarge => {
-                let failures = self.failures.entry(chat.clone()).or_default();
-                failures.broken_uploads += u32::from(matches!(failure, Failure::Broken(_)));
-                failures.not_before = Some(Instant::now() + back_off(failures.count));
-                failures.count += 1;
-                if failures.broken_uploads >= MAX_BREAKS {
-                    self.give_up(item, &failure);
-                    return Ok(());
-                }
-                (self.log)(Level::Warn, &format!("sending to chat {chat}, will retry: {}", failure.text()));
-            }
-            Failure::Unauthorized(_) | Failure::Conflict(_) | Failure::Unreachable(_) => {
-                (self.log)(Level::Warn, &format!("sending, will retry: {}", failure.text()));
-                self.unreachable += 1;
-                return Err(Some(Instant::now() + back_off(self.unreachable - 1)));
+            Failure::Refused(..) | Failure::Migrated(_) => self.give_up(id, item, &failure, trouble),
+            _ if trouble.broken >= MAX_BREAKS => self.give_up(id, item, &failure, trouble),
+            _ => {
+                (self.log)(Level::Warn, &format!("sending to {}, will retry: {}", item.to, failure.text()));
+                trouble.failures += 1;
+                return back_off(trouble.failures - 1);
             }
         }
-        Ok(())
+        Duration::ZERO
+    }
+
+    /// Records in the outbox. Tries until that succeeds, or the message would be sent again.
+    fn record(&self, write: impl Fn() -> Result<()>) {
+        for failures in 0.. {
+            if self.is_ok("the outbox", write()) || self.cancel.sleep(back_off(failures)).is_err() {
+                return;
+            }
+        }
     }
 
     /// Gives up a message that will never be accepted, and says so in its chat.
-    fn give_up(&mut self, item: &Pending, failure: &Failure) {
+    fn give_up(&self, id: &str, item: &Item, failure: &Failure, trouble: &mut Trouble) {
         let why = failure.text();
-        (self.log)(Level::Error, &format!("gave up a message to {}: {why}", item.item.to));
-        if !self.log_outbox(&self.outbox.give_up(&item.id, &why)) {
-            self.unrecorded.insert(item.id.clone());
-        }
-        self.failures.remove(chat_of(&item.item));
+        (self.log)(Level::Error, &format!("gave up a message to {}: {why}", item.to));
         let is_about_chat = matches!(failure, Failure::Refused(403, _)) || why.contains("chat not found");
-        if is_about_chat || self.notices.contains(&item.id) {
-            return;
+        if !is_about_chat && trouble.notice != id {
+            let what = match item.name.as_str() {
+                "" => "A message".to_owned(),
+                name => format!("The file `{}`", one_line(name, 80).replace('`', "")),
+            };
+            let text = format!("⚠️ {what} could not be sent: {}", one_line(&why, 200));
+            match self.outbox.post(&Item { to: item.to.clone(), text, ..Item::default() }) {
+                Ok(id) => trouble.notice = id,
+                Err(e) => drop(self.is_ok("the outbox", Err(e))),
+            }
         }
-        let what = match item.item.name.as_str() {
-            "" => "A message".to_owned(),
-            name => format!("The file `{}`", one_line(name, 80).replace('`', "")),
-        };
-        let text = format!("⚠️ {what} could not be sent: {}", one_line(&why, 200));
-        match self.outbox.post(&Item { to: item.item.to.clone(), text, ..Item::default() }) {
-            Ok(id) => self.notices.push(id),
-            Err(e) => (self.log)(Level::Error, &format!("the outbox: {e}")),
-        }
+        self.record(|| self.outbox.give_up(id, &why));
+        (trouble.failures, trouble.broken) = (0, 0);
     }
 
-    /// Sends the rest of a message piece by piece, its file last. `false`: the file is being uploaded.
-    fn send(&mut self, pending: &Pending) -> Result<bool, Failure> {
+    /// Sends the rest of a message piece by piece, its file last.
+    pub(super) fn send(&self, pending: &Pending) -> Result<(), Failure> {
         let item = &pending.item;
         let chat = chat_of(item);
         if chat.is_empty() {
@@ -351,79 +247,10 @@ impl MessageSender {
                 self.api.call("sendMessage", &params, Duration::ZERO, &self.whole)
             })?;
             if n + 1 < pieces.len() || has_file {
-                self.log_outbox(&self.outbox.progress(&pending.id, n + 1));
+                self.is_ok("the outbox", self.outbox.progress(&pending.id, n + 1));
             }
         }
-        if !has_file {
-            return Ok(true);
-        }
-        let (api, outbox, whole) = (self.api.clone(), self.outbox.clone(), self.whole.clone());
-        let upload = Upload { api, outbox, caption, params: chat_params(chat), whole, log: self.log.clone() };
-        match self.events.clone() {
-            None => upload.send(item).map(|()| true),
-            Some(events) => {
-                upload.spawn(pending.clone(), self.upload_lock.clone(), move |item, result, is_recorded| {
-                    drop(events.send(SendEvent::Uploaded(item, result, is_recorded)));
-                })?;
-                self.uploading = Some(chat.to_owned());
-                Ok(false)
-            }
-        }
-    }
-
-    /// Shows drafts and the typing action in chats with an active turn. Returns when to do so again.
-    fn show_activity(&mut self) -> Option<Instant> {
-        let mut next = None;
-        for (chat, mut turn) in std::mem::take(&mut self.turns) {
-            let at = self.show_turn(&chat, &mut turn).unwrap_or_else(|time| {
-                self.failures.entry(chat.clone()).or_default().not_before = Some(Instant::now() + time);
-                Instant::now() + time
-            });
-            next = earlier(next, Some(at));
-            self.turns.insert(chat, turn);
-        }
-        next
-    }
-
-    /// The same for one chat; fails with the time for which the server wants to hear no more.
-    fn show_turn(&mut self, chat: &str, turn: &mut ActiveTurn) -> Result<Instant, Duration> {
-        let now = Instant::now();
-        if let Some(at) = self.failures.get(chat).and_then(|chat| chat.not_before).filter(|at| *at > now) {
-            return Ok(at);
-        }
-        let mut next = None;
-        let draft = turn.draft.trim();
-        // There are no drafts in groups, whose ids are negative.
-        let is_private = !chat.starts_with(['-']) && !chat.contains('_');
-        if self.drafts && is_private && !self.without_drafts.contains(chat) && draft.len() > turn.shown {
-            let due = turn.drafted.map_or(now, |at| at + DRAFTS);
-            if due > now {
-                next = Some(due);
-            } else {
-                (turn.drafted, turn.shown) = (Some(now), draft.len());
-                let mut params = chat_params(chat);
-                (params["draft_id"], params["text"]) = (turn.id.into(), clip(draft, MAX_DRAFT).into());
-                match self.api.call("sendMessageDraft", &params, Duration::ZERO, &self.cancel) {
-                    Err(Failure::TooMany(time)) => return Err(time),
-                    // This server has no drafts.
-                    Err(Failure::Refused(404, _) | Failure::Unauthorized(_)) => self.drafts = false,
-                    Err(Failure::Refused(..)) => drop(self.without_drafts.insert(chat.to_owned())),
-                    Ok(_) | Err(_) => {}
-                }
-            }
-        }
-        let mut due = turn.typed.map_or(now, |at| at + TYPING);
-        if due <= now {
-            turn.typed = Some(now);
-            due = now + TYPING;
-            let mut params = chat_params(chat);
-            params["action"] = "typing".into();
-            if let Err(Failure::TooMany(time)) = self.api.call("sendChatAction", &params, Duration::ZERO, &self.cancel)
-            {
-                return Err(time);
-            }
-        }
-        Ok(next.map_or(due, |next| due.min(next)))
+        if has_file { self.upload(item, caption.as_ref(), chat_params(chat)) } else { Ok(()) }
     }
 }
 
@@ -433,7 +260,7 @@ fn chat_of(item: &Item) -> &str {
 }
 
 /// A chat, or a topic in it, as parameters.
-fn chat_params(chat: &str) -> Value {
+pub(super) fn chat_params(chat: &str) -> Value {
     let (id, topic) = chat.split_once('_').unwrap_or((chat, ""));
     let mut params = json!({"chat_id": id.parse::<i64>().unwrap_or_default()});
     if let Ok(topic) = topic.parse::<i64>() {

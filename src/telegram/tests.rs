@@ -6,10 +6,14 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
+use super::api::Api;
 use super::*;
+use crate::cancel::Cancel;
 use crate::http;
-use crate::outbox::Outcome;
+use crate::log::Sink;
+use crate::outbox::{Item, Outbox, Outcome};
 use crate::paths::Home;
 use crate::secret::Secret;
 
@@ -105,7 +109,9 @@ fn send(outbox: &Outbox, url: &str, time: u64) -> usize {
     let api = Arc::new(Api::new(http::Settings::default(), url, &Secret::new("123:token")));
     let log: Sink = Arc::new(|_, line: &str| eprintln!("{line}"));
     let is_done = || outbox.pending().unwrap().is_empty();
-    deliver(api, outbox.clone(), "", &is_done, Cancel::new(Some(Duration::from_secs(time))), log);
+    let cancel = Cancel::new(Some(Duration::from_secs(time)));
+    let lock = outbox.sender(Duration::ZERO, &cancel).unwrap();
+    MessageSender::new(api, outbox.clone(), cancel, log).deliver_until(lock, &is_done);
     outbox.pending().unwrap().len()
 }
 

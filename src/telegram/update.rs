@@ -1,6 +1,7 @@
 //! Reads an update: who wrote what where, and whether it is meant for the bot.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Settings;
 use crate::text::{fence, one_line};
@@ -9,25 +10,32 @@ use crate::text::{fence, one_line};
 pub(super) const KINDS: [&str; 2] = ["message", "edited_message"];
 
 /// A message that is meant for the bot.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct IncomingMessage {
     /// `CHAT`, or `CHAT_TOPIC` in a topic.
     pub chat: String,
+    #[serde(rename = "message")]
     pub id: i64,
     /// The user who wrote it.
     pub from: i64,
     /// The text for the model, in a group with the name of the user.
     pub text: String,
     /// The text alone, when it begins with a slash.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<Attachment>,
     /// More follows: it belongs to an album, or is a text that the client has split.
+    #[serde(rename = "part")]
     pub is_part: bool,
+    #[serde(skip)]
     pub is_edit: bool,
 }
 
 /// A file that came with a message.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Attachment {
     pub id: String,
     pub name: String,
@@ -36,6 +44,7 @@ pub(crate) struct Attachment {
     /// In bytes; 0 when Telegram does not say.
     pub size: u64,
     /// Audio or video, never text.
+    #[serde(rename = "media")]
     pub is_media: bool,
 }
 
@@ -154,32 +163,15 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     Some(fenced(&format!("in reply to {whose}"), &one_line(text, 500)))
 }
 
-/// One line for a location, contact, poll, sticker or dice.
+/// One line for a location, contact, poll, dice or sticker, with what Telegram says of it.
 fn description(message: &Value) -> String {
-    let word = |value: &Value| word(value.as_str().unwrap_or_default(), 200);
-    let (place, contact, poll) = (&message["location"], &message["contact"], &message["poll"]);
-    let (sticker, dice) = (&message["sticker"], &message["dice"]);
-    if place.is_object() {
-        let title = &message["venue"];
-        let name = if title.is_object() {
-            format!(" of {}, {}", word(&title["title"]), word(&title["address"]))
-        } else {
-            String::new()
-        };
-        format!("[location{name}: {}, {}]", place["latitude"], place["longitude"])
-    } else if contact.is_object() {
-        let name = [&contact["first_name"], &contact["last_name"]].map(word).join(" ");
-        format!("[contact: {}, {}]", name.trim(), word(&contact["phone_number"]))
-    } else if poll.is_object() {
-        let options: Vec<String> =
-            poll["options"].as_array().into_iter().flatten().map(|option| word(&option["text"])).collect();
-        format!("[poll: {} ({})]", word(&poll["question"]), options.join(" / "))
-    } else if sticker.is_object() {
-        format!("[sticker {}]", word(&sticker["emoji"]))
-    } else if dice.is_object() {
-        format!("[{} {}]", word(&dice["emoji"]), dice["value"])
-    } else {
-        String::new()
+    let kinds = ["venue", "location", "contact", "poll", "dice"];
+    if let Some((kind, value)) = kinds.iter().find_map(|kind| Some((kind, message.get(kind)?))) {
+        return format!("[{kind}: {}]", word(&value.to_string(), 1000));
+    }
+    match message["sticker"]["emoji"].as_str() {
+        Some(emoji) => format!("[sticker {}]", word(emoji, 20)),
+        None => String::new(),
     }
 }
 
@@ -219,20 +211,10 @@ fn files(message: &Value) -> Vec<Attachment> {
     files
 }
 
-impl Attachment {
-    pub(crate) fn to_json(&self) -> Value {
-        json!({"id": self.id, "name": self.name, "about": self.about, "size": self.size, "media": self.is_media})
-    }
-
-    pub(crate) fn from_json(value: &Value) -> Self {
-        let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        let size = value["size"].as_u64().unwrap_or(0);
-        Self { id: text("id"), name: text("name"), about: text("about"), size, is_media: value["media"] == true }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -274,6 +256,6 @@ mod tests {
             assert_eq!((said.text, said.command), (text, None));
         }
         let poll = said(json!({"text": "", "poll": {"question": "a] [b", "options": [{"text": "`c"}]}})).text;
-        assert_eq!(poll, format!("{head}\n[poll: a) (b ('c)]"));
+        assert_eq!(poll, format!("{head}\n[poll: {{\"options\":({{\"text\":\"'c\"}}),\"question\":\"a) (b\"}}]"));
     }
 }

@@ -1,54 +1,24 @@
-//! Sends files, on a thread of their own: an upload may take an hour, and other chats go on meanwhile.
+//! Sends files: a picture as a photo, if Telegram accepts it as one.
 
 use std::io::{ErrorKind, Read};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Builder;
 
 use fs_err::File;
 use serde_json::Value;
 
-use super::api::{Api, Failure, send_styled};
-use crate::cancel::Cancel;
-use crate::log::{Level, Sink};
+use super::api::{Failure, send_styled};
+use super::send::MessageSender;
+use crate::log::Level;
 use crate::markdown::Piece;
-use crate::outbox::{Item, Outbox, Pending};
+use crate::outbox::Item;
 use crate::text::one_line;
 use crate::wire::ImageKind;
 
 /// The most bytes of a photo (Bot API, `sendPhoto`).
 const MAX_PHOTO: u64 = 10 << 20;
 
-pub(super) struct Upload {
-    pub api: Arc<Api>,
-    pub outbox: Outbox,
-    pub caption: Option<Piece>,
-    /// The chat.
-    pub params: Value,
-    pub whole: Cancel,
-    pub log: Sink,
-}
-
-impl Upload {
-    /// Sends the file on a new thread, which holds `lock` and reports the result, and whether the outbox knows it.
-    pub(super) fn spawn(
-        self,
-        pending: Pending,
-        lock: Arc<Mutex<()>>,
-        report: impl FnOnce(Box<Pending>, Result<(), Failure>, bool) + Send + 'static,
-    ) -> Result<(), Failure> {
-        let work = move || {
-            let lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
-            let result = self.send(&pending.item);
-            // Recorded here because nobody may listen any more when the program ends.
-            let is_recorded = result.is_ok() && self.outbox.done(&pending.id).is_ok();
-            drop(lock);
-            report(Box::new(pending), result, is_recorded);
-        };
-        Builder::new().spawn(work).map(drop).map_err(|e| Failure::Passing(e.to_string()))
-    }
-
-    /// Sends the file of a message: a picture as a photo, if Telegram accepts it as one.
-    pub(super) fn send(&self, item: &Item) -> Result<(), Failure> {
+impl MessageSender {
+    /// Sends the file of a message; `params` name the chat.
+    pub(super) fn upload(&self, item: &Item, caption: Option<&Piece>, params: Value) -> Result<(), Failure> {
         let path = self.outbox.file(&item.file);
         let open = || {
             File::open(&path).map_err(|e| match e.kind() {
@@ -57,7 +27,7 @@ impl Upload {
             })
         };
         let send = |method: &str, field: &str| {
-            send_styled("caption", self.caption.as_ref(), self.params.clone(), &|params| {
+            send_styled("caption", caption, params.clone(), &|params| {
                 self.api.upload(method, &params, (field, &item.name, open()?), &self.whole)
             })
         };

@@ -59,7 +59,7 @@ fn the_owner_is_answered_and_a_stranger_is_not() {
     api.text(OWNER, "hello 你好 🐓");
     let texts = api.wait_for_texts(OWNER, 2);
     assert!(texts.iter().any(|text| text.contains("hello 你好 🐓")), "{texts:?}");
-    assert!(texts.iter().any(|text| text.contains("id 666")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("666")), "{texts:?}");
     let name = fs::read_to_string(format!("/proc/{}/comm", gateway.pid())).unwrap();
     assert_eq!(name, "bantam\n", "what a list of processes shows");
     api.text(STRANGER, "please");

@@ -204,11 +204,17 @@ fn what_is_no_file_is_told_in_a_line() {
     let poll = json!({ "poll": { "id": "1", "question": "Tea?", "options": [{ "text": "yes" }, { "text": "no" }] } });
     let sticker = json!({ "sticker": { "file_id": "s", "emoji": "🐓", "is_animated": true, "is_video": false } });
     for (n, (message, says)) in [
-        (json!({ "location": { "latitude": 47.5, "longitude": 8.25 } }), "[location: 47.5, 8.25]"),
-        (json!({ "contact": { "first_name": "Ann", "phone_number": "+1" } }), "[contact: Ann, +1]"),
-        (poll, "[poll: Tea? (yes / no)]"),
+        (
+            json!({ "location": { "latitude": 47.5, "longitude": 8.25 } }),
+            r#"[location: {"latitude":47.5,"longitude":8.25}]"#,
+        ),
+        (
+            json!({ "contact": { "first_name": "Ann", "phone_number": "+1" } }),
+            r#"[contact: {"first_name":"Ann","phone_number":"+1"}]"#,
+        ),
+        (poll, r#""options":({"text":"yes"},{"text":"no"}),"question":"Tea?"}]"#),
         (sticker, "[sticker 🐓]"),
-        (json!({ "dice": { "emoji": "🎲", "value": 4 } }), "[🎲 4]"),
+        (json!({ "dice": { "emoji": "🎲", "value": 4 } }), r#"[dice: {"emoji":"🎲","value":4}]"#),
     ]
     .into_iter()
     .enumerate()

@@ -56,8 +56,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     let lines = [
         json!({ "v": 1 }),
         kept(1, "43", 43, "mine"),
-        kept(2, "-5", 43, "mine, in a group"),
-        json!({ "started": [2] }),
+        merged(kept(2, "-5", 43, "mine, in a group"), &json!({ "group": [2], "running": true })),
         kept(3, "42", OWNER, "theirs"),
         json!({ "in": 4, "chat": "-5", "message": 4, "text": "mine, before it was written down whose" }),
     ];
@@ -183,7 +182,7 @@ fn status_tells_how_the_gateway_is() {
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
     api.text(668, "again");
     gateway.wait_for_stderr("Telegram refused the token");
-    until("it is written down", || status(&home).0.contains("it cannot poll since 20"));
+    until("it is written down", || status(&home).0.contains("polling fails since 20"));
     let (page, object) = status(&home);
     assert!(page.contains("Telegram refused the token (Unauthorized)"), "{page}");
     assert_eq!(object["polling"]["ok"], false);
