@@ -38,47 +38,44 @@ const TAGS: [(u16, &str); 8] = [
     (PRE, "pre"),
 ];
 
+/// A tag with the index of its target, for `a` and `pre`: two links to the same address are two.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct Tag<'a> {
+pub(super) struct Tag {
     name: &'static str,
-    /// The address of an `a`, the language of a `pre`.
-    target: &'a str,
-    /// Two links to the same address are two.
-    index: usize,
+    target: usize,
 }
 
-impl Tag<'_> {
-    pub(super) fn opening(self) -> String {
-        match (self.name, self.target) {
-            ("a", address) => format!("<a href=\"{}\">", escaped(address)),
-            ("pre", language) if !language.is_empty() => format!("<pre><code class=\"language-{language}\">"),
+impl Tag {
+    pub(super) fn opening(self, styled: &StyledText) -> String {
+        match (self.name, styled.targets.get(self.target).map(String::as_str)) {
+            ("a", Some(address)) => format!("<a href=\"{}\">", escaped(address)),
+            ("pre", Some(language)) if !language.is_empty() => {
+                format!("<pre><code class=\"language-{language}\">")
+            }
             (name, _) => format!("<{name}>"),
         }
     }
 
-    pub(super) fn closing(self) -> String {
-        let code = if self.name == "pre" && !self.target.is_empty() { "</code>" } else { "" };
-        format!("{code}</{}>", self.name)
+    pub(super) fn closing(self, styled: &StyledText) -> String {
+        let has_code = self.name == "pre" && !styled.targets[self.target].is_empty();
+        format!("{}</{}>", if has_code { "</code>" } else { "" }, self.name)
     }
 }
 
 /// The tags around text of this style, the outermost first.
-fn tags(styled: &StyledText, style: Style) -> Vec<Tag<'_>> {
+fn tags(style: Style) -> Vec<Tag> {
     let allowed = match style {
         style if style.has(PRE) => QUOTE | PRE,
         style if style.has(CODE) && !style.has(LINK) => QUOTE | CODE,
         _ => !CODE,
     };
-    let tag = |&(mark, name): &(u16, &'static str)| match mark {
-        LINK | PRE => Tag { name, target: &styled.targets[style.target], index: style.target },
-        _ => Tag { name, target: "", index: 0 },
-    };
-    TAGS.iter().filter(|(mark, _)| style.has(mark & allowed)).map(tag).collect()
+    let shown = TAGS.iter().filter(|(mark, _)| style.has(mark & allowed));
+    shown.map(|(mark, name)| Tag { name, target: if mark & (LINK | PRE) == 0 { 0 } else { style.target } }).collect()
 }
 
 /// Turns `open` into the tags around text of this style, and returns those that close, the innermost first, and how many stay.
-pub(super) fn switch<'a>(open: &mut Vec<Tag<'a>>, styled: &'a StyledText, style: Style) -> (Vec<Tag<'a>>, usize) {
-    let wanted = tags(styled, style);
+pub(super) fn switch(open: &mut Vec<Tag>, style: Style) -> (Vec<Tag>, usize) {
+    let wanted = tags(style);
     let kept = open.iter().take_while(|tag| wanted.contains(tag)).count();
     let closed = open.drain(kept..).rev().collect();
     for tag in wanted {
@@ -97,14 +94,14 @@ fn html(styled: &StyledText, range: Range<usize>) -> String {
         if at >= range.end {
             break;
         }
-        let (closed, kept) = switch(&mut open, styled, *style);
-        html.extend(closed.iter().map(|tag| tag.closing()));
-        html.extend(open[kept..].iter().map(|tag| tag.opening()));
+        let (closed, kept) = switch(&mut open, *style);
+        html.extend(closed.iter().map(|tag| tag.closing(styled)));
+        html.extend(open[kept..].iter().map(|tag| tag.opening(styled)));
         let end = range.end.min(*end);
         html.push_str(&escaped(&styled.text[at..end]));
         at = end;
     }
-    html.extend(open.iter().rev().map(|tag| tag.closing()));
+    html.extend(open.iter().rev().map(|tag| tag.closing(styled)));
     html
 }
 

@@ -21,8 +21,6 @@ const DOUBLE_UNDERSCORE: usize = 3;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
     Telegram,
-    /// No links: their addresses are spelled out.
-    Cell,
     /// Bold, italic and code; the rest stays as written.
     Terminal,
 }
@@ -54,19 +52,17 @@ pub(super) fn read(text: &str, base: u16, output: Output, styled: &mut StyledTex
     write(&scan(text, None).tokens, base, output, styled);
 }
 
-/// The same for a terminal, for the part of `text` that nothing behind it can change; `before` is the character before it.
-/// Returns the length of that part.
-pub(super) fn read_stable(text: &str, before: Option<char>, base: u16, styled: &mut StyledText) -> usize {
+/// The same for a piece of a line on a terminal; `before` is the character before it. Unless the piece `is_last`, it stops
+/// before what may still change, and returns the length of what it has read.
+pub(super) fn read_piece(text: &str, before: Option<char>, is_last: bool, base: u16, styled: &mut StyledText) -> usize {
     // A run of marks may become longer.
-    let scanner = scan(text.trim_end_matches(['*', '_', '~', '|', '`', '\\']), before);
-    let stable = scanner.stable();
-    write(&scanner.tokens[..stable], base, Output::Terminal, styled);
-    scanner.tokens.get(stable).map_or(scanner.text.len(), |token| token.at)
-}
-
-/// The same for all of `text`.
-pub(super) fn read_rest(text: &str, before: Option<char>, base: u16, styled: &mut StyledText) {
-    write(&scan(text, before).tokens, base, Output::Terminal, styled);
+    let text = if is_last { text } else { text.trim_end_matches(['*', '_', '~', '|', '`', '\\']) };
+    let scanner = scan(text, before);
+    if !is_last && !scanner.is_stable() {
+        return 0;
+    }
+    write(&scanner.tokens, base, Output::Terminal, styled);
+    text.len()
 }
 
 #[derive(Default)]
@@ -82,8 +78,8 @@ struct Scanner<'a> {
     brackets: Vec<usize>,
     /// By the length of a run of backticks, whether no other one follows.
     is_last_run: [bool; MAX_BACKTICKS + 1],
-    /// The first run of backticks that is not closed.
-    unclosed_code: Option<usize>,
+    /// A run of backticks is not closed.
+    has_open_code: bool,
 }
 
 fn scan(text: &str, before: Option<char>) -> Scanner<'_> {
@@ -158,7 +154,7 @@ impl<'a> Scanner<'a> {
         }
         self.is_last_run[run] = true;
         self.push(at, run, &rest[..run], Kind::Text);
-        self.unclosed_code.get_or_insert(self.tokens.len() - 1);
+        self.has_open_code = true;
         run
     }
 
@@ -212,21 +208,9 @@ impl<'a> Scanner<'a> {
         self.push(at, len + 1, &text[at..=at + len], Kind::LinkEnd(address))
     }
 
-    /// How many tokens nothing behind the text can change: those before the first that may still find its partner, and
-    /// before whatever is open there.
-    fn stable(&self) -> usize {
-        let openers = self.openers.iter().filter_map(|stack| stack.first());
-        let undecided = openers.chain(&self.unclosed_code).min().copied().unwrap_or(self.tokens.len());
-        let (mut stable, mut depth) = (0, 0);
-        for n in 0..=undecided {
-            if depth == 0 {
-                stable = n;
-            }
-            if let Some(Token { kind: Kind::Mark { turn, .. }, .. }) = self.tokens.get(n) {
-                depth += turn;
-            }
-        }
-        stable
+    /// Whether nothing behind the text can change how it reads.
+    fn is_stable(&self) -> bool {
+        self.openers.iter().all(Vec::is_empty) && !self.has_open_code
     }
 }
 
@@ -272,7 +256,7 @@ fn destination(rest: &str) -> Option<(&str, usize)> {
     })?;
     let inside = inside.get(..end).filter(|_| depth < 0)?.trim();
     let (address, title) = inside.split_once([' ', '\t']).unwrap_or((inside, "\""));
-    (!address.is_empty() && title.trim_start().starts_with(['"', '\''])).then_some((address, end + 2))
+    (is_linkable(address) && title.trim_start().starts_with(['"', '\''])).then_some((address, end + 2))
 }
 
 /// The length of the address that `rest` begins with, which Telegram finds without our help: it is only kept as it is.
@@ -310,19 +294,16 @@ fn write(tokens: &[Token], base: u16, output: Output, styled: &mut StyledText) {
             {
                 depths[row] += turn;
             }
-            Kind::Bracket(Some(address)) if output != Output::Terminal => {
-                if starts.is_empty() && output == Output::Telegram && is_linkable(address) {
+            Kind::Bracket(Some(address)) if output == Output::Telegram => {
+                if starts.is_empty() {
                     target = Some(styled.add_target(address));
                 }
                 starts.push(styled.text.len());
             }
-            Kind::LinkEnd(address) if output != Output::Terminal => {
+            Kind::LinkEnd(address) if output == Output::Telegram => {
                 let start = starts.pop().unwrap_or(0).min(styled.text.len());
-                let shown = styled.text[start..].trim();
-                if shown.is_empty() {
+                if styled.text[start..].trim().is_empty() {
                     styled.push(address, with(WHOLE));
-                } else if target.is_none() && shown != address {
-                    styled.push(&format!(" ({address})"), with(WHOLE));
                 }
                 if starts.is_empty() {
                     target = None;

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::html::switch;
 use super::styled::{CODE, LINK, PRE, Style, StyledText, WHOLE};
-use super::unicode::{Graphemes, is_invisible};
+use super::unicode::{begins_cluster, is_invisible};
 
 /// The most text of a message, in UTF-16 code units.
 pub(super) const MAX_UNITS: usize = 4096;
@@ -23,9 +23,8 @@ const LINE: usize = 1;
 const SENTENCE: usize = 2;
 const WORD: usize = 3;
 const CHARACTER: usize = 4;
-/// Between the words of something that should stay whole, and within them.
-const INNER_WORD: usize = 5;
-const INNER_CHARACTER: usize = 6;
+/// Within something that should stay whole.
+const INNER: usize = 5;
 
 #[derive(Clone, Copy)]
 struct Cut {
@@ -60,21 +59,22 @@ fn end_of_message(styled: &StyledText, start: usize) -> usize {
     let mut runs = styled.runs_from(start).iter();
     let (mut end_of_run, mut style, mut open) = (start, Style::default(), Vec::new());
     let (mut units, mut source, mut entities) = (0, 0, 0);
-    let mut graphemes = Graphemes::default();
     let mut last = Cut { end: start, units: 0 };
-    let mut cuts: [Option<Cut>; 7] = [None; 7];
+    let mut cuts: [Option<Cut>; 6] = [None; 6];
+    let mut previous = None;
     for (at, c) in styled.text[start..].char_indices() {
         let at = start + at;
+        let begins = begins_cluster(previous.replace(c), c);
         let before = style;
         if at == end_of_run {
             let Some(run) = runs.next() else { break };
             (end_of_run, style) = *run;
-            let (_, kept) = switch(&mut open, styled, style);
+            let (_, kept) = switch(&mut open, style);
             let opened = &open[kept..];
             entities += opened.len();
-            source += opened.iter().map(|tag| tag.opening().len() + tag.closing().len()).sum::<usize>();
+            source += opened.iter().map(|tag| tag.opening(styled).len() + tag.closing(styled).len()).sum::<usize>();
         }
-        if graphemes.begins_with(c) && !c.is_whitespace() && last.end > start {
+        if begins && !c.is_whitespace() && last.end > start {
             let gap = &styled.text[last.end..at];
             cuts[kind_of_cut(&styled.text[..last.end], gap, before, style)] = Some(last);
         }
@@ -96,7 +96,7 @@ fn kind_of_cut(text: &str, gap: &str, before: Style, after: Style) -> usize {
     let feeds = gap.matches('\n').count();
     let both = |marks: u16| before.has(marks) && after.has(marks) && before.target == after.target;
     if both(LINK) || feeds == 0 && both(CODE | WHOLE | PRE) {
-        return if gap.is_empty() { INNER_CHARACTER } else { INNER_WORD };
+        return INNER;
     }
     let ends_sentence = text.ends_with(['。', '！', '？', '…']) || !gap.is_empty() && text.ends_with(['.', '!', '?']);
     match feeds {
@@ -109,7 +109,7 @@ fn kind_of_cut(text: &str, gap: &str, before: Style, after: Style) -> usize {
 }
 
 /// The best kind of cut that fills at least half of a message that could have `units`, else any.
-fn best(cuts: &[Option<Cut>; 7], units: usize) -> Option<Cut> {
+fn best(cuts: &[Option<Cut>; 6], units: usize) -> Option<Cut> {
     let is_half_full = |cut: &&Cut| cut.units * 2 >= units;
     cuts[..=CHARACTER].iter().flatten().find(is_half_full).or_else(|| cuts.iter().flatten().next()).copied()
 }

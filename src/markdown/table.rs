@@ -36,7 +36,7 @@ fn cells(line: &str) -> Vec<&str> {
     cells
 }
 
-/// The table at the beginning of `lines` as text, and how many lines it has. Cells lose their styles and keep addresses.
+/// The table at the beginning of `lines` as text, and how many lines it has. Cells lose their styles and keep links as written.
 pub(super) fn read(lines: &[&str]) -> (String, usize) {
     let count = lines.iter().take_while(|line| line.contains('|')).count();
     let is_right: Vec<bool> =
@@ -70,6 +70,6 @@ pub(super) fn read(lines: &[&str]) -> (String, usize) {
 
 fn shown(cell: &str) -> String {
     let mut styled = StyledText::default();
-    inline::read(&cell.replace("\\|", "|"), 0, Output::Cell, &mut styled);
+    inline::read(&cell.replace("\\|", "|"), 0, Output::Terminal, &mut styled);
     styled.text
 }

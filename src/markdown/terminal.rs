@@ -1,7 +1,7 @@
 //! Markdown on a terminal, shown while it streams in.
 //!
-//! Text goes through as soon as nothing behind it can change how it reads: a span is held back from the mark that opens it to
-//! the mark that closes it, and never over the end of its line. Tables and links are readable as written.
+//! Text goes through as soon as nothing behind it can change how it reads: it is held back while a mark is open, and never over
+//! the end of its line. Tables and links are readable as written.
 
 use super::blocks::{Fence, Line};
 use super::inline;
@@ -135,12 +135,7 @@ impl Markdown {
 
     fn show_spans(&mut self, is_all: bool, out: &mut String) {
         let mut styled = StyledText::default();
-        let len = if is_all {
-            inline::read_rest(&self.held, self.before, self.base, &mut styled);
-            self.held.len()
-        } else {
-            inline::read_stable(&self.held, self.before, self.base, &mut styled)
-        };
+        let len = inline::read_piece(&self.held, self.before, is_all, self.base, &mut styled);
         let mut at = 0;
         for (end, style) in styled.runs_from(0) {
             let codes: String = STYLES.iter().filter(|(mark, _)| style.has(*mark)).map(|(_, code)| *code).collect();
@@ -247,7 +242,8 @@ mod tests {
     fn plain_text_is_not_held_back() {
         let mut markdown = Markdown::new(Look { utf8: false });
         assert_eq!(markdown.push("First wo"), "First wo");
-        assert_eq!(markdown.push("rds, **bo"), "rds, ");
+        assert_eq!(markdown.push("rds, "), "rds, ");
+        assert_eq!(markdown.push("**bo"), "");
         assert_eq!(tagged(&markdown.push("ld** a")), "<b>bold</> a");
         assert_eq!(markdown.push(&format!(" *{}", "x".repeat(MAX_HELD))).len(), MAX_HELD + 2);
         assert_eq!(markdown.push("\n- "), "\n");

@@ -1,5 +1,6 @@
-//! The properties of characters that cutting and aligning text need: a small part of Unicode's tables, with the marks of the
-//! common scripts, emoji and flags. A rarer script may be cut between a letter and its mark.
+//! The properties of characters that cutting and aligning text need: a small part of Unicode's tables, with emoji and the marks
+//! of the common scripts. A text of thousands of characters without a space may be cut within a flag, or within a syllable of a
+//! rarer script.
 
 /// Marks that belong to the character before them (`Grapheme_Extend` and `SpacingMark`), as an inversion list: each number
 /// begins a range, alternately inside and outside of the set.
@@ -24,30 +25,10 @@ fn contains(set: &[u32], c: char) -> bool {
     c >= '\u{300}' && set.partition_point(|bound| *bound <= u32::from(c)) % 2 == 1
 }
 
-fn is_flag_letter(c: char) -> bool {
-    matches!(c, '\u{1F1E6}'..='\u{1F1FF}')
-}
-
-/// Walks over text and finds where grapheme clusters begin (the rules of UAX #29 that matter here).
-#[derive(Default)]
-pub(super) struct Graphemes {
-    before: Option<char>,
-    is_half_a_flag: bool,
-}
-
-impl Graphemes {
-    /// Takes the next character; whether a cluster begins with it.
-    pub(super) fn begins_with(&mut self, c: char) -> bool {
-        let before = self.before.replace(c);
-        let ends_flag = is_flag_letter(c) && self.is_half_a_flag;
-        self.is_half_a_flag = is_flag_letter(c) && !ends_flag;
-        let Some(before) = before else { return true };
-        // A zero-width joiner or a virama joins the next character to its cluster.
-        let is_joined = before == '\u{200D}'
-            || matches!(u32::from(before), 0x094D | 0x09CD | 0x0A4D | 0x0ACD | 0x0B4D | 0x0C4D | 0x0CCD | 0x0D4D)
-                && c.is_alphabetic();
-        !(ends_flag || is_joined || contains(EXTEND, c))
-    }
+/// Whether a character that people see as one begins with `c`, which stands behind `before`.
+pub(super) fn begins_cluster(before: Option<char>, c: char) -> bool {
+    const ZERO_WIDTH_JOINER: char = '\u{200D}';
+    before != Some(ZERO_WIDTH_JOINER) && !contains(EXTEND, c)
 }
 
 /// The columns that `text` takes in a fixed-width font.
@@ -55,7 +36,7 @@ pub(super) fn width(text: &str) -> usize {
     let width = |c| match c {
         ' '..='~' => 1,
         c if contains(EXTEND, c) => 0,
-        c => 1 + usize::from(contains(WIDE, c) || is_flag_letter(c)),
+        c => 1 + usize::from(contains(WIDE, c)),
     };
     text.chars().map(width).sum()
 }
