@@ -4,6 +4,7 @@
 //! worked out what a disk may hold if the power goes at each of them: what was written to a file since it was last synced
 //! is there, is not, or is cut at any byte; and of the names that came and went in a directory since that was synced, any
 //! may have been lost. Each of these images is loaded by the program's own loader. `BANTAM_CUTS=all` cuts at every byte.
+//! And no message is confirmed to Telegram before it is on the disk.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -16,6 +17,8 @@ use bantam::message::{Message, User};
 use bantam::session::{Durability, Entry, Files, Store};
 use serde_json::{Value, json};
 
+use crate::botapi::{BotApi, FIRST_UPDATE};
+use crate::gateway::{config, ends, start};
 use crate::harness::{Home, holds, merged, unique, walk};
 use crate::model::{Model, Reply, call};
 use crate::seccomp_trace::{Stop, Verdict, trace};
@@ -400,4 +403,40 @@ fn a_power_cut_while_a_new_segment_begins_loses_nothing_that_was_told() {
     let moments = recorded(&home, "question-1");
     assert!(home.path("sessions/cli_default.1.jsonl").exists(), "a segment began");
     survives(&moments);
+}
+
+/// The offset of a poll, if a call sends one.
+fn offset(stop: &Stop) -> Option<i64> {
+    let sent = stop.bytes(stop.args[1], stop.args[2].try_into().unwrap());
+    let sent = String::from_utf8_lossy(&sent);
+    let (_, rest) = sent.split_once("\"offset\":")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+#[test]
+fn a_message_is_on_the_disk_before_telegram_is_told_that_it_arrived() {
+    let (model, api) = (Model::answering(|_, _| Reply::text("Yes.")), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let inbox = fs::canonicalize(home.path("")).unwrap().join("state/telegram-123456.jsonl");
+    let converse = || {
+        let gateway = start(&home);
+        for n in 1..=3 {
+            api.text(42, "hi");
+            api.wait_for_texts(42, n);
+        }
+        api.wait_for_confirmation();
+        ends(gateway);
+    };
+    // What of the inbox is on the disk; and each update that Telegram may forget, with whether it is there.
+    let (mut synced, mut confirmed) = (String::new(), Vec::new());
+    trace(&[libc::SYS_sendto, libc::SYS_fdatasync, libc::SYS_fsync], converse, |stop| {
+        if stop.call == libc::SYS_sendto {
+            let last = offset(stop).map(|offset| offset - 1);
+            confirmed.extend(last.map(|last| (last, synced.contains(&format!("\"in\":{last},")))));
+        } else if stop.target(0) == inbox {
+            synced = fs::read_to_string(&inbox).unwrap();
+        }
+        Verdict::GoOn
+    });
+    assert_eq!(confirmed, [0, 1, 2].map(|n| (FIRST_UPDATE + n, true)));
 }
