@@ -1,7 +1,7 @@
-//! What a program that runs for months tells whoever looks after it: lines on standard error, each with its weight.
+//! The gateway's log: lines on standard error.
 //!
-//! A line begins with `bantam: `, and whoever collects it adds the time. With `log.json` each is an object:
-//! `{"time","level","about","text"}`. Nothing here is written to the disk.
+//! A line begins with `bantam: `; the journal adds the time. With `log.json` each line is an object:
+//! `{"time","level","about","text"}`. Nothing is written to disk.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -11,62 +11,62 @@ use serde_json::json;
 
 use crate::text::{one_line, rfc3339};
 
-/// How much a line matters, by the names of `log.level`.
+/// The severity of a line, as `log.level` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// Something was lost, or will not be done.
+    /// Something was lost or will not be done.
     Error,
-    /// Something is wrong and is tried again, or got around.
+    /// Something failed and is retried or worked around.
     Warn,
     Info,
-    /// Each turn, and each of its calls.
+    /// Each turn and each tool call.
     Debug,
 }
 
-/// Takes a line.
+/// Writes a line.
 pub(crate) type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
-/// From the one that matters most.
+/// The most severe first.
 const NAMES: [(&str, Level); 4] =
     [("error", Level::Error), ("warn", Level::Warn), ("info", Level::Info), ("debug", Level::Debug)];
 
-/// The most characters of a line.
+/// The longest text in characters.
 const LONGEST: usize = 500;
 
-/// Where lines go.
+/// What lines are written, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
     least: Level,
     json: bool,
-    /// What the lines are about; empty for the program itself.
+    /// The part of the program that writes; empty for the program itself.
     about: &'static str,
 }
 
 impl Log {
-    /// With the name of the level from which on lines are written.
+    /// `level` names the least severe level to write.
     pub(crate) fn new(level: &str, json: bool) -> Self {
         let least = NAMES.iter().find(|(name, _)| *name == level).map_or(Level::Info, |(_, level)| *level);
         Self { least, json, about: "" }
     }
 
-    /// The same for lines about this.
+    /// The same for another part of the program.
     pub(crate) fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 
-    /// To be handed to those who tell.
+    /// A function that writes lines about a part of the program.
     pub(crate) fn sink(self, about: &'static str) -> Sink {
         Arc::new(move |level, text| self.about(about).write(level, text))
     }
 
     pub(crate) fn write(&self, level: Level, text: &str) {
         if let Some(line) = self.line(level, text, SystemTime::now()) {
-            // One write, so that lines of several threads stay whole. Nobody may be there to read it.
+            // One write, so that lines of several threads stay whole. A closed standard error is ignored.
             drop(std::io::stderr().lock().write_all(line.as_bytes()));
         }
     }
 
-    /// The line with its end; `None` where it does not matter enough.
+    /// The line with its line feed; `None` if it is not severe enough.
     fn line(&self, level: Level, text: &str, now: SystemTime) -> Option<String> {
         if level > self.least {
             return None;

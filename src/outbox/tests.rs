@@ -50,7 +50,7 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
     drop(filling);
     assert!(!outbox.file(&name).exists());
     assert!(!outbox.file(&one.file).exists() && outbox.file(&two.file).exists());
-    // Posted anew, it takes its file along.
+    // Redirected, it takes its file along.
     let pending = outbox.pending().unwrap().remove(0);
     outbox.redirect(&pending, "telegram:-2".into()).unwrap();
     assert!(outbox.file(&two.file).exists());
