@@ -70,23 +70,6 @@ pub enum Kind {
     Usage,
 }
 
-/// Keeps messages until they are answered, so that no crash loses one.
-pub trait Ack: Send + Sync {
-    /// A turn for this message begins. Brings its text up to date. `false`: the program is stopping; the message stays open
-    /// and its turn must not begin.
-    fn begin(&self, message: &mut Inbound) -> bool;
-
-    /// The turn is over and stored. Keeps its answer for delivery and closes the message. `false`: it could not be kept, and
-    /// the message stays open.
-    fn end(&self, message: &Inbound, response: &Response) -> bool;
-
-    /// The same for a message that needs no turn. An empty text is not sent.
-    fn reply(&self, message: &Inbound, text: &str) -> bool;
-
-    /// Fetches the files of a message before its turn begins, which may take minutes, unless `cancel` stops it.
-    fn fetch(&self, _message: &mut Inbound, _cancel: &Cancel) {}
-}
-
 /// An event for a channel to show.
 #[derive(Clone, Debug)]
 pub struct Outbound {
@@ -194,6 +177,23 @@ impl Response {
         self.usage.add(before.usage);
         add_cost(&mut self.cost, before.cost);
     }
+}
+
+/// Keeps messages until they are answered, so that no crash loses one.
+pub trait Ack: Send + Sync {
+    /// A turn for this message begins. Brings its text up to date. `false`: the program is stopping; the message stays open
+    /// and its turn must not begin.
+    fn begin(&self, message: &mut Inbound) -> bool;
+
+    /// The turn is over and stored. Keeps its answer for delivery and closes the message. `false`: it could not be kept, and
+    /// the message stays open.
+    fn end(&self, message: &Inbound, response: &Response) -> bool;
+
+    /// The same for a message that needs no turn. An empty text is not sent.
+    fn reply(&self, message: &Inbound, text: &str) -> bool;
+
+    /// Fetches the files of a message before its turn begins, which may take minutes, unless `cancel` stops it.
+    fn fetch(&self, _message: &mut Inbound, _cancel: &Cancel) {}
 }
 
 /// Brings messages in and shows events: the terminal, Telegram.

@@ -158,9 +158,7 @@ impl Outbox {
     fn append(&self, line: &Value, durability: Durability) -> Result<()> {
         let _lock = Lock::acquire(&self.home.session_lock("outbox"), LOCK_WAIT, &Cancel::new(None))?;
         let path = self.path();
-        let Some(opened) = Journal::open(&path)? else {
-            return Journal::create(&path, &fields(&[json!({"v": 1}), line.clone()])).map(drop);
-        };
+        let opened = Journal::open_or_create(&path)?;
         let mut journal = opened.journal;
         journal.append(&fields(std::slice::from_ref(line)), durability)?;
         if line.get("over").is_none() {

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::journal::{Contents, Fields, Journal, Opened, read_file};
+use super::journal::{Contents, Fields, Journal, Opened, fields, read_file};
 use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
@@ -77,6 +77,15 @@ impl Journal {
         }
         remove_unfinished(path)?;
         Ok(opened)
+    }
+
+    /// Opens a log likewise, or creates one that begins with a header.
+    pub(crate) fn open_or_create(path: &Path) -> Result<Opened> {
+        if let Some(opened) = Self::open(path)? {
+            return Ok(opened);
+        }
+        let journal = Self::create(path, &fields(&[json!({"v": 1})]))?;
+        Ok(Opened { journal, lines: Vec::new(), damage: Vec::new() })
     }
 
     /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.

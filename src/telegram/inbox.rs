@@ -163,17 +163,12 @@ impl Inbox {
         if lines.is_empty() {
             return Ok(());
         }
-        let opened = match self.journal.take() {
-            Some(journal) => Some(journal),
-            None => Journal::open(&self.path)?.map(|opened| opened.journal),
+        let mut journal = match self.journal.take() {
+            Some(journal) => journal,
+            None => Journal::open_or_create(&self.path)?.journal,
         };
-        self.journal = Some(match opened {
-            Some(mut journal) => {
-                journal.append(&fields(lines), durability)?;
-                journal
-            }
-            None => Journal::create(&self.path, &fields(&[&[json!({"v": 1})], lines].concat()))?,
-        });
+        journal.append(&fields(lines), durability)?;
+        self.journal = Some(journal);
         for line in lines {
             self.apply(line);
         }
