@@ -40,7 +40,7 @@ impl TelegramAck {
     pub(super) fn post(&self, chat: &str, text: &str, answers: &[String]) -> bool {
         let (to, text) = (format!("{CHANNEL}:{chat}"), text.to_owned());
         let item = Item { to, text, answers: answers.to_vec(), ..Item::default() };
-        let is_kept = self.sender.is_ok("keeping an answer", self.sender.outbox.post(&item).map(drop));
+        let is_kept = self.sender.is_ok("keeping an answer", &self.sender.outbox.post(&item).map(drop));
         if is_kept {
             self.close(answers);
             self.sender.wake();
@@ -54,7 +54,7 @@ impl TelegramAck {
     /// Marks those of these messages as answered that came from Telegram.
     pub(super) fn close(&self, ids: &[String]) {
         let own: Vec<String> = ids.iter().filter(|id| id.starts_with(CHANNEL)).cloned().collect();
-        self.sender.is_ok("recording that a message was answered", self.inbox().close(&own));
+        self.sender.is_ok("recording that a message was answered", &self.inbox().close(&own));
     }
 
     /// Delays the last try of a message before quarantine until the program has been up for a while: being killed every other
@@ -79,7 +79,7 @@ impl Ack for TelegramAck {
             let mut inbox = self.inbox();
             // It may have been edited. What is there tells of its files.
             message.text.insert_str(0, &inbox.texts(&message.ids));
-            self.sender.is_ok("recording that a turn begins", inbox.start(&message.ids));
+            self.sender.is_ok("recording that a turn begins", &inbox.start(&message.ids));
         }
         true
     }

@@ -76,7 +76,7 @@ impl Poller {
     pub(super) fn run(self, reports: Vec<Inbound>) {
         let ack = self.ack.clone();
         let _hook = self.sender().cancel.on_stop(move || {
-            ack.sender.is_ok("recording the shutdown", ack.inbox().interrupt(false));
+            ack.sender.is_ok("recording the shutdown", &ack.inbox().interrupt(false));
         });
         let mut back_off = BackOff::default();
         let Some(me) = self.introduce(&mut back_off) else { return };
@@ -181,7 +181,7 @@ impl Poller {
                 let text = format!("ignored a message of user {user}, who is not in allow_from");
                 self.log(Level::Info, &text);
             }
-            self.sender().is_ok("recording an unknown user", is_new.map(drop));
+            self.sender().is_ok("recording an unknown user", &is_new.map(drop));
         }
         Ok(())
     }
@@ -200,7 +200,7 @@ impl Poller {
         for report in reports {
             drop(self.inbound.send(Inbound { ack: Some(self.ack.clone()), ..report }));
         }
-        self.sender().is_ok("recording a crash", self.ack.inbox().interrupt(true));
+        self.sender().is_ok("recording a crash", &self.ack.inbox().interrupt(true));
         let open = self.ack.inbox().all();
         // The program ended between posting an answer and closing its messages.
         let answered = self.sender().outbox.answered().unwrap_or_default();

@@ -116,7 +116,7 @@ impl MessageSender {
             }
             let (own, to) = (self.clone(), chat.clone());
             let started = Builder::new().spawn(move || own.deliver_chat(&to));
-            if self.is_ok("starting a thread", started.map(drop).map_err(Into::into)) {
+            if self.is_ok("starting a thread", &started.map(drop).map_err(Into::into)) {
                 chats.insert(chat);
             }
         }
@@ -132,8 +132,8 @@ impl MessageSender {
     }
 
     /// Logs an error.
-    pub(super) fn is_ok(&self, doing: &str, result: Result<()>) -> bool {
-        if let Err(e) = &result {
+    pub(super) fn is_ok(&self, doing: &str, result: &Result<()>) -> bool {
+        if let Err(e) = result {
             (self.log)(Level::Error, &format!("{doing}: {e}"));
         }
         result.is_ok()
@@ -142,7 +142,7 @@ impl MessageSender {
     /// The messages that wait, the oldest first.
     fn pending(&self) -> Vec<Pending> {
         self.outbox.pending().unwrap_or_else(|e| {
-            self.is_ok("the outbox", Err(e));
+            self.is_ok("the outbox", &Err(e));
             Vec::new()
         })
     }
@@ -204,7 +204,7 @@ impl MessageSender {
     /// Records in the outbox. Tries until that succeeds, or the message would be sent again.
     fn record(&self, write: impl Fn() -> Result<()>) {
         for failures in 0.. {
-            if self.is_ok("the outbox", write()) || self.cancel.sleep(back_off(failures)).is_err() {
+            if self.is_ok("the outbox", &write()) || self.cancel.sleep(back_off(failures)).is_err() {
                 return;
             }
         }
@@ -223,7 +223,7 @@ impl MessageSender {
             let text = format!("⚠️ {what} could not be sent: {}", one_line(&why, 200));
             match self.outbox.post(&Item { to: item.to.clone(), text, ..Item::default() }) {
                 Ok(id) => trouble.notice = id,
-                Err(e) => drop(self.is_ok("the outbox", Err(e))),
+                Err(e) => drop(self.is_ok("the outbox", &Err(e))),
             }
         }
         self.record(|| self.outbox.give_up(id, &why));
@@ -247,10 +247,10 @@ impl MessageSender {
                 self.api.call("sendMessage", &params, Duration::ZERO, &self.whole)
             })?;
             if n + 1 < pieces.len() || has_file {
-                self.is_ok("the outbox", self.outbox.progress(&pending.id, n + 1));
+                self.is_ok("the outbox", &self.outbox.progress(&pending.id, n + 1));
             }
         }
-        if has_file { self.upload(item, caption.as_ref(), chat_params(chat)) } else { Ok(()) }
+        if has_file { self.upload(item, caption.as_ref(), &chat_params(chat)) } else { Ok(()) }
     }
 }
 

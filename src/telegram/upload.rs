@@ -18,7 +18,7 @@ const MAX_PHOTO: u64 = 10 << 20;
 
 impl MessageSender {
     /// Sends the file of a message; `params` name the chat.
-    pub(super) fn upload(&self, item: &Item, caption: Option<&Piece>, params: Value) -> Result<(), Failure> {
+    pub(super) fn upload(&self, item: &Item, caption: Option<&Piece>, params: &Value) -> Result<(), Failure> {
         let path = self.outbox.file(&item.file);
         let open = || {
             File::open(&path).map_err(|e| match e.kind() {
