@@ -1,19 +1,19 @@
-//! Stopping a turn: a flag with a deadline, and hooks that wake whoever is blocked.
+//! Stopping a turn: a flag with a deadline, and hooks that wake blocked threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why a wait ended early.
+/// Why a turn must not go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Somebody stopped it.
+    /// It was stopped.
     Stopped,
-    /// Its time was up.
+    /// It timed out.
     Deadline,
 }
 
-/// Shared by everything that works on one turn. Clones are the same turn.
+/// Shared by everything that works on one turn. Clones belong to the same turn.
 #[derive(Clone, Default)]
 pub struct Cancel {
     shared: Arc<Shared>,
@@ -34,19 +34,19 @@ struct State {
 }
 
 impl Cancel {
-    /// With `timeout`, [`Cancel::why`] says [`Why::Deadline`] once it has passed. Nobody is woken then: whoever waits
-    /// bounds the wait by [`Cancel::remaining`].
+    /// After `timeout`, [`Cancel::why`] returns [`Why::Deadline`]. That wakes no thread: bound every wait by
+    /// [`Cancel::remaining`].
     pub fn new(timeout: Option<Duration>) -> Self {
         Self { shared: Arc::default(), deadline: timeout.and_then(|t| Instant::now().checked_add(t)) }
     }
 
-    /// The same flag with a deadline of its own, if that is earlier.
+    /// The same flag, with an earlier deadline.
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         let own = Instant::now().checked_add(timeout);
         Self { shared: self.shared.clone(), deadline: [self.deadline, own].into_iter().flatten().min() }
     }
 
-    /// Stops it: everything that waits is woken, now and whenever it tries to wait again.
+    /// Stops the turn and wakes its threads; later waits end at once.
     pub fn stop(&self) {
         let hooks = {
             let mut state = self.lock();
@@ -59,7 +59,7 @@ impl Cancel {
         }
     }
 
-    /// Whether to go on, and if not, why.
+    /// Why the turn must not go on; `None` if it may.
     pub fn why(&self) -> Option<Why> {
         if self.lock().stopped {
             return Some(Why::Stopped);
@@ -67,12 +67,12 @@ impl Cancel {
         self.deadline.filter(|d| *d <= Instant::now()).map(|_| Why::Deadline)
     }
 
-    /// What is left until the deadline, at most `cap`.
+    /// The time until the deadline, at most `cap`.
     pub fn remaining(&self, cap: Duration) -> Duration {
         self.deadline.map_or(cap, |d| d.saturating_duration_since(Instant::now()).min(cap))
     }
 
-    /// Sleeps for `time` or until there is a reason not to go on.
+    /// Sleeps for `time`, or until the turn must not go on.
     pub fn sleep(&self, time: Duration) -> Result<(), Why> {
         let until = Instant::now() + self.remaining(time);
         let mut state = self.lock();
@@ -87,7 +87,7 @@ impl Cancel {
         self.why().map_or(Ok(()), Err)
     }
 
-    /// Runs `hook` when it is stopped, or at once if it already is. Dropping the guard takes the hook back.
+    /// Runs `hook` when the turn is stopped, or at once if it already is. Dropping the guard removes the hook.
     pub fn on_stop(&self, hook: impl FnOnce() + Send + 'static) -> Hook {
         let mut state = self.lock();
         let id = state.next;

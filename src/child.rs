@@ -1,7 +1,7 @@
 //! The one constructor of child processes.
 //!
-//! Every child gets an environment built from nothing, so that what is not listed here cannot leak into it. The words for
-//! how it is to be confined are here too: the configuration says them and the hands do them.
+//! Every child gets an environment built from nothing, so that nothing leaks into it that is not listed here. The types that
+//! say how to confine it are here, too, because the configuration and the hands share them.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-/// Where programs are looked for. Fixed: the user's own PATH may lead into the workspace.
+/// Where programs are searched for. Fixed: the user's own PATH may lead into the workspace.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A command with an environment of `PATH` and a UTF-8 locale, and nothing on its standard streams.
@@ -26,45 +26,45 @@ pub(crate) fn command(program: &Path) -> Command {
     command
 }
 
-/// This program again, as `bantam ROLE`. By the link that the kernel keeps, so that it is the same binary even when the
-/// file has been replaced since.
+/// This program, as `bantam ROLE`. Started by the kernel's link, so that it is the same binary even if the file has been
+/// replaced since.
 pub(crate) fn again(role: impl AsRef<OsStr>) -> Command {
     let mut command = command(Path::new("/proc/self/exe"));
     command.arg(role);
     command
 }
 
-/// This program again, with this process's environment and streams: not for what a model may reach.
+/// This program, with this process's environment and streams: not for anything that a model can reach.
 pub(crate) fn same(args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("bantam").args(args);
     command
 }
 
-/// Becomes this program again, from its beginning and with this process's environment. Returns only when that fails.
+/// Replaces this process with a new run of this program, in the same environment. Returns only if that fails.
 pub(crate) fn reexec(args: &[&str]) -> std::io::Error {
     same(args).exec()
 }
 
-/// What has to stand between a command and the machine.
+/// How commands are confined.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sandbox {
-    /// The strongest jail that the kernel offers; without any, no commands, and files through held directories.
+    /// The strongest jail that the kernel offers. Without one, no commands run, and file tools use open directories.
     Auto,
-    /// The same, and without a jail no file tools either.
+    /// The same, but without a jail there are no file tools either.
     Require,
-    /// Commands run with all the user's rights.
+    /// Commands run with all rights of the user.
     Off,
 }
 
-/// What a command can reach.
+/// The network of a command.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Network {
     None,
-    /// What the address guard lets through, by a proxy.
+    /// A proxy, which applies the address guard.
     Guarded,
-    /// All that the host can reach.
+    /// The network of the host.
     Full,
 }

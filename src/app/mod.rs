@@ -44,7 +44,7 @@ use crate::wire::Setup;
 use crate::zone::Zone;
 pub(crate) use models::chain;
 
-/// Where an agent's settings come from.
+/// What an agent is built from.
 pub(crate) struct Parts<'a> {
     pub home: &'a Home,
     pub config: &'a Config,
@@ -76,16 +76,17 @@ pub(crate) struct Ready {
     pub notices: Vec<String>,
 }
 
-/// Makes the workspace from the template when it is missing.
+/// Creates the workspace from the template if it is missing.
 pub(crate) fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
     let workspace = workspace(home, config, env)?;
     if workspace.is_dir() {
         return Ok(());
     }
-    template::write("workspace", &workspace).map(drop).doing("making the workspace")
+    let created = template::write("workspace", &workspace).map(drop).doing("creating the workspace");
+    created.map_err(|e| e.hint("set agents.defaults.workspace to a directory that you can write"))
 }
 
-/// Puts the agent together. Writes nothing.
+/// Builds the agent. Writes nothing.
 pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
     let mut notices = Vec::new();
@@ -139,7 +140,7 @@ fn history(config: &Config, window: u64) -> History {
     let session = &config.session;
     let ttl = Some(session.ttl_hours * 3600.0).filter(|seconds| *seconds > 0.0);
     let limit = match session.history_limit {
-        // Who cannot sum up what was said looks at the last message alone.
+        // Without a window, nothing is ever summarised.
         0 if window == 0 => 100,
         limit => limit,
     };
@@ -147,16 +148,14 @@ fn history(config: &Config, window: u64) -> History {
     History { window, compact_at: session.compact_at, limit, ttl }
 }
 
-/// The hands that every tool call goes through.
+/// Runs the file and exec jobs of all tools.
 pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     let workspace = workspace(home, config, env)?;
     let exec = &config.tools.exec;
     if let Some(tree) = hands::readable(&real(home.root())).filter(|_| exec.sandbox != Sandbox::Off) {
         let root = home.root().display();
-        return Err(Error::config(format!(
-            "{root} lies in {tree}, which commands may read, and so its keys would be open"
-        ))
-        .hint("move it, and name the new place in BANTAM_HOME: /var/lib/bantam, say"));
+        return Err(Error::config(format!("{root} is in {tree}, which commands can read: they could read its keys"))
+            .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"));
     }
     let setup = Setup {
         confinement: Confinement::Unconfined,
@@ -171,7 +170,7 @@ pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     Ok(Hands::new(setup, exec.sandbox, AddressGuard::new(config.tools.web.fetch.allow_private)))
 }
 
-/// The variables of the user's that every command gets.
+/// The environment variables of `tools.exec.pass_env`, which every command gets.
 pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     let names = config.tools.exec.pass_env.iter();
     names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
@@ -211,9 +210,9 @@ pub(crate) fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env)
     tools
 }
 
-/// By which days begin and end: those of notes, and those of usage and its budget.
+/// Local time, which decides where the days of notes and of usage begin and end.
 pub(crate) fn local_time(env: &Env) -> LocalTime {
-    // Read when it is first asked for. A zone that cannot be used is reported where times are shown.
+    // The zone is read at the first use. One that cannot be used is reported where times are shown.
     let (env, zone) = (env.clone(), OnceLock::new());
     Arc::new(move |time| {
         let zone = zone.get_or_init(|| Zone::local(&env).unwrap_or_else(|_| Zone::utc()));
@@ -222,14 +221,14 @@ pub(crate) fn local_time(env: &Env) -> LocalTime {
     })
 }
 
-/// Where the agent works, absolute.
+/// The absolute path of the workspace.
 pub(crate) fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
     let written = config.agents.defaults.workspace.as_str();
     if written.is_empty() {
         return Ok(home.workspace());
     }
     let workspace = absolute(written, env).doing("finding the workspace")?;
-    apart(home, &workspace, "agents.defaults.workspace")?;
+    check_outside_home(home, &workspace, "agents.defaults.workspace")?;
     Ok(workspace)
 }
 
@@ -238,7 +237,7 @@ pub(crate) fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -
     let mut trees = Vec::new();
     for path in written.iter().filter(|path| !path.is_empty()) {
         let tree = absolute(path, env).doing(setting)?;
-        apart(home, &tree, setting)?;
+        check_outside_home(home, &tree, setting)?;
         trees.push(tree);
     }
     Ok(trees)
@@ -251,20 +250,22 @@ fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
     })
 }
 
-/// What links lead to, as far as it is there; a path that is not there yet has none.
+/// The path without symbolic links; as it is if nothing exists there yet.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Keeps tools away from the keys, the conversations and what the agent obeys: no tree of theirs may hold the home, nor
-/// lie in it, but for the workspace there.
-fn apart(home: &Home, tree: &Path, setting: &str) -> Result<()> {
+/// Keeps tools away from the keys, the conversations and what the agent obeys: none of their trees may contain the home or be
+/// inside it, except the workspace there.
+fn check_outside_home(home: &Home, tree: &Path, setting: &str) -> Result<()> {
     let (root, tree) = (real(home.root()), real(tree));
     let within = tree.strip_prefix(&root).is_ok_and(|below| !below.starts_with("workspace"));
     if within || root.starts_with(&tree) {
         let (tree, root) = (tree.display(), root.display());
-        return Err(Error::config(format!("{setting}: {tree} would open bantam's own files in {root} to its tools"))
-            .hint("name a directory that neither holds nor lies in that one, or move it with BANTAM_HOME"));
+        return Err(Error::config(format!(
+            "{setting}: {tree} would give the tools access to bantam's own files in {root}"
+        ))
+        .hint(format!("choose a directory that is not in {root} and does not contain it, or set BANTAM_HOME")));
     }
     Ok(())
 }
