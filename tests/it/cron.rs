@@ -197,7 +197,9 @@ fn a_full_disk_leaves_the_jobs_as_they_were() {
 
 #[test]
 fn a_job_is_run_now_with_nothing_in_the_environment() {
-    let model = Model::scripted([Reply::text("All is well."), Reply::text("Still well.")]);
+    let another = json!({ "action": "add", "message": "and again", "every_seconds": 60 });
+    let model =
+        Model::scripted([Reply::call("cron", &another), Reply::text("All is well."), Reply::text("Still well.")]);
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "is all well?", "-e", "3600", "-n", "check"]);
     let run = home.bantam().args(["cron", "run", &id]).without("PATH").closed_stdin().run();
@@ -206,11 +208,12 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
     assert_eq!((&job["state"]["lastStatus"], &job["state"]["lastError"]), (&json!("ok"), &Value::Null));
     assert!(job["state"]["lastRunAtMs"].is_i64());
     home.session(&format!("cron_{id}")).has_one_result_per_call();
-    assert!(!model.request(0).tools().contains(&"cron"), "a job must not make jobs: {:?}", model.request(0).tools());
+    let refused = model.request(1).last("tool");
+    assert!(refused.contains("a job cannot change jobs"), "{refused}");
 
     // The next run begins anew.
     cron(&home, ["run", "check"]).exits(0).prints("Still well.\n");
-    assert_eq!(model.request(1).texts("user").len(), 1);
+    assert_eq!(model.request(2).texts("user").len(), 1);
     let run = cron(&home, ["history", "check"]);
     assert_eq!(run.exits(0).stdout.lines().filter(|line| line.contains(" ok ")).count(), 2, "{}", run.stdout);
     let object = cron(&home, ["history", "--json"]).json();
