@@ -162,14 +162,9 @@ fn wire_image(image: &Image) -> Value {
     json!({"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": image.base64}})
 }
 
-/// The API accepts only letters, digits, `_` and `-` in an id. Other bytes become `_XX`, so that distinct ids stay distinct.
+/// The API accepts only letters, digits, `_` and `-` in an id; those of other hosts may hold more.
 fn wire_id(id: &str) -> String {
-    let keep = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    if !id.is_empty() && id.bytes().all(keep) {
-        return id.to_owned();
-    }
-    let escape = |b: u8| if keep(b) { char::from(b).to_string() } else { format!("_{b:02X}") };
-    format!("call{}", id.bytes().map(escape).collect::<String>())
+    id.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
 
 /// A reply in the making.
@@ -372,12 +367,12 @@ mod tests {
         assert_eq!(wire[2]["content"][2], json!({"type": "image", "source": source}));
         let calls = json!([
             {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
-            {"type": "tool_use", "id": "callb_3A1", "name": "f", "input": {}},
+            {"type": "tool_use", "id": "b_1", "name": "f", "input": {}},
         ]);
         assert_eq!(wire[3]["content"], calls);
         let last = &wire[4]["content"];
         assert_eq!((&last[0]["type"], &last[0]["tool_use_id"]), (&json!("tool_result"), &json!("a")));
-        assert_eq!((&last[1]["tool_use_id"], &last[1]["is_error"]), (&json!("callb_3A1"), &json!(true)));
+        assert_eq!((&last[1]["tool_use_id"], &last[1]["is_error"]), (&json!("b_1"), &json!(true)));
         assert_eq!(last[1]["content"][1]["source"], source);
         assert_eq!((&last[2]["text"], &last[3]["text"]), (&json!("two"), &json!("three")));
         assert_eq!(wire.to_string().matches("cache_control").count(), 1);

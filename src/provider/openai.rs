@@ -51,10 +51,8 @@ fn completions_url(base: &str) -> String {
 fn azure_url(base: &str, deployment: &str) -> String {
     let (base, query) = base.trim().split_once('?').unwrap_or((base.trim(), ""));
     let base = base.trim_end_matches('/').trim_end_matches("/chat/completions").trim_end_matches("/openai");
-    let path = match base.ends_with("/v1") || base.contains("/deployments/") {
-        true => String::new(),
-        false => format!("/openai/deployments/{deployment}"),
-    };
+    let is_whole = base.ends_with("/v1") || base.contains("/deployments/");
+    let path = if is_whole { String::new() } else { format!("/openai/deployments/{deployment}") };
     let query = match query {
         "" if base.ends_with("/v1") => String::new(),
         "" => format!("?api-version={AZURE_VERSION}"),
