@@ -10,11 +10,11 @@
 //! |---|---|---|
 //! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`); a conversation at the terminal (`terminal`, `repl`, `input`, `signals`, `printer`, `screen`, `echo`); a question with its files (`question`, `attach`); what onboarding imports (`import`, `convert`) |
 //! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
-//! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
-//! | 3 | [`agent`] | the turn loop (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
+//! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`event_log`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
+//! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`, `quirks`), its API (`dialect`): OpenAI's (`openai`, `replies`, `stream`) and Anthropic's (`anthropic`), the `demo` |
-//! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), delivery (`send`, `upload`), `unknown_users` |
+//! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), what a turn tells it (`ack`, `activity`), delivery (`send`, `upload`), `unknown_users` |
 //! | 2 | [`tool`] | the trait (`mod`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools |
 //! | 1 | `config` | the table of settings (`settings`), its four layers (`load`), API keys, vendors and the choice of a model |
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`), and says what failed (`errors`) |
@@ -23,7 +23,7 @@
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files; how a file changes safely (`atomic`) |
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`), its socket in the jail (`listener`), its connections (`tunnel`) |
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
-//! | 1 | `outbox` | messages to chats, kept until they are delivered |
+//! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once |
 //! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal`; widths of characters (`unicode`) |
 //! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs and removes them (`install`) |
 //! | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
@@ -32,17 +32,27 @@
 //! | 0 | `template` | the files a new home starts with |
 //! | 0 | `wire` | the messages between bantam and a hands process |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
-//! | 0 | `cancel`, `child`, `disk`, `beneath`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
+//! | 0 | `disk` | directories and atomic replacement (`mod`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), locks (`lock`) |
+//! | 0 | `cancel`, `child`, `beneath`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
+//!
+//! # A message's life
+//!
+//! `telegram/poll` → `telegram/inbox` (on disk) → `gateway` (queue, worker) → `agent/turn` (session, model, tools) → `outbox`
+//! (on disk) → `telegram/send`. A mark that something was delivered is not synced, so a power cut repeats what was sent last.
 //!
 //! # Where a new thing goes
 //!
-//! - **A tool**: a file in `tool/` that implements [`tool::Tool`], and one line in `app::build`. If it touches the
-//!   workspace, a job in `wire.rs` and its work in `files/`; one that works on files needs no more than that and a
-//!   row of the table in `tool/files.rs`.
+//! - **A tool**: a file in `tool/` with a function that returns a `Function`, or a type that implements [`tool::Tool`], and
+//!   a line in `tools` of `app/mod.rs`. If it touches the workspace, it is a job in `wire.rs`, done in `files/`. One whose
+//!   arguments all come from the model needs no more than a variant of `FileJob`, its arm and file in `files/`, and a row
+//!   in `tool/files.rs` under the variant's name. Tests that list all tools: `tests/it/discipline.rs` and, for one that takes
+//!   a path, `tests/jail/refusal.rs`.
 //! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by `app/gateway.rs`.
-//! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`.
+//! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`, handed on by `app/mod.rs`; one that opens
+//!   the machine also stands in `NEVER_TAKEN` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests` writes it
+//!   into the README.
 //! - **A command**: a file in `cli/` and a line in its table.
 
 // Not in tests, which share modules with the test programs.

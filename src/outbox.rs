@@ -3,7 +3,8 @@
 //! A journal, `state/outbox.jsonl`. Any process may post, under the lock; the holder of the sender's lock delivers: the gateway, or
 //! another process while none runs. Its lines are `{"post":ID,"to","text",..}`, which replaces an earlier line about that message;
 //! `{"said":ID,"pieces":N}` after each piece of a long message; and at the end `{"over":ID}`, with `"why"` when it was given up.
-//! `{"answered":[..]}` holds what an earlier file knew to be answered. Files to send are copies in `state/outbox/`.
+//! Delivery is at least once: `over` is written when Telegram has answered and is not synced, so a power cut may repeat what was sent
+//! last. `{"answered":[..]}` holds what an earlier file knew to be answered. Files to send are copies in `state/outbox/`.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;

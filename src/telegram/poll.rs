@@ -203,7 +203,9 @@ impl Poller {
         self.sender().is_ok("recording a crash", &self.ack.inbox().interrupt(true));
         let open = self.ack.inbox().all();
         // The program ended between posting an answer and closing its messages.
-        let answered = self.sender().outbox.answered().unwrap_or_default();
+        let answered = self.sender().outbox.answered();
+        self.sender().is_ok("reading which messages were answered", &answered);
+        let answered = answered.unwrap_or_default();
         let (answered, open): (Vec<OpenMessage>, Vec<OpenMessage>) =
             open.into_iter().partition(|open| answered.contains(&id(open.update)));
         let is_allowed = |open: &OpenMessage| self.settings.allow_from.contains(&open.message.from);

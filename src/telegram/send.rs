@@ -132,7 +132,7 @@ impl MessageSender {
     }
 
     /// Logs an error.
-    pub(super) fn is_ok(&self, doing: &str, result: &Result<()>) -> bool {
+    pub(super) fn is_ok<T>(&self, doing: &str, result: &Result<T>) -> bool {
         if let Err(e) = result {
             (self.log)(Level::Error, &format!("{doing}: {e}"));
         }
@@ -142,7 +142,7 @@ impl MessageSender {
     /// The messages that wait, the oldest first.
     fn pending(&self) -> Vec<Pending> {
         self.outbox.pending().unwrap_or_else(|e| {
-            self.is_ok("the outbox", &Err(e));
+            self.is_ok::<()>("the outbox", &Err(e));
             Vec::new()
         })
     }
@@ -223,7 +223,7 @@ impl MessageSender {
             let text = format!("⚠️ {what} could not be sent: {}", one_line(&why, 200));
             match self.outbox.post(&Item { to: item.to.clone(), text, ..Item::default() }) {
                 Ok(id) => trouble.notice = id,
-                Err(e) => drop(self.is_ok("the outbox", &Err(e))),
+                Err(e) => drop(self.is_ok::<()>("the outbox", &Err(e))),
             }
         }
         self.record(|| self.outbox.give_up(id, &why));

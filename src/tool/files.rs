@@ -1,4 +1,5 @@
 //! The tools that work on files. Each is one job for the hands, and the arguments of a call are the fields of that job.
+//! All of them come from the model; a tool that needs a setting is a file of its own.
 
 use std::sync::Arc;
 
