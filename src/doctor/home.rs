@@ -5,9 +5,10 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
+use serde_json::Value;
 
 use super::{Check, quoted};
-use crate::config::Loaded;
+use crate::config::{self, Loaded};
 use crate::error::Result;
 use crate::paths::Home;
 use crate::session;
@@ -57,6 +58,12 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
             .chain(loaded.warnings.iter().map(|warning| Check::info(NAME, warning)))
             .collect(),
     };
+    let written = config::read(home).ok().flatten().and_then(|text| serde_json::from_str(&text).ok());
+    if let Some(setting) = written.and_then(|written: Value| deny_patterns(&written)) {
+        let found = format!("{setting} is not used: the jail holds commands, whatever their text is");
+        checks
+            .push(Check::info(NAME, found).fix("remove it; with the sandbox off, only a short fixed list is refused"));
+    }
     // A user who can write it chooses the key's command, the jail and the model.
     if let Ok(meta) = fs_err::metadata(&path) {
         if meta.mode() & 0o022 != 0 {
@@ -69,6 +76,17 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
         }
     }
     checks
+}
+
+/// The setting of other programs that forbids commands by patterns, if it has any.
+fn deny_patterns(value: &Value) -> Option<String> {
+    value.as_object()?.iter().find_map(|(name, value)| match value {
+        Value::Array(patterns) => {
+            let is_it = name.to_ascii_lowercase().replace('_', "").ends_with("denypatterns") && !patterns.is_empty();
+            is_it.then(|| name.clone())
+        }
+        section => deny_patterns(section).map(|setting| format!("{name}.{setting}")),
+    })
 }
 
 /// Checks the lines of every conversation and repairs none.

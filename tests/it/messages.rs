@@ -1,6 +1,8 @@
 //! What a new user reads: errors, notices and hints, on both streams.
 
-use crate::harness::Home;
+use serde_json::{Value, json};
+
+use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
 #[test]
@@ -41,4 +43,23 @@ fn text_on_standard_input_that_is_not_utf8_is_read_and_said() {
     assert!(model.request(0).last("user").contains("caf\u{fffd} au lait"));
     let run = home.bantam().args(["agent", "-q", "-m", "what is this?"]).stdin(b"caf\xe9\n").run();
     run.exits(0).prints("A menu.\n").is_quiet();
+}
+
+#[test]
+fn doctor_says_that_deny_patterns_of_another_program_are_not_used() {
+    let home = Home::empty();
+    let said = |exec: Value, extra: Value| {
+        home.config(&merged(json!({ "tools": { "exec": exec } }), &extra).to_string());
+        home.bantam().arg("doctor").run().stdout
+    };
+    // As picoclaw, and as nanobot writes it.
+    for name in ["custom_deny_patterns", "denyPatterns"] {
+        let own = said(json!({ "enabled": false, name: ["\\brm\\b"] }), json!({}));
+        let foreign = said(json!({ name: ["\\brm\\b"] }), json!({ "providers": { "groq": {} } }));
+        for stdout in [own, foreign] {
+            assert!(stdout.contains(&format!("tools.exec.{name} is not used")), "{stdout}");
+        }
+    }
+    let stdout = said(json!({ "enabled": false, "custom_deny_patterns": [] }), json!({}));
+    assert!(!stdout.contains("is not used"), "{stdout}");
 }
