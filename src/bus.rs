@@ -97,6 +97,8 @@ pub enum Event {
     },
     /// Something the user should know that is not part of the answer.
     Notice(String),
+    /// Something that is broken, and that the user should mend. Shown in a pipe, too.
+    Warning(String),
     /// What `-v` shows: retries, timings.
     Trace(String),
     /// How many background tasks of the conversation are not answered yet.

@@ -87,7 +87,7 @@ impl Agent {
         let call =
             Call { model: model.name, session, channel: &origin.channel, usage, estimated: counted != usage, cost };
         if let Err(e) = ledger.record(&call, SystemTime::now()) {
-            turn.notice(e.message);
+            turn.warn(e.message);
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Compaction<'a> {
 impl<'a> Compaction<'a> {
     pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
         let mut prompt = agent.prompt.build(&agent.tools, &turn.request.origin);
-        prompt.notices.drain(..).for_each(|notice| turn.notice(notice));
+        prompt.notices.drain(..).for_each(|notice| turn.warn(notice));
         Self { agent, turn, prompt, failed: false }
     }
 
@@ -249,7 +249,7 @@ impl Agent {
         if from > limit.max(100) {
             let (summary, kept) = (session.summary.clone(), session.messages.clone());
             if let Err(e) = self.store.renew(session, summary, kept, SystemTime::now()) {
-                turn.notice(e.message);
+                turn.warn(e.message);
             }
         }
     }

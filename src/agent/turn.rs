@@ -45,7 +45,7 @@ impl Agent {
     fn run_turn(&self, turn: &TurnContext, response: &mut Response) -> Result<Outcome> {
         let mut session = self.store.load(&turn.request.session, &turn.cancel)?;
         for damage in std::mem::take(&mut session.damage) {
-            turn.notice(damage);
+            turn.warn(damage);
         }
         let resumed = has_message(&session, &turn.request.id);
         match session.ended.filter(|_| resumed) {
@@ -78,7 +78,7 @@ impl Agent {
         let (notes, notices) = self.prompt.notes(now);
         session.messages.push(Message::User(User { notes, ..user }));
         for notice in notices {
-            turn.notice(notice);
+            turn.warn(notice);
         }
         Ok(())
     }

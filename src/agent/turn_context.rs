@@ -57,6 +57,10 @@ impl<'a> TurnContext<'a> {
         (self.events)(Event::Notice(text.into()));
     }
 
+    pub(super) fn warn(&self, text: impl Into<String>) {
+        (self.events)(Event::Warning(text.into()));
+    }
+
     pub(super) fn cost(&self) -> MutexGuard<'_, TurnCost> {
         self.cost.lock().unwrap_or_else(PoisonError::into_inner)
     }

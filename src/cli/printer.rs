@@ -12,7 +12,7 @@ use crate::bus::{Event, Response, TurnStop};
 use crate::error::{Error, Kind as ErrorKind};
 use crate::markdown::{Look, Markdown};
 use crate::message::Usage;
-use crate::text::printable;
+use crate::text::{one_line, printable};
 
 /// What goes to standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,9 @@ impl Printer {
                 self.progress("thinking...");
             }
             Event::Notice(text) if watched => self.screen.note(&format!("bantam: {text}")),
+            Event::Warning(text) if self.output.verbosity != Verbosity::Quiet => {
+                self.screen.note(&format!("bantam: {}", one_line(&text, 500)));
+            }
             Event::Trace(text) if verbose => self.screen.detail(&text),
             _ => {}
         }
@@ -166,6 +169,7 @@ fn event_json(event: &Event) -> Value {
         Event::ToolStarted { summary } => json!({"event": "tool_started", "summary": summary}),
         Event::ToolFinished { name, ok, ms } => json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms}),
         Event::Notice(text) => json!({"event": "notice", "text": text}),
+        Event::Warning(text) => json!({"event": "warning", "text": text}),
         Event::Trace(text) => json!({"event": "trace", "text": text}),
         Event::Background(tasks) => json!({"event": "background", "tasks": tasks}),
         Event::Done(response) => response_json(response),

@@ -26,7 +26,7 @@ impl Channel for EventLog {
 
 fn line(event: &Event) -> Option<(Level, String)> {
     Some(match event {
-        Event::Notice(text) => (Level::Warn, text.clone()),
+        Event::Notice(text) | Event::Warning(text) => (Level::Warn, text.clone()),
         Event::Trace(text) => (Level::Debug, text.clone()),
         Event::ToolStarted { summary } => (Level::Debug, summary.clone()),
         Event::ToolFinished { name, ok, ms } => {

@@ -1,5 +1,7 @@
 //! What a new user reads: errors, notices and hints, on both streams.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};
@@ -62,4 +64,24 @@ fn doctor_says_that_deny_patterns_of_another_program_are_not_used() {
     }
     let stdout = said(json!({ "enabled": false, "custom_deny_patterns": [] }), json!({}));
     assert!(!stdout.contains("is not used"), "{stdout}");
+}
+
+#[test]
+fn what_is_broken_in_the_home_is_said_in_one_line_by_the_run_that_meets_it() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&model.config());
+    home.agent(["-m", "first"]).exits(0).is_quiet();
+    let path = home.path("sessions/cli_default.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replacen("\"role\":\"user\"", "\"role\":\"uzer\"", 1)).unwrap();
+    let run = home.agent(["-m", "second"]);
+    run.exits(0).prints("Hello.\n").says("cli_default.jsonl:2: ");
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+
+    fs::remove_file(home.path("workspace/USER.md")).unwrap();
+    home.dir("workspace/USER.md");
+    let run = home.agent(["-s", "other", "-m", "third"]);
+    run.exits(0).prints("Hello.\n").says("USER.md");
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    home.agent(["-s", "other", "-q", "-m", "fourth"]).exits(0).prints("Hello.\n").is_quiet();
 }
