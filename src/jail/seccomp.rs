@@ -177,8 +177,9 @@ const SIGNALS: &[c_long] = &[
     libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
 ];
-/// `F_SETOWN`, `F_SETSIG` and `F_SETOWN_EX` of fcntl: signals through a descriptor.
-const SIGNALS_BY_FCNTL: &[u32] = &[8, 10, 15];
+/// `F_SETOWN`, `F_SETSIG`, `F_SETOWN_EX`, `F_SETLEASE` and `F_NOTIFY` of fcntl, which have the kernel signal a process when
+/// somebody else uses a file. Who opens a file under a lease waits for its holder, and to read is enough to take one.
+const BY_FCNTL: &[u32] = &[8, 10, 15, 1024, 1026];
 
 /// The flags of `clone` that make a namespace.
 const NEW_NAMESPACES: u32 = bits(
@@ -193,8 +194,8 @@ const NEW_NAMESPACES: u32 = bits(
 
 const MSG_FASTOPEN: u32 = bits(libc::MSG_FASTOPEN);
 const DEVICES: [u32; 2] = [libc::S_IFCHR, libc::S_IFBLK];
-/// `TIOCSTI` and `TIOCLINUX`, which push input into a terminal.
-const TERMINAL_INPUT: [u32; 2] = [0x5412, 0x541C];
+/// `TIOCSTI` and `TIOCLINUX`, which push input into a terminal; `FIOSETOWN` and `SIOCSPGRP`, which are `F_SETOWN`.
+const BY_IOCTL: [u32; 4] = [0x5412, 0x541C, 0x8901, 0x8902];
 /// The type of a socket, without its flags.
 const TYPE_MASK: u32 = 0xF;
 const ALL_BITS: u32 = u32::MAX;
@@ -247,8 +248,13 @@ impl Rules {
         // clone3 hides its flags behind a pointer. C libraries fall back to clone.
         self.refuse(libc::SYS_clone3, &[], libc::ENOSYS);
         self.refuse(libc::SYS_clone, &[has_any(0, NEW_NAMESPACES)], EPERM);
-        for request in TERMINAL_INPUT {
+        for request in BY_IOCTL {
             self.refuse(libc::SYS_ioctl, &[is(1, ALL_BITS, request)], EPERM);
+        }
+        for command in BY_FCNTL {
+            self.refuse(libc::SYS_fcntl, &[is(1, ALL_BITS, *command)], EPERM);
+            #[cfg(target_arch = "arm")]
+            self.refuse(libc::SYS_fcntl64, &[is(1, ALL_BITS, *command)], EPERM);
         }
         for device in DEVICES {
             self.refuse(libc::SYS_mknodat, &[is(2, libc::S_IFMT, device)], EPERM);
@@ -310,10 +316,5 @@ impl Rules {
         self.refuse_all(SIGNALS, EPERM);
         // Its own process group is inside.
         self.require_zero(libc::SYS_kill, 0);
-        for command in SIGNALS_BY_FCNTL {
-            self.refuse(libc::SYS_fcntl, &[is(1, ALL_BITS, *command)], EPERM);
-            #[cfg(target_arch = "arm")]
-            self.refuse(libc::SYS_fcntl64, &[is(1, ALL_BITS, *command)], EPERM);
-        }
     }
 }

@@ -49,6 +49,7 @@ const LAYERS: &[Case] = &[
     ),
     ("Landlock", Starter::User, &[NO_NAMESPACES, &[pretended(libc::SYS_landlock_restrict_self)]], Escapes("R01")),
     ("the filter, beside namespaces", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_seccomp)]], Escapes("S02")),
+    ("the filter, against leases", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_seccomp)]], Escapes("S14")),
     ("the filter, beside Landlock", Starter::User, &[NO_NAMESPACES, &[pretended(libc::SYS_seccomp)]], Escapes("N03")),
     (
         "no capabilities",

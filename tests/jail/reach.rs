@@ -377,6 +377,28 @@ loot(room.raw)
     )
     .root_only(),
     python(
+        "S14",
+        "a lease on what may only be read",
+        Got,
+        r#"
+import fcntl
+# Whoever opens the file then waits for the holder of the lease.
+fd = os.open(E["BHOME"] + "/agent/prompts/p.md", os.O_RDONLY)
+fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+got()
+"#,
+    ),
+    python(
+        "S15",
+        "signals about what others do in a directory",
+        Got,
+        r#"
+import fcntl
+fcntl.fcntl(os.open(E["BHOME"] + "/agent/prompts", os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_MODIFY)
+got()
+"#,
+    ),
+    python(
         "S13",
         "open another switch in /proc for writing",
         Got,
