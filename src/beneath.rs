@@ -24,6 +24,9 @@ const MAX_RETRIES: usize = 128;
 /// Opening a pipe or a device must not wait.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
+/// Holding a place without reading it.
+const SEARCH: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
 /// A held directory.
 #[derive(Debug)]
 pub(crate) struct Dir {
@@ -35,8 +38,11 @@ pub(crate) struct Dir {
 #[derive(Clone, Debug)]
 pub(crate) enum Reach {
     Beneath,
-    /// Wherever the process may go, as the user has chosen.
-    Everywhere,
+    /// Wherever the process may go, as the user has chosen, but for what the jail replaces by file systems of its own, with
+    /// these device numbers: a file made there would be lost with the jail.
+    Everywhere {
+        replaced: Vec<u64>,
+    },
     /// Everywhere but into one tree, of which another one is open. Real paths, without links.
     Except {
         closed: PathBuf,
@@ -60,8 +66,8 @@ impl Dir {
         Ok(Self { fd, reach: Reach::Beneath })
     }
 
-    pub(crate) fn reaching(self, reach: Reach) -> Self {
-        Self { reach, ..self }
+    pub(crate) fn set_reach(&mut self, reach: Reach) {
+        self.reach = reach;
     }
 
     /// The directory at `path`, open for reading, with the same reach.
@@ -87,10 +93,17 @@ impl Dir {
 
     /// Opens `path` from this directory. `""` and `.` are the directory itself.
     pub(crate) fn open_at(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let flags = flags | OFlags::CLOEXEC;
+        let (path, flags) = (or_dot(path), flags | OFlags::CLOEXEC);
         if let Reach::Beneath = self.reach {
             return self.open_beneath(path, flags, mode, links);
+        }
+        if let Reach::Everywhere { replaced } = &self.reach {
+            // What does not exist counts as what would hold it.
+            let above = path.ancestors().find_map(|path| openat(&self.fd, or_dot(path), SEARCH, Mode::empty()).ok());
+            let device = above.map(fstat).transpose()?.map(|stat| stat.st_dev);
+            if device.is_some_and(|device| replaced.contains(&device)) {
+                return Err(Errno::REMOTE);
+            }
         }
         let last = if links == Links::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
         let fd = openat(&self.fd, path, flags | last, mode)?;
@@ -184,6 +197,10 @@ impl AsFd for Dir {
     }
 }
 
+fn or_dot(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
 /// The components of a relative path, the last one first.
 fn components(path: &Path) -> Result<Vec<OsString>, Errno> {
     let names = path.components().rev().filter(|component| *component != Component::CurDir);
@@ -216,6 +233,9 @@ pub(crate) fn explain(e: Errno, path: &Path) -> Error {
         Errno::NAMETOOLONG => "the path, or a name in it, is too long".to_owned(),
         Errno::AGAIN => format!("{path} kept changing while it was opened: try again"),
         Errno::NXIO => format!("{path} is not a regular file"),
+        Errno::REMOTE => format!(
+            "{path} is in a directory that the jail replaces by an empty one: use the workspace, or a directory in tools.write_paths"
+        ),
         e => format!("{path}: {}", std::io::Error::from(e)),
     })
 }

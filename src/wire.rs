@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::Reach;
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 
@@ -64,19 +63,6 @@ impl Setup {
     /// The trees that may be read and not changed.
     pub(crate) fn readable_trees(&self) -> impl Iterator<Item = &Path> {
         self.read_paths.iter().chain(&self.agent_dir).map(PathBuf::as_path)
-    }
-
-    /// How far a path from the workspace leads.
-    pub(crate) fn reach(&self) -> Reach {
-        match &self.all_except {
-            None => Reach::Beneath,
-            // A jail leaves that tree out itself.
-            Some(_) if self.confinement.is_sandboxed() => Reach::Everywhere,
-            Some(home) => {
-                let open = self.workspace.canonicalize().unwrap_or_else(|_| self.workspace.clone());
-                Reach::Except { closed: home.clone(), open }
-            }
-        }
     }
 }
 

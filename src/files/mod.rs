@@ -16,10 +16,12 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
-use crate::beneath::{self, Dir, Links};
+use crate::beneath::{self, Dir, Links, Reach};
 use crate::error::{Error, Result};
+use crate::jail;
 use crate::wire::{FileJob, Header, Reply, Setup};
 
 /// The kernel's limit on a path, its NUL included.
@@ -67,15 +69,18 @@ impl Target<'_> {
 impl Trees {
     /// A configured tree that cannot be opened is left out: its files do not exist then.
     pub(crate) fn open(workspace: Dir, setup: &Setup) -> Self {
-        let reach = setup.reach();
-        let workspace = workspace.reaching(reach.clone());
         let mut trees = vec![Tree { path: setup.workspace.clone(), dir: workspace, access: Access::Write }];
         let write = setup.write_paths.iter().map(|path| (path.as_path(), Access::Write));
         for (path, access) in write.chain(setup.readable_trees().map(|path| (path, Access::Read))) {
             trees.extend(Dir::open(path).ok().map(|dir| Tree { path: path.to_owned(), dir, access }));
         }
-        let root = setup.all_except.as_ref().and_then(|_| Dir::open("/".as_ref()).ok());
-        let root = root.map(|dir| Tree { path: "/".into(), dir: dir.reaching(reach), access: Access::Write });
+        let Some(home) = &setup.all_except else { return Self { trees, root: None } };
+        let reach = reach(setup, home, &trees);
+        trees[0].dir.set_reach(reach.clone());
+        let root = Dir::open("/".as_ref()).ok().map(|mut dir| {
+            dir.set_reach(reach);
+            Tree { path: "/".into(), dir, access: Access::Write }
+        });
         Self { trees, root }
     }
 
@@ -106,6 +111,19 @@ impl Trees {
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
         Ok(Target { tree: &tree.dir, path: below, asked })
     }
+}
+
+/// How far a path leads where the user has opened everything but bantam's home.
+fn reach(setup: &Setup, home: &Path, trees: &[Tree]) -> Reach {
+    if !setup.confinement.is_sandboxed() {
+        let open = setup.workspace.canonicalize().unwrap_or_else(|_| setup.workspace.clone());
+        return Reach::Except { closed: home.to_owned(), open };
+    }
+    // The jail leaves the home out itself. A tree that the configuration opens may cover what the jail made.
+    let opened: Vec<u64> = trees.iter().filter_map(|tree| Some(fstat(&tree.dir).ok()?.st_dev)).collect();
+    let mut replaced = jail::scratch_devices(setup.confinement);
+    replaced.retain(|device| !opened.contains(device));
+    Reach::Everywhere { replaced }
 }
 
 /// Does one job. `hung_up` says whether the caller has gone, which ends a long read early.

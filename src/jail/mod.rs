@@ -131,6 +131,12 @@ fn tasks_of(uid: Uid) -> u64 {
     tasks.sum()
 }
 
+/// The devices of the jail's scratch space, whose files end with it.
+pub(crate) fn scratch_devices(confinement: Confinement) -> Vec<u64> {
+    let scratch = if confinement == Confinement::Namespaces { root::SCRATCH } else { &[] };
+    scratch.iter().filter_map(|(path, _)| Some(rustix::fs::stat(*path).ok()?.st_dev)).collect()
+}
+
 /// Describes the confinement to people, a line for each layer.
 pub(crate) fn layers(setup: &Setup) -> String {
     let (namespaces, landlock, seccomp) = match setup.confinement {

@@ -29,7 +29,9 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
     ("dev/stderr", "/proc/self/fd/2"),
 ];
 
-/// Size of `/tmp` and of `/dev/shm`, both in memory.
+/// Scratch space in memory, and its size.
+pub(super) const SCRATCH: &[(&str, MountAttrFlags)] =
+    &[("/tmp", GUARDED), ("/dev/shm", GUARDED.union(MountAttrFlags::MOUNT_ATTR_NOEXEC))];
 const SCRATCH_SIZE: &str = "32m";
 
 const GUARDED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
@@ -123,10 +125,10 @@ fn take_mount(at: impl AsFd, path: &Path, attributes: MountAttrFlags) -> io::Res
 
 /// Makes what is not taken from the old root: scratch space, links and files of `/etc`.
 fn fill(root: BorrowedFd, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Result<()> {
-    let scratch = [("tmp", GUARDED), ("dev/shm", GUARDED | MountAttrFlags::MOUNT_ATTR_NOEXEC)];
-    for (path, attributes) in scratch {
-        make_dirs(root, Path::new(path))?;
-        attach(tmpfs(SCRATCH_SIZE, attributes)?.as_fd(), root, Path::new(path)).doing(path)?;
+    for (path, attributes) in SCRATCH {
+        let path = below_root(Path::new(path));
+        make_dirs(root, &path)?;
+        attach(tmpfs(SCRATCH_SIZE, *attributes)?.as_fd(), root, &path).doing(path.display())?;
     }
     for (path, target) in DEVICE_LINKS {
         symlinkat(*target, root, *path).doing(path)?;

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, merged, unique};
 use crate::model::{Model, Reply, call};
 use crate::without_syscall::{LANDLOCK, NAMESPACES, Withheld};
 
@@ -159,4 +160,76 @@ fn a_home_where_commands_may_read_is_refused() {
     let run = home.bantam().env("BANTAM_HOME", &place).args(["agent", "-m", "hi"]).run();
     fs::remove_dir_all(&place).unwrap();
     run.exits(3).fails_with_a_hint().says("/opt");
+}
+
+/// A directory below `/tmp`, removed at the end.
+struct BelowTmp(PathBuf);
+
+impl BelowTmp {
+    fn new() -> Self {
+        let path = PathBuf::from(format!("/tmp/bantam-test-{}-{}", std::process::id(), unique()));
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("there.txt"), "the user's\n").unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for BelowTmp {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn what_the_jail_replaces_is_refused_with_a_sentence_and_nothing_is_lost() {
+    let (tmp, shm) = (BelowTmp::new(), format!("/dev/shm/bantam-test-{}", std::process::id()));
+    let at = |name: &str| tmp.0.join(name).display().to_string();
+    let (home, _other) = user();
+    symlink("/tmp", home.path("workspace/tmp")).unwrap();
+    let through_a_link = format!("tmp/bantam-test-{}", unique());
+    let mut calls = Vec::new();
+    for path in [at("new.txt"), at("there.txt"), at("new/new.txt"), shm.clone(), through_a_link] {
+        calls.push(("write_file", json!({ "path": path, "content": "kept?" })));
+        calls.push(("append_file", json!({ "path": path, "content": "kept?" })));
+        calls.push(("read_file", json!({ "path": path })));
+    }
+    calls.push(("list_dir", json!({ "path": "/tmp" })));
+    for (call, (result, failed)) in calls.iter().zip(told(&home, &json!({}), &[LANDLOCK], &calls)) {
+        assert!(failed && result.contains("replaces"), "{call:?}: {result}");
+    }
+    assert_eq!(fs::read_dir(&tmp.0).unwrap().count(), 1);
+    assert!(!Path::new(&shm).exists());
+    // Where the user has opened it, it is the real one.
+    let (home, _other) = user();
+    let open = json!({ "tools": { "write_paths": [tmp.0] } });
+    let calls = [
+        ("write_file", json!({ "path": at("new.txt"), "content": "kept" })),
+        ("write_file", json!({ "path": "a", "content": "b" })),
+    ];
+    assert!(told(&home, &open, &[], &calls).iter().all(|(_, failed)| !failed));
+    assert_eq!(fs::read(at("new.txt")).unwrap(), b"kept");
+}
+
+#[test]
+fn where_the_home_lies_below_tmp_what_is_beside_it_is_open_and_nothing_is_lost() {
+    let tmp = BelowTmp::new();
+    let beside = BelowTmp::new();
+    let model_home = tmp.0.join("home");
+    let calls = [
+        ("write_file", json!({ "path": beside.0.join("new.txt"), "content": "kept" })),
+        ("write_file", json!({ "path": format!("/tmp/bantam-test-{}", unique()), "content": "lost" })),
+        ("write_file", json!({ "path": "here.txt", "content": "here" })),
+    ];
+    let asked = calls.iter().enumerate().map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, arguments));
+    let model = Model::scripted([Reply::calls(asked), Reply::text("Done.")]);
+    let open = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
+    let home = Home::empty();
+    fs::create_dir(&model_home).unwrap();
+    fs::write(model_home.join("config.json"), merged(model.config(), &open).to_string()).unwrap();
+    home.bantam().args(["agent", "-m", "go"]).env("BANTAM_HOME", &model_home).run().exits(0);
+    let told = model.request(1).texts("tool");
+    assert!(told[0].starts_with("created") && told[2].starts_with("created"), "{told:?}");
+    assert!(told[1].contains("replaces"), "{told:?}");
+    assert_eq!(fs::read(beside.0.join("new.txt")).unwrap(), b"kept");
+    assert_eq!(fs::read(model_home.join("workspace/here.txt")).unwrap(), b"here");
 }
