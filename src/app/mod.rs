@@ -157,12 +157,14 @@ pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
         return Err(Error::config(format!("{root} is in {tree}, which commands can read: they could read its keys"))
             .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"));
     }
+    let mut read_paths = trees(home, &config.tools.read_paths, "tools.read_paths", env)?;
+    read_paths.extend(zone_files(home, env));
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: exec.network,
         workspace,
         agent_dir: Some(home.agent()),
-        read_paths: trees(home, &config.tools.read_paths, "tools.read_paths", env)?,
+        read_paths,
         write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
         all_except: (!config.agents.defaults.restrict_to_workspace).then(|| real(home.root())),
         memory_mb: exec.memory_mb,
@@ -170,10 +172,17 @@ pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
     Ok(Hands::new(setup, exec.sandbox, AddressGuard::new(config.tools.web.fetch.allow_private)))
 }
 
-/// The environment variables of `tools.exec.pass_env`, which every command gets.
+/// The environment variables that every command gets: those of the local time zone and of `tools.exec.pass_env`.
 pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
-    let names = config.tools.exec.pass_env.iter();
-    names.filter_map(|name| Some((name.clone(), env.get(name)?.clone()))).collect()
+    let names = ["TZ", "TZDIR"].into_iter().chain(config.tools.exec.pass_env.iter().map(String::as_str));
+    names.filter_map(|name| Some((name.to_owned(), env.get(name)?.clone()))).collect()
+}
+
+/// The files of the local time zone that `TZ` and `TZDIR` name by their paths. Commands may read them.
+fn zone_files(home: &Home, env: &Env) -> impl Iterator<Item = PathBuf> {
+    let named = ["TZ", "TZDIR"].into_iter().filter_map(|name| env.get(name));
+    let paths = named.map(|path| PathBuf::from(path.strip_prefix(':').unwrap_or(path)));
+    paths.filter(|path| path.is_absolute() && check_outside_home(home, path, "TZ").is_ok())
 }
 
 /// The skills of a home.

@@ -47,6 +47,7 @@ const ETC: &[&str] = &[
     "/etc/ssl/openssl.cnf",
     "/etc/terminfo",
     "/etc/timezone",
+    "/etc/zoneinfo",
 ];
 
 /// Added with the host's network, for name resolution. `/etc/resolv.conf` usually links to one of the others.

@@ -1,10 +1,15 @@
 //! `exec`: what a command sees, and that nothing of it outlives its result.
 
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
 use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged};
 use crate::marker::Marker;
 use crate::model::{Model, Reply};
+use crate::without_syscall::NAMESPACES;
 
 /// A home on this model in which commands may run without a jail, with `extra` among the exec settings.
 fn unjailed(model: &Model, extra: &Value) -> Home {
@@ -168,5 +173,63 @@ fn a_command_sees_no_key_and_an_environment_of_its_own() {
     assert!(seen.contains("PATH="), "{seen}");
     for private in [CANARY, "OPENAI_API_KEY", "UNRELATED", "a-private-thing"] {
         assert!(!seen.contains(private), "{private} reached the command: {seen}");
+    }
+}
+
+/// Runs bantam in a user namespace that allows no others until `open` is in the home.
+const NO_NAMESPACES_FOR_NOW: &str = r#"
+exec unshare -Ur /bin/sh -c '
+echo 0 >/proc/sys/user/max_user_namespaces
+{ until [ -e "$BANTAM_HOME/open" ]; do sleep .1; done; echo 99 >/proc/sys/user/max_user_namespaces; } >/dev/null 2>&1 &
+exec "$0" "$@"' "$0" "$@"
+"#;
+
+#[test]
+fn a_jail_that_was_unavailable_for_a_moment_is_used_as_soon_as_it_is_there() {
+    let slot: Arc<OnceLock<PathBuf>> = Arc::default();
+    let open = Arc::clone(&slot);
+    let model = Model::answering(move |request, number| {
+        if number > 0 {
+            // In namespaces the host has this name.
+            let held_by_namespaces = request.last("tool").starts_with("bantam\n");
+            assert!(number > 1 || !held_by_namespaces, "namespaces were there from the beginning");
+            if held_by_namespaces {
+                return Reply::text("Done.");
+            }
+            fs::write(open.get().unwrap(), "").unwrap();
+        }
+        Reply::call("exec", &json!({ "command": format!("hostname; sleep 1; : {number}") }))
+    });
+    let home = Home::with(&model.config());
+    slot.set(home.path("open")).unwrap();
+    home.bantam().args(["agent", "-m", "run it"]).after(NO_NAMESPACES_FOR_NOW).run().exits(0).prints("Done.\n");
+}
+
+#[test]
+fn the_clock_of_a_command_shows_local_time() {
+    let zones = Home::empty();
+    fs::create_dir_all(zones.path("zones")).unwrap();
+    fs::copy("/usr/share/zoneinfo/Asia/Kolkata", zones.path("zones/Here")).unwrap();
+    let (dir, file) = (zones.path("zones"), zones.path("zones/Here"));
+    let file = format!(":{}", file.display());
+    for (tz, dir, offset) in [
+        ("Asia/Kolkata", None, "+0530\n"),
+        ("XXX-03:15", None, "+0315\n"),
+        ("UTC", None, "+0000\n"),
+        ("Here", Some(dir), "+0530\n"),
+        (&file, None, "+0530\n"),
+    ] {
+        for without in [&[][..], &[NAMESPACES]] {
+            let command = json!({ "command": "date +%z" });
+            let model = Model::scripted([Reply::call("exec", &command), Reply::text("Done.")]);
+            let home = Home::with(&model.config());
+            let run = home.bantam().args(["agent", "-m", "run it"]).env("TZ", tz).on_a_system_without(without);
+            let run = match &dir {
+                Some(dir) => run.env("TZDIR", dir),
+                None => run,
+            };
+            run.run().exits(0);
+            assert_eq!(model.request(1).last("tool"), offset, "TZ={tz} without {without:?}");
+        }
     }
 }
