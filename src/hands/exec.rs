@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags, fstatvfs};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Resource, pidfd_open};
 
+use super::denied;
 use super::process::limit;
 use super::reaper::Reaper;
 use crate::beneath::{self, Dir, Links};
@@ -43,6 +44,9 @@ pub(super) fn exec(
     caller: BorrowedFd,
 ) -> Result<Reply> {
     check(&job.command)?;
+    if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command, &setup.workspace)) {
+        return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
+    }
     let Target { tree, path, asked } = trees.find(&job.working_dir, Access::Read)?;
     let dir = tree
         .open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow)

@@ -4,6 +4,7 @@
 //! it, replies and ends everything it started. The caller keeps the job pipe open: its end of file means that nobody
 //! waits for the reply any more.
 
+mod denied;
 mod exchange;
 mod exec;
 mod process;

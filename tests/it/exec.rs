@@ -233,3 +233,13 @@ fn the_clock_of_a_command_shows_local_time() {
         }
     }
 }
+
+#[test]
+fn with_the_sandbox_off_commands_that_spoil_the_machine_are_refused() {
+    // What these ask for is harmless, where they are not refused.
+    for command in ["reboot --help", "true; sudo mkfs.ext4 -V", "sh -c 'shutdown --help'"] {
+        let result = result_of(command);
+        assert!(result.contains("refused") && result.contains("sandbox is off"), "{command}: {result}");
+    }
+    assert!(result_of("echo 'reboot; mkfs' && echo rm -rf /").contains("rm -rf /"));
+}
