@@ -59,7 +59,7 @@ struct Source {
 
 impl Source {
     fn new(path: &str, text: String) -> Self {
-        let is_test = path.ends_with("tests.rs");
+        let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
         let body = if is_test { "" } else { text.split("#[cfg(test)]\nmod ").next().unwrap() };
         let code = body.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
         Self { path: path.to_owned(), text, code }

@@ -83,7 +83,10 @@ pub(crate) fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<
         return Ok(());
     }
     let created = template::write("workspace", &workspace).map(drop).doing("creating the workspace");
-    created.map_err(|e| e.hint("set agents.defaults.workspace to a directory that you can write"))
+    created.map_err(|e| match e.hint {
+        Some(_) => e,
+        None => e.hint("set agents.defaults.workspace to a directory that you can write"),
+    })
 }
 
 /// Builds the agent. Writes nothing.

@@ -205,7 +205,8 @@ fn a_message_outlives_the_program_at_every_moment() {
 
     let gateway = start(&home);
     api.text(OWNER, "tool");
-    until("the tool runs", || home.path("workspace/count").exists());
+    // The file is there before anything is in it.
+    until("the tool runs", || fs::read(home.path("workspace/count")).is_ok_and(|count| !count.is_empty()));
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let gateway = start(&home);
