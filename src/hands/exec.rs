@@ -76,7 +76,11 @@ pub(super) fn exec(
     let mut output = OutputBuffer::new(output)?;
     let disk = Disk::measure(trees.workspace())?;
     let end = watch(&mut child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disk);
-    let status = child.kill().and_then(|()| child.wait()).doing("ending the command")?;
+    let status = match child.try_wait()? {
+        Some(status) => status,
+        // The filter may forbid it, and then the caller ends this process.
+        None => child.kill().and_then(|()| child.wait()).doing("ending the command")?,
+    };
     reaper.kill_descendants()?;
     // All writers are dead, so this is the rest.
     while output.read_once()? {}
