@@ -56,6 +56,11 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// `1 file`, `2 files`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Removes control characters other than tabs and line feeds, so that text cannot control a terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()

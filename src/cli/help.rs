@@ -14,7 +14,7 @@ const WIDTH: usize = 80;
 
 fn run(args: &Args, _: &Env) -> Result<u8> {
     match &args.words[..] {
-        [] => print(&overview()).map(|()| 0),
+        [] => overview(),
         words => show(&find(&words.join(" "))?),
     }
 }
@@ -24,7 +24,11 @@ pub(super) fn show(commands: &[&Command]) -> Result<u8> {
     print(&commands.iter().map(|command| section(command)).collect::<Vec<_>>().join("\n")).map(|()| 0)
 }
 
-fn overview() -> String {
+pub(super) fn overview() -> Result<u8> {
+    print(&page()).map(|()| 0)
+}
+
+fn page() -> String {
     let mut page = String::from("bantam: a personal AI agent in one small program\n\n");
     for command in commands() {
         page.push_str(&row(&usage(command), command.about));
@@ -84,7 +88,7 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_a_terminal() {
-        let pages = commands().map(|command| section(command)).chain([overview()]);
+        let pages = commands().map(|command| section(command)).chain([page()]);
         for line in pages.collect::<String>().lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }

@@ -18,7 +18,7 @@ use crate::config;
 use crate::disk::{self, Access, CopyOutcome};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::text::one_line;
+use crate::text::{counted, one_line};
 
 /// More lines about what was skipped would hide the others.
 const MAX_SKIPPED: usize = 20;
@@ -213,12 +213,11 @@ impl Copier<'_> {
         self.copy_tree(from, &self.home.root().join(dir), to)?;
         let (from, to) = (from.to_string_lossy(), Path::new(dir).join(to));
         let (from, to) = (one_line(&from, 100), one_line(&to.to_string_lossy(), 100));
-        let files = |n: usize| if n == 1 { "1 file".to_owned() } else { format!("{n} files") };
         if self.copied > 0 {
-            print(&format!("copied   {from} -> {to} ({})\n", files(self.copied)))?;
+            print(&format!("copied   {from} -> {to} ({})\n", counted(self.copied, "file")))?;
         }
         if self.kept > 0 {
-            print(&format!("kept     {to} ({} already there)\n", files(self.kept)))?;
+            print(&format!("kept     {to} ({} already there)\n", counted(self.kept, "file")))?;
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     // This process holds the keys.
     sys::deny_inspection().doing("closing itself to other processes")?;
     let Some(first) = args.next() else {
-        return Err(Error::usage("no command").hint("bantam agent -m \"a question\", or bantam help"));
+        return help::overview();
     };
     let name = match first.to_string_lossy().as_ref() {
         "--version" | "-V" => return print(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0),

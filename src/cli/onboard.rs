@@ -106,7 +106,7 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
         ),
         Ok(Some(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
             Some(variable) => format!("{} needs its key.\nNext: export {variable}=...; {first}", model.name),
-            None => format!("{} is ready.\nNext: {first}", model.name),
+            None => format!("{} is configured; bantam doctor --provider tests it.\nNext: {first}", model.name),
         },
     };
     print(&format!("\n{next}\n")).map(|()| 0)

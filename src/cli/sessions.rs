@@ -11,7 +11,7 @@ use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::session::archive::{self, Item, TranscriptEntry};
-use crate::text::{one_line, printable, size};
+use crate::text::{counted, one_line, printable, size};
 use crate::zone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -189,6 +189,5 @@ fn erase(args: &Args, env: &Env) -> Result<u8> {
         return print("Nothing erased\n").map(|()| 0);
     }
     let files = archive::erase(&home, &key, &Cancel::new(None))?;
-    let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
-    print(&format!("Erased {key} ({files})\n")).map(|()| 0)
+    print(&format!("Erased {key} ({})\n", counted(files, "file"))).map(|()| 0)
 }

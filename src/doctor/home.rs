@@ -12,6 +12,7 @@ use crate::config::{self, Loaded};
 use crate::error::Result;
 use crate::paths::Home;
 use crate::session;
+use crate::text::counted;
 
 /// `$BANTAM_HOME` itself.
 pub(crate) fn directory(home: &Home) -> Check {
@@ -106,7 +107,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
         let (damage, torn) = session::inspect(path).unwrap_or_else(|e| (vec![e.message], None));
         if let Some(first) = damage.first() {
             let more = damage.len() - 1;
-            let more = if more > 0 { format!("; and {more} more damages") } else { String::new() };
+            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
             let file = quoted(path);
             checks.push(
                 Check::fail(NAME, format!("{first}{more}"))
@@ -118,7 +119,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
         }
     }
     if checks.is_empty() {
-        checks.push(Check::ok(NAME, format!("{} files without damage", paths.len())));
+        checks.push(Check::ok(NAME, format!("{} without damage", counted(paths.len(), "file"))));
     }
     checks
 }

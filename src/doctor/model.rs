@@ -33,7 +33,9 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
         Ok(Some(model)) => model,
     };
     if model.protocol == Protocol::Demo {
-        return Check::info(NAME, format!("{}: built in, no language model", model.name)).fix(EXPORT);
+        return Check::info(NAME, format!("{}: built in, not a language model", model.name))
+            .fix("in config.json, change agents.defaults.model_name to openrouter/auto (or another vendor/model)")
+            .fix(EXPORT);
     }
     let at = format!("{} at {}", model.name, authority(&model.base));
     let Some(key) = model.keys.first() else { return Check::ok(NAME, format!("{at}, without a key")) };

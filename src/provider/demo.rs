@@ -15,7 +15,7 @@ pub struct Demo;
 const HELP: &str = "I am bantam's built-in demo, not a language model. I understand: list files, read FILE, \
 write TEXT to FILE, run COMMAND, time.\n\
 For a real model, set a key and ask again: export OPENROUTER_API_KEY=... (or OPENAI_API_KEY, DEEPSEEK_API_KEY, ...), \
-or start Ollama on this machine.";
+or start Ollama on this machine. If your config.json names demo/demo, change agents.defaults.model_name there, too.";
 
 impl Provider for Demo {
     fn model(&self) -> &'static str {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::{Skills, is_valid_name};
 use crate::beneath::{Dir, Links};
 use crate::disk::{self, Access, copy_new};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 use crate::text::one_line;
 
 /// The limits on a skill: somebody else wrote it.
@@ -20,7 +20,9 @@ const MAX_DEPTH: usize = 6;
 /// Copies the skill in the directory `from`, and returns its name. Refuses links, skips `.git`, runs nothing. The caller
 /// holds a lock.
 pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
-    let from = from.canonicalize().doing(format_args!("opening {}", from.display()))?;
+    let from = from.canonicalize().map_err(|_| {
+        Error::failed(format!("there is no folder {}", from.display())).hint("name the folder of one skill")
+    })?;
     let name = from.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if !is_valid_name(&name) {
         return Err(Error::failed(format!("invalid skill name \"{}\"", one_line(&name, 64)))

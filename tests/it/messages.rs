@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply};
 
 #[test]
@@ -84,4 +84,43 @@ fn what_is_broken_in_the_home_is_said_in_one_line_by_the_run_that_meets_it() {
     run.exits(0).prints("Hello.\n").says("USER.md");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
     home.agent(["-s", "other", "-q", "-m", "fourth"]).exits(0).prints("Hello.\n").is_quiet();
+}
+
+#[test]
+fn who_has_onboarded_the_demo_is_told_how_to_get_a_real_model() {
+    let home = Home::empty();
+    home.bantam().args(["onboard", "--yes"]).run().exits(0);
+    // An exported key changes nothing while config.json names the demo.
+    let bantam = || home.bantam().env("OPENROUTER_API_KEY", CANARY);
+    let answer = bantam().args(["agent", "-m", "hello"]).run();
+    assert!(answer.exits(0).stdout.contains("agents.defaults.model_name"), "{}", answer.stdout);
+    let doctor = bantam().arg("doctor").run().stdout;
+    let tip = doctor.lines().skip_while(|line| !line.starts_with("--    model: demo/demo")).nth(1).unwrap();
+    assert!(tip.contains("agents.defaults.model_name") && tip.contains("config.json"), "{tip}");
+    assert!(doctor.contains("sessions: 1 file without damage"), "{doctor}");
+}
+
+#[test]
+fn the_name_alone_prints_help() {
+    let home = Home::empty();
+    let run = home.bantam().run();
+    run.exits(0).is_quiet();
+    assert!(run.stdout.contains("bantam agent [TEXT...]"), "{}", run.stdout);
+    assert!(!home.path("").exists());
+}
+
+#[test]
+fn onboarding_claims_no_more_than_it_has_tried() {
+    let home = Home::empty();
+    let run = home.bantam().env("OPENAI_API_KEY", "sk-fake-no-such-key").args(["onboard", "--yes"]).run();
+    run.exits(0);
+    assert!(!run.stdout.contains("is ready"), "{}", run.stdout);
+    assert!(run.stdout.contains("bantam doctor --provider"), "{}", run.stdout);
+}
+
+#[test]
+fn a_skill_that_is_not_there_is_named_without_the_systems_words() {
+    let home = Home::empty();
+    let run = home.bantam().args(["skills", "install", "sk/nosuch"]).run();
+    run.exits(1).prints("").fails_with_a_hint().says("there is no folder sk/nosuch").does_not_say("os error");
 }
