@@ -1,5 +1,7 @@
 //! The configured Telegram bot: whether to run it, its token, its API.
 
+use std::sync::Arc;
+
 use crate::config::proxy::proxy;
 use crate::config::{self, Env, Loaded, keys};
 use crate::error::{Context, Error, Result};
@@ -13,10 +15,17 @@ use crate::text::one_line;
 pub(crate) struct Bot {
     /// As configured, but with the token itself where the file names a variable, a file or a command.
     pub settings: config::Telegram,
-    pub api: Api,
+    pub api: Arc<Api>,
 }
 
 impl Bot {
+    /// The bot that the gateway runs, if any. A token without `enabled`, for example in the environment, switches it on.
+    pub(super) fn of(loaded: &Loaded, home: &Home, env: &Env) -> Result<Option<Self>> {
+        let settings = &loaded.config.channels.telegram;
+        let is_wanted = settings.enabled || !settings.token.is_empty();
+        if is_wanted && is_enabled(loaded) { Self::new(settings, home, env).map(Some) } else { Ok(None) }
+    }
+
     pub(crate) fn new(settings: &config::Telegram, home: &Home, env: &Env) -> Result<Self> {
         let mut settings = settings.clone();
         if settings.token.is_empty() {
@@ -30,7 +39,7 @@ impl Bot {
         let base = if settings.api_base.is_empty() { BASE } else { &settings.api_base };
         let proxy = if settings.proxy.is_empty() { proxy(base, env) } else { settings.proxy.clone() };
         let connection = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
-        let api = Api::new(connection, &settings.api_base, &settings.token);
+        let api = Arc::new(Api::new(connection, &settings.api_base, &settings.token));
         Ok(Self { settings, api })
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Delivery {
 
 impl Delivery {
     pub(crate) fn new(home: &Home, config: &Config, env: &Env, notice: fn(&str)) -> Result<Self> {
-        let api = Arc::new(Bot::new(&config.channels.telegram, home, env)?.api);
+        let api = Bot::new(&config.channels.telegram, home, env)?.api;
         Ok(Self { home: home.clone(), outbox: Outbox::new(home.clone()), api, notice })
     }
 

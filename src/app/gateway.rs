@@ -5,7 +5,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use super::bot::{self, Bot};
+use super::bot::Bot;
 use super::factory::AgentFactory;
 use super::pool::AgentPool;
 use super::reload::{self, Reload};
@@ -40,7 +40,8 @@ const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 /// What a gateway needs to start. Loading it proves that the configuration works.
 pub(crate) struct Startup {
     loaded: Loaded,
-    bot: Bot,
+    /// `None` if Telegram is off.
+    bot: Option<Bot>,
     hands: Hands,
     pool: AgentPool,
     heartbeat: Option<Job>,
@@ -51,21 +52,21 @@ impl Startup {
     pub(crate) fn load(home: &Home, env: &Env) -> Result<Self> {
         let factory = AgentFactory::new(home, env)?;
         let loaded = factory.load(None)?;
-        if !bot::is_enabled(&loaded) {
-            return Err(Error::config("the gateway has nothing to serve: channels.telegram.enabled is false")
-                .hint("set it to true in config.json"));
+        let bot = Bot::of(&loaded, home, env)?;
+        let beat = &loaded.config.heartbeat;
+        if bot.is_none() && !loaded.config.cron.enabled && !beat.enabled {
+            return Err(Error::config("the gateway has nothing to do: Telegram, cron and the heartbeat are off")
+                .hint("set channels.telegram.token, cron.enabled or heartbeat.enabled in config.json"));
         }
-        let bot = Bot::new(&loaded.config.channels.telegram, home, env)?;
         let hands = hands(home, &loaded.config, env)?;
         make_workspace(home, &loaded.config, env)?;
-        let beat = &loaded.config.heartbeat;
-        let owner = bot.settings.ids().first().map_or(String::new(), |id| format!("telegram:{id}"));
-        let to = if beat.to.is_empty() { &owner } else { &beat.to };
-        let heartbeat = heartbeat::job(beat.interval_minutes, to).doing("heartbeat.to")?;
+        let owner = bot.as_ref().and_then(|bot| bot.settings.ids().first().map(|id| format!("telegram:{id}")));
+        let to = if beat.to.is_empty() { owner.unwrap_or_default() } else { beat.to.clone() };
+        let heartbeat = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
         let heartbeat = Some(heartbeat).filter(|_| beat.enabled);
-        let pool = AgentPool::new(factory, bot.settings.token.clone());
+        let pool = AgentPool::new(factory, bot.as_ref().map(|bot| bot.settings.token.clone()));
         let mut notices = pool.get(None)?.1;
-        notices.extend(bot.warnings());
+        notices.extend(bot.iter().flat_map(Bot::warnings));
         Ok(Self { loaded, bot, hands, pool, heartbeat, notices })
     }
 }
@@ -82,9 +83,8 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let config = &loaded.config;
     let log = Log::new(&config.log.level, config.log.json);
     let _lock = lock(&home)?;
-    let (inbox, damaged) = Inbox::open(&home.state(), bot.id())?;
-    let (tasks, reports, torn) = Tasks::open(&home)?;
-    for warning in loaded.warnings.iter().chain(&notices).chain(&damaged).chain(&torn) {
+    let (tasks, reports, damaged) = Tasks::open(&home)?;
+    for warning in loaded.warnings.iter().chain(&notices).chain(&damaged) {
         log.write(Level::Warn, warning);
     }
     let dispatcher = Arc::new(Dispatcher::new(Arc::new(pool), config.gateway.workers, tasks));
@@ -96,32 +96,46 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let _wake_clock = shutdown.cancel.on_stop(move || {
         let _full = stop.try_send(());
     });
-    let (settings, outbox) = (bot.channel_settings(), Outbox::new(home.clone()));
-    let sender = MessageSender::new(Arc::new(bot.api), outbox, shutdown.cancel.clone(), log.sink("telegram"));
-    listen(&home, change, sender.clone(), log);
+    let sender = bot.as_ref().map(|bot| {
+        let (outbox, log) = (Outbox::new(home.clone()), log.sink("telegram"));
+        MessageSender::new(bot.api.clone(), outbox, shutdown.cancel.clone(), log)
+    });
+    let own = sender.clone();
+    let posted: Posted = Arc::new(move || own.iter().for_each(|sender| sender.wake()));
+    listen(&home, change, posted.clone(), log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(EventLog(log.sink("turn")))];
-    if config.cron.enabled {
-        let context = Arc::new(run_context(&home, env, config, sender.clone(), log));
-        let zone = Zone::local(env).unwrap_or_else(|_| Zone::utc());
-        channels.push(Box::new(Clock { context, zone, heartbeat, changed }));
+    if config.cron.enabled || heartbeat.is_some() {
+        let context = Arc::new(run_context(&home, env, config, shutdown.cancel.clone(), posted, log));
+        let (zone, runs_jobs) = (Zone::local(env).unwrap_or_else(|_| Zone::utc()), config.cron.enabled);
+        channels.push(Box::new(Clock { context, zone, runs_jobs, heartbeat, changed }));
     }
-    let (hands, local_time) = (Arc::new(hands), local_time(env));
-    channels.push(Box::new(Telegram { sender: sender.clone(), settings, inbox, reports, hands, local_time, watch }));
+    if let (Some(bot), Some(sender)) = (bot, sender.clone()) {
+        let (inbox, damaged) = Inbox::open(&home.state(), bot.id())?;
+        damaged.iter().for_each(|damage| log.write(Level::Warn, damage));
+        let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(env));
+        channels.push(Box::new(Telegram { sender, settings, inbox, reports, hands, local_time, watch }));
+    } else {
+        log.write(Level::Info, "Telegram is off; scheduled jobs and heartbeats run");
+        monitor::tick(watch, shutdown.cancel.clone())?;
+    }
     let served = dispatcher.serve(channels);
-    sender.wait(UPLOAD_GRACE);
+    sender.iter().for_each(|sender| sender.wait(UPLOAD_GRACE));
     served?;
     notify::close(&home)?;
     shutdown.finish()
 }
 
-fn run_context(home: &Home, env: &Env, config: &Config, sender: Arc<MessageSender>, log: Log) -> RunContext {
+/// Called when an item was posted to the outbox.
+type Posted = Arc<dyn Fn() + Send + Sync>;
+
+fn run_context(home: &Home, env: &Env, config: &Config, cancel: Cancel, posted: Posted, log: Log) -> RunContext {
     RunContext {
         home: home.clone(),
         jobs: Jobs::new(home.clone(), env),
         grace: i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX).saturating_mul(60_000),
-        outbox: sender.outbox.clone(),
-        cancel: sender.cancel.clone(),
-        posted: Box::new(move || sender.wake()),
+        outbox: Outbox::new(home.clone()),
+        cancel,
+        posted,
         log: log.sink("jobs"),
     }
 }
@@ -138,7 +152,7 @@ fn lock(home: &Home) -> Result<Lock> {
 }
 
 /// Passes on signals of other programs of this home: a new job, a message to send.
-fn listen(home: &Home, change: SyncSender<()>, sender: Arc<MessageSender>, log: Log) {
+fn listen(home: &Home, change: SyncSender<()>, posted: Posted, log: Log) {
     let listener = match notify::bind(home) {
         Ok(listener) => listener,
         Err(e) => {
@@ -149,7 +163,7 @@ fn listen(home: &Home, change: SyncSender<()>, sender: Arc<MessageSender>, log: 
     let pass_on = move || {
         while listener.wait().is_ok() {
             let _full = change.try_send(());
-            sender.wake();
+            posted();
             std::thread::sleep(BETWEEN_SIGNALS);
         }
     };

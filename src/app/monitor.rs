@@ -3,18 +3,22 @@
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::thread::Builder;
+use std::time::{Duration, SystemTime};
 
 use super::reload::Reload;
-use crate::cancel::Hook;
+use crate::cancel::{Cancel, Hook};
 use crate::config::Env;
-use crate::error::Result;
+use crate::error::{Context, Result};
 use crate::gateway::status::Status;
 use crate::gateway::systemd::ServiceManager;
 use crate::log::{Level, Log};
 use crate::paths::Home;
 use crate::telegram::{PollEvent, Watch};
 use crate::text::one_line;
+
+/// The longest time between two checks without a poller.
+const MAX_PAUSE: Duration = Duration::from_secs(50);
 
 struct Monitor {
     reload: Reload,
@@ -43,6 +47,17 @@ pub(super) fn start(home: &Home, env: &Env, reload: Reload, change: SyncSender<(
     });
     let tell = move |event: PollEvent| monitor.lock().unwrap_or_else(PoisonError::into_inner).handle(event);
     (Watch { tell: Box::new(tell), within }, at_end)
+}
+
+/// Calls back at intervals, in place of a poller.
+pub(super) fn tick(watch: Watch, cancel: Cancel) -> Result<()> {
+    let pause = watch.within.min(MAX_PAUSE);
+    let work = move || {
+        while cancel.sleep(pause).is_ok() {
+            (watch.tell)(PollEvent::Waiting);
+        }
+    };
+    Builder::new().spawn(work).map(drop).doing("starting a thread")
 }
 
 impl Monitor {

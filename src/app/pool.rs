@@ -18,14 +18,14 @@ use crate::usage;
 /// One agent for each model in use, made on demand.
 pub(super) struct AgentPool {
     factory: AgentFactory,
-    /// The bot's token, resolved: it is redacted wherever it appears.
-    token: Secret,
+    /// The bot's token, resolved, if there is a bot: it is redacted wherever it appears.
+    token: Option<Secret>,
     /// By the name of the model; `None` is the configured one.
     agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
 }
 
 impl AgentPool {
-    pub(super) fn new(factory: AgentFactory, token: Secret) -> Self {
+    pub(super) fn new(factory: AgentFactory, token: Option<Secret>) -> Self {
         Self { factory, token, agents: Mutex::default() }
     }
 
@@ -37,7 +37,9 @@ impl AgentPool {
             return Ok((agent.clone(), Vec::new()));
         }
         let mut loaded = self.factory.load(model)?;
-        loaded.config.channels.telegram.token = self.token.clone();
+        if let Some(token) = &self.token {
+            loaded.config.channels.telegram.token = token.clone();
+        }
         let ready = self.factory.build(&loaded.config)?;
         let agent = Arc::new(ready.agent);
         agents.insert(key, agent.clone());

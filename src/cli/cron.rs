@@ -12,11 +12,13 @@ use crate::app::deliver::Delivery;
 use crate::app::factory::AgentFactory;
 use crate::bus::{Inbound, Origin, Response};
 use crate::config::{self, Env};
-use crate::cron::{Due, Job, Jobs, NewJob, Status, When, heartbeat, schedule};
+use crate::cron::{Due, Job, Jobs, NewJob, Run, Status, When, heartbeat, schedule};
 use crate::error::{Context, Error, Result};
 use crate::gateway::run::{job_session, reset_session};
 use crate::gateway::status::is_running;
-use crate::paths::{Home, telegram_chat};
+use crate::message::Message;
+use crate::paths::{Home, session_name, telegram_chat};
+use crate::session::{Files, Store};
 use crate::text::{one_line, printable};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -70,7 +72,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "cron history",
         words: "[ID]",
-        about: "list the runs, the newest last: when, how each ended and how long it took",
+        about: "list the runs, the newest last, and show the last answer of the job ID",
         flags: &[Flag::new(None, "json", "", "print one JSON object")],
         run: history,
     },
@@ -174,8 +176,10 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
     let run = jobs.start(&given.words[0], now())?;
     let answered = turn(&run.job, &home, given, env);
-    let error = answered.as_ref().map_or_else(Some, |response| response.error.as_ref());
-    let outcome = error.map_or(Ok(()), |e| Err(e.message.clone()));
+    let outcome = match &answered {
+        Ok(Response { error: None, output, .. }) => Ok(output.clone()),
+        Ok(Response { error: Some(e), .. }) | Err(e) => Err(e.message.clone()),
+    };
     let recorded = jobs.finish(run.job.id(), run.at, &outcome, now());
     let code = answered?.error.as_ref().map_or(0, report);
     recorded.doing("recording the run").map(|()| code)
@@ -214,8 +218,18 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     Ok(response)
 }
 
+/// The last answer in the conversation of a run.
+fn last_answer(home: &Home, run: &Run) -> Option<String> {
+    let session = session_name("cron", &run.job).ok()?;
+    let messages = Files::new(home.clone()).peek(&session).ok()?.messages;
+    messages.into_iter().rev().find_map(|message| match message {
+        Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text),
+        _ => None,
+    })
+}
+
 fn history(given: &Args, env: &Env) -> Result<u8> {
-    let (_, jobs) = jobs(env)?;
+    let (home, jobs) = jobs(env)?;
     let list = jobs.list()?;
     let mut runs = jobs.history()?;
     if let Some(wanted) = given.words.first() {
@@ -238,8 +252,16 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
         let took = run.ended.filter(|_| run.status != Status::Unknown).map(|ended| (ended - run.at) / 1000);
         let took = took.map(|seconds| format!("{seconds} s")).unwrap_or_default();
         let name = list.iter().find(|job| job.id() == run.job).map(Job::name).unwrap_or_default();
-        let what = if run.error.is_empty() { name } else { &run.error };
-        [zone.stamp(run.at / 1000), run.job.clone(), run.status.name().to_owned(), took, what.to_owned()]
+        let what = match (run.error.as_str(), run.answer.as_str()) {
+            ("", "") => name.to_owned(),
+            ("", answer) => format!("{name}: {answer}"),
+            (error, _) => error.to_owned(),
+        };
+        [zone.stamp(run.at / 1000), run.job.clone(), run.status.name().to_owned(), took, what]
     });
-    print(&table(&rows.collect::<Vec<_>>())).map(|()| 0)
+    print(&table(&rows.collect::<Vec<_>>()))?;
+    if let Some(answer) = given.words.first().and_then(|_| last_answer(&home, runs.last()?)) {
+        print(&format!("\n{}\n", printable(answer.trim())))?;
+    }
+    Ok(0)
 }

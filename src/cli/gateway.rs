@@ -1,4 +1,4 @@
-//! `bantam gateway`: serves Telegram and scheduled jobs until a signal ends it.
+//! `bantam gateway`: serves Telegram, scheduled jobs and heartbeats until a signal ends it.
 
 use super::args::{Args, Command};
 use crate::app;
@@ -9,7 +9,7 @@ use crate::gateway::init;
 pub(super) const COMMAND: Command = Command {
     name: "gateway",
     words: "",
-    about: "run the Telegram bot and scheduled jobs until SIGTERM; for systemd, a container or a terminal",
+    about: "run the Telegram bot, scheduled jobs and heartbeats until SIGTERM",
     flags: &[],
     run,
 };

@@ -153,8 +153,8 @@ impl Jobs {
 
     /// What to run now, what was missed or cut short, and when the next job is due. Missed runs and those that were cut short
     /// are recorded; where there are none, nothing is written. A run that began more than `grace` late would be missed. Jobs
-    /// for a single time wait if the clock may show any time. `is_queued` tells which jobs were found due before and have not
-    /// begun yet.
+    /// for a single time wait if the clock may show any time. `is_queued` tells which jobs the caller has found due before and
+    /// not finished yet.
     pub(crate) fn tick(
         &self,
         now: Millis,
@@ -167,7 +167,7 @@ impl Jobs {
         let stored = file.jobs.clone();
         let mut tick = Tick::default();
         for job in &mut file.jobs {
-            if self.settle(job)? {
+            if !is_queued(job) && self.settle(job)? {
                 tick.interrupted.push(job.clone());
             }
             if !is_plausible && matches!(job.schedule(), Ok(Schedule::At(_))) {
@@ -246,11 +246,12 @@ impl Jobs {
     /// it says so.
     pub(crate) fn finish(&self, id: &str, at: Millis, outcome: &Outcome, now: Millis) -> Result<()> {
         let _lock = self.lock()?;
-        let (status, error) = match outcome {
-            Ok(()) => (Status::Ok, ""),
-            Err(e) => (Status::Error, e.as_str()),
+        let (status, answer, error) = match outcome {
+            Ok(answer) => (Status::Ok, answer.as_str(), ""),
+            Err(e) => (Status::Error, "", e.as_str()),
         };
-        let run = Run { job: id.to_owned(), at, ended: Some(now), status, error: one_line(error, 300) };
+        let (error, answer) = (one_line(error, 300), one_line(answer, 300));
+        let run = Run { job: id.to_owned(), at, ended: Some(now), status, error, answer };
         self.record(&run)?;
         let mut file = JobsFile::read(&self.home)?;
         // It may have been removed meanwhile.

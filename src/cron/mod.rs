@@ -15,7 +15,7 @@ pub(crate) mod schedule;
 pub(crate) use job::{Due, Job};
 pub(crate) use jobs::{ActiveRun, Jobs, Tick};
 pub(crate) use new::{NewJob, When};
-pub(crate) use runs::Status;
+pub(crate) use runs::{Outcome, Run, Status};
 
 #[cfg(test)]
 mod tests;

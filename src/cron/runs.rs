@@ -36,8 +36,8 @@ impl Status {
     }
 }
 
-/// How a run ended: well, or with this error.
-pub(super) type Outcome = std::result::Result<(), String>;
+/// The answer of a run, or why it failed.
+pub(crate) type Outcome = std::result::Result<String, String>;
 
 /// A run, as its line in the record has it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -51,12 +51,15 @@ pub(crate) struct Run {
     pub ended: Option<Millis>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// The beginning of the answer, in one line.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub answer: String,
 }
 
 impl Run {
     pub(crate) fn new(job: &Job, at: Millis, status: Status) -> Self {
         let error = if status == Status::Unknown { "the program ended before the run did" } else { "" };
-        Self { job: job.id().to_owned(), at, ended: None, status, error: error.to_owned() }
+        Self { job: job.id().to_owned(), at, ended: None, status, error: error.to_owned(), answer: String::new() }
     }
 
     /// The last run of a job, with another status than the job has.

@@ -178,7 +178,7 @@ impl Scratch {
         let due = self.due(now);
         for id in &due {
             let run = self.start_due(id, now).expect("it is due");
-            self.jobs.finish(id, run.at, &Ok(()), now + 5).unwrap();
+            self.jobs.finish(id, run.at, &Ok(String::new()), now + 5).unwrap();
         }
         due
     }
@@ -274,7 +274,7 @@ fn the_runs_of_a_removed_job_stay_on_record() {
     let run = scratch.jobs.start(&id, START).unwrap();
     scratch.jobs.remove(&id).unwrap();
     assert_eq!(scratch.statuses(), [Status::Unknown]);
-    scratch.jobs.finish(&id, run.at, &Ok(()), START + 5).unwrap();
+    scratch.jobs.finish(&id, run.at, &Ok(String::new()), START + 5).unwrap();
     assert_eq!(scratch.statuses(), [Status::Ok]);
 }
 
@@ -302,7 +302,7 @@ fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
     let [good, bad] = [(); 2].map(|()| scratch.add(When::At("+5m".into())));
     let now = START + 6 * MINUTE;
     assert_eq!(scratch.due(now), [good.clone(), bad.clone()]);
-    for (id, outcome) in [(&good, Ok(())), (&bad, Err("no answer".to_owned()))] {
+    for (id, outcome) in [(&good, Ok(String::new())), (&bad, Err("no answer".to_owned()))] {
         let run = scratch.start_due(id, now).unwrap();
         scratch.jobs.finish(id, run.at, &outcome, now).unwrap();
     }
@@ -373,7 +373,8 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
 fn a_run_and_its_end_are_one_and_the_record_stays_short() {
     let scratch = Scratch::new("record");
     let path = scratch.home.cron_runs();
-    let run = |at, status, ended| Run { job: "a".into(), at, ended, status, error: String::new() };
+    let run =
+        |at, status, ended| Run { job: "a".into(), at, ended, status, error: String::new(), answer: String::new() };
     assert_eq!(runs::read(&path).unwrap(), []);
     for at in 0..1200 {
         runs::record(&path, &run(at, Status::Ok, Some(at + 5))).unwrap();

@@ -39,6 +39,8 @@ fn is_plausible(now: i64, earliest: i64, is_synchronised: bool) -> bool {
 pub(crate) struct Clock {
     pub context: Arc<RunContext>,
     pub zone: Zone,
+    /// Whether scheduled jobs run.
+    pub runs_jobs: bool,
     /// The built-in job, if heartbeats are switched on.
     pub heartbeat: Option<Job>,
     /// Receives when the jobs or the clock may have changed.
@@ -65,7 +67,8 @@ impl Clock {
                     was_plausible = is_plausible;
                     self.log_clock(is_plausible, earliest);
                 }
-                let next = [self.tick(is_plausible, inbound, &mut queued), self.beat(inbound)];
+                let due = if self.runs_jobs { self.tick(is_plausible, inbound, &mut queued) } else { None };
+                let next = [due, self.beat(inbound)];
                 wait = next.into_iter().flatten().min().map_or(MAX_WAIT, |at| {
                     Duration::from_millis(u64::try_from(at.saturating_sub(now())).unwrap_or(0)).min(MAX_WAIT)
                 });

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::bus::{Ack, Inbound, Origin, Response};
 use crate::cancel::Cancel;
-use crate::cron::{ActiveRun, Job, Jobs, heartbeat, schedule};
+use crate::cron::{ActiveRun, Job, Jobs, Outcome, heartbeat, schedule};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 use crate::outbox::{Item, Outbox};
@@ -51,7 +51,7 @@ pub(crate) struct RunContext {
     pub grace: i64,
     pub outbox: Outbox,
     /// Called after an item was posted to the outbox.
-    pub posted: Box<dyn Fn() + Send + Sync>,
+    pub posted: Arc<dyn Fn() + Send + Sync>,
     pub cancel: Cancel,
     pub log: Sink,
 }
@@ -72,7 +72,7 @@ impl RunContext {
             let at = job.last_run().unwrap_or_default();
             if answered.contains(&run_id(job.id(), at)) {
                 // The answer was posted; only the record of the run is missing.
-                self.logged(self.jobs.finish(job.id(), at, &Ok(()), now()));
+                self.logged(self.jobs.finish(job.id(), at, &Ok(String::new()), now()));
             } else {
                 self.report(job, "was interrupted when the program ended; what it did is unknown.");
             }
@@ -106,7 +106,7 @@ pub(super) struct Run {
     session: String,
     /// The conversation is emptied before the run.
     is_fresh: bool,
-    /// Set while the run of a job is under way; heartbeats are not recorded.
+    /// Set while the run of a job is under way. A heartbeat is recorded only if it reports something.
     active: Mutex<Option<ActiveRun>>,
 }
 
@@ -151,22 +151,25 @@ impl Run {
         active.is_some()
     }
 
-    fn finish(&self, answer: &str, outcome: &Result<(), String>) {
+    /// Posts the text of a run that has ended, and records the run.
+    fn finish(&self, text: &str, outcome: &Outcome) {
         let name = one_line(self.job.name(), 80);
-        if !(self.is_heartbeat() && (heartbeat::is_quiet(answer) || outcome.is_err())) {
-            let text = match outcome {
-                Err(why) if answer.is_empty() => format!("⚠️ The job “{name}” failed: {why}"),
-                _ => answer.to_owned(),
-            };
-            if let Some((to, id)) = self.context.post(&self.job, &text, vec![self.id()]) {
-                let title = format!("The job “{name}” sent this to the chat");
-                let noted = self.note(&to, &id, &title, &text);
-                self.context.logged(noted.doing(format_args!("noting in {to} what a job sent there")));
-            }
+        if self.is_heartbeat() && outcome.as_ref().map_or(true, |answer| heartbeat::is_quiet(answer)) {
+            return;
         }
-        let Some(run) = self.active().take() else { return };
-        let recorded = self.context.jobs.finish(run.job.id(), run.at, outcome, now());
+        if let Some((to, id)) = self.context.post(&self.job, text, vec![self.id()]) {
+            let title = format!("The job “{name}” sent this to the chat");
+            let noted = self.note(&to, &id, &title, text);
+            self.context.logged(noted.doing(format_args!("noting in {to} what a job sent there")));
+        }
+        let run = self.active().take();
+        let at = run.as_ref().map_or(self.due_at, |run| run.at);
+        let recorded = self.context.jobs.finish(self.job.id(), at, outcome, now());
         self.context.logged(recorded.doing(format_args!("recording the run of {name}")));
+    }
+
+    fn failure(&self, why: &str) -> String {
+        format!("⚠️ The job “{}” failed: {why}", one_line(self.job.name(), 80))
     }
 
     /// Notes the text in the conversation of the chat, so that a reply there has something to refer to.
@@ -191,15 +194,19 @@ impl Ack for Run {
     }
 
     fn end(&self, _: &Inbound, response: &Response) -> bool {
-        let outcome = response.error.as_ref().map_or(Ok(()), |e| Err(e.message.clone()));
-        self.finish(response.output.trim(), &outcome);
+        let answer = response.output.trim();
+        match &response.error {
+            None => self.finish(answer, &Ok(answer.to_owned())),
+            Some(e) if answer.is_empty() => self.finish(&self.failure(&e.message), &Err(e.message.clone())),
+            Some(e) => self.finish(answer, &Err(e.message.clone())),
+        }
         true
     }
 
     fn reply(&self, _: &Inbound, text: &str) -> bool {
         // The run failed before it began.
         if self.start() {
-            self.finish("", &Err(text.to_owned()));
+            self.finish(&self.failure(text), &Err(text.to_owned()));
         }
         true
     }

@@ -33,7 +33,10 @@ impl ServiceManager {
                 Some(name) => SocketAddr::from_abstract_name(name)?,
                 None => SocketAddr::from_pathname(path)?,
             };
-            UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)
+            let socket = UnixDatagram::unbound()?;
+            // A manager that does not read must not stop the gateway.
+            socket.set_nonblocking(true)?;
+            socket.send_to_addr(state.as_bytes(), &address)
         };
         drop(send());
     }

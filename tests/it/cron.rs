@@ -29,7 +29,7 @@ fn stored(home: &Home) -> Value {
 
 /// How the recorded runs ended, the oldest first.
 pub fn statuses(home: &Home) -> Vec<String> {
-    let history = cron(home, ["history", "--json"]).json();
+    let history = cron(home, ["history", "--json"]).exits(0).json();
     history["runs"].as_array().unwrap().iter().map(|run| run["status"].as_str().unwrap().to_owned()).collect()
 }
 

@@ -67,3 +67,4 @@ mod terminal;
 mod unrestricted;
 mod usage;
 mod waits;
+mod without_telegram;
