@@ -85,6 +85,7 @@ pub(crate) fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<
     let created = template::write("workspace", &workspace).map(drop).doing("creating the workspace");
     created.map_err(|e| match e.hint {
         Some(_) => e,
+        None if workspace == home.workspace() => e.hint("set BANTAM_HOME to a directory that you can write"),
         None => e.hint("set agents.defaults.workspace to a directory that you can write"),
     })
 }

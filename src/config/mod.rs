@@ -230,7 +230,12 @@ pub(crate) fn home(env: &Env) -> Result<Home> {
             Error::config("cannot find bantam's home: neither BANTAM_HOME nor HOME is set")
                 .hint("set BANTAM_HOME to the directory that should hold its files")
         })?;
-    Ok(Home::new(std::path::absolute(root).doing("finding bantam's home")?))
+    let root = std::path::absolute(root).doing("finding bantam's home")?;
+    if root.exists() && !root.is_dir() {
+        return Err(Error::config(format!("bantam's home {} is not a directory", root.display()))
+            .hint("set BANTAM_HOME to a directory that you can write"));
+    }
+    Ok(Home::new(root))
 }
 
 /// The largest config.json, in bytes.

@@ -26,9 +26,7 @@ pub(crate) fn directory(home: &Home) -> Check {
         Err(e) => return Check::fail(NAME, e.to_string()).fix(ELSEWHERE),
     };
     let (mode, owner) = (meta.mode() & 0o777, meta.uid());
-    if !meta.is_dir() {
-        Check::fail(NAME, format!("{shown} is not a directory")).fix(ELSEWHERE)
-    } else if owner != geteuid().as_raw() && geteuid().is_root() {
+    if owner != geteuid().as_raw() && geteuid().is_root() {
         Check::info(NAME, format!("{shown} belongs to user {owner}, but what root writes there will be root's"))
             .fix(format!("sudo -u '#{owner}' bantam doctor"))
     } else if owner != geteuid().as_raw() {

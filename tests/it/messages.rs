@@ -124,3 +124,20 @@ fn a_skill_that_is_not_there_is_named_without_the_systems_words() {
     let run = home.bantam().args(["skills", "install", "sk/nosuch"]).run();
     run.exits(1).prints("").fails_with_a_hint().says("there is no folder sk/nosuch").does_not_say("os error");
 }
+
+#[test]
+fn a_home_that_cannot_be_one_is_named_with_the_variable_that_says_where_it_is() {
+    let home = Home::empty();
+    let file = home.write("file", "not a directory");
+    for args in ["agent hi", "status", "doctor", "sessions list", "cron list", "cron add -e 60 -m hi", "usage", "tools"]
+    {
+        let run = home.bantam().env("BANTAM_HOME", &file).args(args.split(' ')).run();
+        run.exits(3).prints("").fails_with_a_hint().says("is not a directory").says("hint: set BANTAM_HOME");
+        run.does_not_say("os error");
+    }
+    let run = home.bantam().env("BANTAM_HOME", "/proc/nowhere").args(["agent", "hi"]).run();
+    run.prints("").fails_with_a_hint().says("hint: set BANTAM_HOME");
+    let config = json!({ "agents": { "defaults": { "workspace": "/proc/nowhere" } } });
+    let run = Home::with(&config).bantam().args(["agent", "--model", "demo/demo", "hi"]).run();
+    run.prints("").fails_with_a_hint().says("hint: set agents.defaults.workspace");
+}
