@@ -35,14 +35,8 @@ const DISK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs the command with `/bin/sh`, nothing on standard input, and both outputs in one.
 ///
-/// When this returns, every process that the command started has ended.
-pub(super) fn exec(
-    trees: &Trees,
-    setup: &Setup,
-    job: &ExecJob,
-    reaper: &mut Reaper,
-    caller: BorrowedFd,
-) -> Result<Reply> {
+/// When this returns, every process that the command started has ended, or will have before the caller reads on.
+pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: BorrowedFd) -> Result<Reply> {
     check(&job.command)?;
     if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command, &setup.workspace)) {
         return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
@@ -59,7 +53,7 @@ pub(super) fn exec(
         jail::forbid_openat2()?;
     }
     let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
-    Reaper::adopt_orphans()?;
+    let mut reaper = Reaper::new()?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut child = child::command(Path::new("/bin/sh"))
         .args(["-c", &job.command])
@@ -76,16 +70,12 @@ pub(super) fn exec(
     let mut output = OutputBuffer::new(output)?;
     let disk = Disk::measure(trees.workspace())?;
     let end = watch(&mut child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disk);
-    let status = match child.try_wait()? {
-        Some(status) => status,
-        // The filter may forbid it, and then the caller ends this process.
-        None => child.kill().and_then(|()| child.wait()).doing("ending the command")?,
-    };
-    reaper.kill_descendants()?;
-    // All writers are dead, so this is the rest.
-    while output.read_once()? {}
-    let end = end?.unwrap_or_else(|| termination(status));
-    Ok(Reply { header: Header::Exited { end, dropped: output.dropped }, body: output.kept })
+    // Under Landlock alone the filter may forbid signals, and the outer process kills what is left.
+    if setup.confinement != Confinement::Landlock {
+        reaper.kill_descendants()?;
+    }
+    output.drain()?;
+    Ok(Reply { header: Header::Exited { end: end?, dropped: output.dropped }, body: output.kept })
 }
 
 fn check(command: &str) -> Result<()> {
@@ -107,24 +97,24 @@ fn termination(status: ExitStatus) -> Termination {
     }
 }
 
-/// Collects output until the command ends (`None`), exceeds a limit, or the caller closes its end.
+/// Collects output until the command ends, exceeds a limit, or the caller closes its end.
 fn watch(
     child: &mut Child,
     output: &mut OutputBuffer,
     timeout: Duration,
     caller: BorrowedFd,
     disk: &Disk,
-) -> Result<Option<Termination>> {
+) -> Result<Termination> {
     let deadline = Instant::now() + timeout;
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
     let mut output_open = true;
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(DISK_INTERVAL);
         if wait.is_zero() {
-            return Ok(Some(Termination::TimedOut));
+            return Ok(Termination::TimedOut);
         }
         if disk.is_nearly_full()? {
-            return Ok(Some(Termination::DiskFull));
+            return Ok(Termination::DiskFull);
         }
         let mut watched = vec![(caller, PollFlags::IN), (ended.as_fd(), PollFlags::IN)];
         if output_open {
@@ -132,10 +122,10 @@ fn watch(
         }
         let ready = sys::poll(&watched, Some(wait))?;
         if ready[0] {
-            return Ok(Some(Termination::Cancelled));
+            return Ok(Termination::Cancelled);
         }
         if ready[1] {
-            return Ok(None);
+            return Ok(termination(child.wait()?));
         }
         if output_open && ready[2] {
             output_open = output.read_once()?;
@@ -164,6 +154,10 @@ impl Disk {
     }
 }
 
+/// Bytes that are read of the output at once, and the most that the kernel keeps in a pipe for a user.
+const PIECE: usize = 16 << 10;
+const MAX_PIPE: usize = 1 << 20;
+
 /// Keeps the beginning of the output and counts the rest.
 struct OutputBuffer {
     pipe: fs_err::File,
@@ -177,9 +171,19 @@ impl OutputBuffer {
         Ok(Self { pipe: fs_err::File::from_parts(pipe.into(), "the command's output"), kept: Vec::new(), dropped: 0 })
     }
 
+    /// Reads the rest: as much as the largest pipe holds, because somebody may still be writing.
+    fn drain(&mut self) -> Result<()> {
+        for _ in 0..MAX_PIPE / PIECE {
+            if !self.read_once()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads what is there, up to a limit. `false` when there is nothing.
     fn read_once(&mut self) -> Result<bool> {
-        let mut piece = [0; 16 << 10];
+        let mut piece = [0; PIECE];
         let len = match self.pipe.read(&mut piece) {
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
             result => result?,

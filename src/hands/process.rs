@@ -65,17 +65,18 @@ fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
 
 fn run_outer(setup: &Setup) -> Result<()> {
     // Every kernel with a usable jail has it.
-    let mut reaper = Reaper::new();
-    let mut made =
-        pidfd_open(getpid(), PidfdFlags::empty()).doing("opening a pidfd").and_then(|_| Reaper::adopt_orphans());
+    let mut made = pidfd_open(getpid(), PidfdFlags::empty()).doing("opening a pidfd").and_then(|_| Reaper::new());
     if setup.confinement == Confinement::Namespaces {
-        made = made
-            .and_then(|()| jail::become_owner(setup))
-            .and_then(|()| jail::make_namespaces(setup, io::stderr().as_fd()));
+        made = made.and_then(|reaper| {
+            jail::become_owner(setup)?;
+            jail::make_namespaces(setup, io::stderr().as_fd())?;
+            Ok(reaper)
+        });
     }
-    if let Err(e) = made {
-        return unavailable(&e);
-    }
+    let mut reaper = match made {
+        Ok(reaper) => reaper,
+        Err(e) => return unavailable(&e),
+    };
     sys::deny_inspection().doing("denying inspection by other processes")?;
     let mut inner = child::again(INNER_ROLE)
         .arg(serde_json::to_string(setup)?)
@@ -105,12 +106,8 @@ fn unavailable(e: &Error) -> Result<()> {
 fn do_job(setup: &Setup) -> Result<()> {
     prefer_for_the_oom_killer();
     let max_processes = jail::process_limit(setup.confinement);
-    let mut reaper = Reaper::new();
     let confined = match setup.confinement {
         Confinement::Namespaces => jail::enter_namespaces(setup),
-        Confinement::Landlock if !reaper.has_list() => {
-            Err(Error::failed("the kernel lists no children (CONFIG_PROC_CHILDREN)"))
-        }
         Confinement::Landlock => jail::become_owner(setup).and_then(|()| jail::enter_landlock(setup)),
         Confinement::Unconfined | Confinement::Disabled => jail::enter_workspace(setup),
     };
@@ -128,7 +125,7 @@ fn do_job(setup: &Setup) -> Result<()> {
         Job::Exec { .. } if setup.confinement == Confinement::Unconfined => {
             Err(Error::failed("there is no jail for commands here"))
         }
-        Job::Exec(job) => exec::exec(&trees, setup, &job, &mut reaper, io::stdin().as_fd()),
+        Job::Exec(job) => exec::exec(&trees, setup, &job, io::stdin().as_fd()),
         Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
     };
     wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))

@@ -12,27 +12,18 @@ use crate::sys;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Kills this process's descendants.
+/// Kills this process's descendants. Being the parent of every orphan, it brings the grandchildren within reach by killing
+/// a child.
 pub(super) struct Reaper {
     /// The kernel's list of this thread's children. Kernels without `CONFIG_PROC_CHILDREN` have none.
     list: Option<fs_err::File>,
 }
 
 impl Reaper {
-    /// To be called before the jail hides /proc.
-    pub(super) fn new() -> Self {
-        Self { list: fs_err::File::open("/proc/thread-self/children").ok() }
-    }
-
-    /// Becomes the parent of every orphan, so that killing a child brings the grandchildren within reach. To be called
-    /// before anything is started; file jobs start nothing, and work where this is unavailable (under qemu, for example).
-    pub(super) fn adopt_orphans() -> Result<()> {
-        rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")
-    }
-
-    /// Whether children can be found where /proc cannot be read.
-    pub(super) fn has_list(&self) -> bool {
-        self.list.is_some()
+    /// To be called before anything is started.
+    pub(super) fn new() -> Result<Self> {
+        rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")?;
+        Ok(Self { list: fs_err::File::open("/proc/thread-self/children").ok() })
     }
 
     /// Kills and reaps every descendant.

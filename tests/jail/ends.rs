@@ -15,7 +15,7 @@ use crate::kernel::Rule;
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter};
 use crate::model::{Model, Reply};
 use crate::netns;
-use crate::runner::{ended, start};
+use crate::runner::{Ground, ended, start};
 
 /// Every way to be left behind. Each leaves one process with the marker, and the command goes on until it is let go.
 const CROWD: Attack = sh(
@@ -43,18 +43,17 @@ enum End {
     Killed,
 }
 
-fn all_end(starter: Starter, rules: &'static [&'static [Rule]], end: End) {
-    let ground = starter.ground(rules);
+fn all_end(ground: Ground, end: End) {
     netns::enter(ground.owner, "nothing", |netns| {
         let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
         // Who was alive when the model was told the result.
-        let left: Arc<Mutex<Option<Vec<u32>>>> = Arc::default();
+        let left: Arc<Mutex<Option<(Vec<u32>, String)>>> = Arc::default();
         let model = {
             let (slot, left) = (Arc::clone(&slot), Arc::clone(&left));
-            Model::answering(move |_, number| {
+            Model::answering(move |request, number| {
                 let fixture = slot.lock().unwrap().clone().unwrap();
                 if number > 0 {
-                    *left.lock().unwrap() = Some(fixture.alive(&CROWD));
+                    *left.lock().unwrap() = Some((fixture.alive(&CROWD), request.last("tool")));
                     return Reply::text("Done.");
                 }
                 let command = CROWD.command(fixture.marker(&CROWD));
@@ -82,8 +81,10 @@ fn all_end(starter: Starter, rules: &'static [&'static [Rule]], end: End) {
         let told = left.lock().unwrap().take();
         match end {
             End::OfItself | End::Timeout => {
-                let told = told.unwrap_or_else(|| panic!("the model was never told: {status:?} {stderr}"));
-                assert!(told.is_empty(), "alive when the result was told: {told:?}");
+                let (alive, told) = told.unwrap_or_else(|| panic!("the model was never told: {status:?} {stderr}"));
+                assert!(alive.is_empty(), "alive when the result was told: {alive:?}");
+                assert_eq!(told.contains("timed out after 3 s"), end == End::Timeout, "{told}");
+                assert!(!told.starts_with("error"), "{told}");
             }
             End::Stopped => assert_eq!(fixture.alive(&CROWD), [0; 0], "alive after the stop"),
             End::Killed => {}
@@ -97,7 +98,14 @@ fn all_end(starter: Starter, rules: &'static [&'static [Rule]], end: End) {
 /// Every end, by every way of holding it.
 fn on(starter: Starter, rules: &'static [&'static [Rule]]) {
     for end in [End::OfItself, End::Timeout, End::Stopped, End::Killed] {
-        all_end(starter, rules, end);
+        all_end(starter.ground(rules), end);
+    }
+}
+
+#[test]
+fn nothing_survives_a_landlock_that_does_not_confine_signals() {
+    for end in [End::OfItself, End::Timeout, End::Stopped, End::Killed] {
+        all_end(Ground { landlock: Some(4), ..Starter::User.ground(&[NO_NAMESPACES]) }, end);
     }
 }
 
