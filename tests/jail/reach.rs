@@ -114,6 +114,17 @@ s.sendto(struct.pack("!BBHHH", 8, 0, 0, 1, 1) + b"N11", ("127.0.0.1", 0))
         Heard,
         r#"socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"N12", OUT + "/log.sock")"#,
     ),
+    python(
+        "N13",
+        "datagram to a unix socket from one of a pair",
+        Heard,
+        r#"
+one = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0]
+# AF_UNSPEC: from now on it belongs to no pair.
+checked(libc.connect(one.fileno(), ctypes.create_string_buffer(16), 16), "connect")
+one.sendto(b"N13", OUT + "/log.sock")
+"#,
+    ),
 ];
 
 pub const PROCESSES: &[Attack] = &[
