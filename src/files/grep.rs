@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use regex_lite::Regex;
+use regex_lite::{Regex, RegexBuilder};
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 
@@ -30,6 +30,9 @@ const MAX_OUTPUT: usize = 28 << 10;
 /// The most bytes of a line that are searched.
 const MAX_LINE: usize = 64 << 10;
 
+/// The most bytes of a compiled pattern. Searching a line takes time in proportion to both, and ends between lines only.
+const MAX_PATTERN: usize = 64 << 10;
+
 /// Each level of directories takes a descriptor.
 const MAX_DEPTH: usize = 100;
 
@@ -45,7 +48,10 @@ pub(super) fn grep(
     let base = escape_controls(&target.asked.to_string_lossy());
     let base = base.strip_prefix("./").unwrap_or(&base);
     let mut search = Search {
-        pattern: Regex::new(pattern).map_err(|e| Error::failed(format!("invalid pattern: {e}")))?,
+        pattern: RegexBuilder::new(pattern)
+            .size_limit(MAX_PATTERN)
+            .build()
+            .map_err(|e| Error::failed(format!("invalid pattern: {e}")))?,
         glob: glob.filter(|glob| !glob.is_empty()).map(Glob::new).transpose()?,
         max: max.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES),
         until: Instant::now() + TIMEOUT,

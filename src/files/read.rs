@@ -17,9 +17,6 @@ const MAX_LINES: u64 = 2000;
 /// The most bytes of text in a reply; a notice follows.
 const MAX_TEXT: usize = MAX_BODY - 1024;
 
-/// The most bytes read only to count the lines left.
-const MAX_COUNTED: u64 = 64 << 20;
-
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads one part of a regular file, whatever its content.
@@ -63,30 +60,16 @@ pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>, hung_up:
         }
         next += 1;
     }
-    let (left, at_least) = count_lines(file);
-    if left > 0 {
+    if file.fill_buf().is_ok_and(|rest| !rest.is_empty()) {
         let last = next - 1;
         let notice = if body.ends_with(b"\n") {
-            format!("[lines {first} to {last} of {at_least}{}; continue with offset {next}]\n", last + left)
+            format!("[lines {first} to {last}, and there are more: continue with offset {next}]\n")
         } else {
             format!("\n[line {last} is cut: a result holds {}]\n", size(MAX_TEXT as u64))
         };
         body.extend_from_slice(notice.as_bytes());
     }
     Ok(text_reply(body))
-}
-
-/// How many lines are left, with `more than ` where that takes too long to find out.
-fn count_lines(file: impl BufRead) -> (u64, &'static str) {
-    let mut file = file.take(MAX_COUNTED);
-    for lines in 0.. {
-        match file.skip_until(b'\n') {
-            Ok(0) => return (lines, if file.limit() == 0 { "more than " } else { "" }),
-            Ok(_) => {}
-            Err(_) => return (lines, "more than "),
-        }
-    }
-    (0, "")
 }
 
 fn image(file: impl Read, kind: ImageKind, len: u64, target: &Target) -> Result<Reply> {

@@ -109,9 +109,13 @@ fn a_file_is_read_whatever_its_encoding_and_whatever_its_name() {
 fn what_is_left_of_a_long_file_is_told() {
     let lines = |count: usize| (1..=count).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat();
     for (arguments, content, says) in [
-        (json!({}), lines(2500), "[lines 1 to 2000 of 2500; continue with offset 2001]\n"),
+        (json!({}), lines(2500), "[lines 1 to 2000, and there are more: continue with offset 2001]\n"),
         (json!({ "offset": 2001 }), lines(2500), "line 2001\n"),
-        (json!({ "limit": 2 }), "a\nb\nc".to_owned(), "a\nb\n[lines 1 to 2 of 3; continue with offset 3]\n"),
+        (
+            json!({ "limit": 2 }),
+            "a\nb\nc".to_owned(),
+            "a\nb\n[lines 1 to 2, and there are more: continue with offset 3]\n",
+        ),
         (json!({ "offset": 2, "limit": 1 }), "a\nb".to_owned(), "b"),
         (json!({ "offset": 9 }), lines(3), "error: long.txt has only 3 lines"),
     ] {

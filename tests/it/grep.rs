@@ -89,8 +89,9 @@ fn what_was_not_shown_is_told() {
 
 #[test]
 fn a_search_that_cannot_be_done_says_why() {
-    let [pattern, glob, missing, pipe, out, dots] = searches([
+    let [pattern, slow, glob, missing, pipe, out, dots] = searches([
         json!({ "pattern": "fn (" }),
+        json!({ "pattern": "(.{0,99}){0,99}x" }),
         json!({ "pattern": "fn", "glob": "[" }),
         json!({ "pattern": "fn", "path": "nowhere" }),
         json!({ "pattern": "fn", "path": "pipe" }),
@@ -99,6 +100,8 @@ fn a_search_that_cannot_be_done_says_why() {
     ]);
     for ((result, failed), says) in [
         (pattern, "invalid pattern: "),
+        // It would be slow on every line.
+        (slow, "invalid pattern: "),
         (glob, "invalid glob: "),
         (missing, "nowhere does not exist"),
         (pipe, "pipe is not a regular file"),
