@@ -122,6 +122,10 @@ impl Conversation {
                     let hint = near.map_or("/help lists them".to_owned(), |near| format!("did you mean {near}?"));
                     Ok(format!("bantam: unknown command {}: {hint}", one_line(&name, 40)))
                 }
+                // Hints name variables; a key typed here would go to the model.
+                Input::Message(text) if text.starts_with("export ") && text.contains("KEY=") => {
+                    Ok("bantam: that line is for a shell: /quit first".to_owned())
+                }
                 Input::Message(text) => self.turn(dispatcher, text),
             };
             match done {
@@ -200,7 +204,9 @@ impl Conversation {
         let mut message: Option<String> = None;
         loop {
             let line = self.lines.next();
-            self.screen.entered();
+            if line.is_some() {
+                self.screen.entered();
+            }
             if self.signals.take_interrupt() {
                 message = None;
             }

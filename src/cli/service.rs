@@ -41,8 +41,8 @@ Environment={home}
 #LoadCredential=telegram-token:/etc/bantam/telegram-token
 Restart=on-failure
 RestartSec=5
-# A restart mends neither wrong usage (2) nor a wrong configuration (3).
-RestartPreventExitStatus=2 3
+# A restart does not mend wrong usage (2), a wrong configuration (3) or refused credentials (4).
+RestartPreventExitStatus=2 3 4
 # The gateway reports after every poll, and while it waits for the network.
 WatchdogSec=180
 # Turns have three seconds to end; the next start resumes the others.

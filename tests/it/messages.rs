@@ -141,3 +141,27 @@ fn a_home_that_cannot_be_one_is_named_with_the_variable_that_says_where_it_is() 
     let run = Home::with(&config).bantam().args(["agent", "--model", "demo/demo", "hi"]).run();
     run.prints("").fails_with_a_hint().says("hint: set agents.defaults.workspace");
 }
+
+#[test]
+fn an_export_typed_at_the_prompt_does_not_reach_the_model() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    let mut talk = home.bantam().arg("agent").on_a_terminal().silent_stdin().spawn();
+    talk.wait_for_stdout("> ");
+    talk.types("export OPENAI_API_KEY=sk-typed-by-hand\n");
+    talk.wait_for_stdout("for a shell");
+    talk.types("\u{4}");
+    let run = talk.finish();
+    run.exits(0);
+    // The shell's prompt does not stand behind the last one of bantam's.
+    assert!(run.stdout.ends_with("> \r\n"), "{:?}", run.stdout);
+    assert!(home.files().iter().all(|file| !file.starts_with("sessions/")), "{:?}", home.files());
+}
+
+#[test]
+fn a_service_is_not_restarted_for_what_a_restart_does_not_mend() {
+    let home = Home::empty();
+    let unit = home.bantam().arg("service").run().stdout;
+    // Wrong usage, a wrong configuration, credentials that are refused.
+    assert!(unit.contains("\nRestartPreventExitStatus=2 3 4\n"), "{unit}");
+}
