@@ -89,9 +89,6 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     }
     let dispatcher = Arc::new(Dispatcher::new(Arc::new(pool), config.gateway.workers, tasks));
     let (change, changed) = sync_channel(1);
-    let (own, dispatching, ending) = (home.clone(), dispatcher.clone(), shutdown.clone());
-    let reload = Reload { home: own, env: env.clone(), seen, dispatcher: dispatching, shutdown: ending, log };
-    let (watch, _at_end) = monitor::start(&home, env, reload, change.clone(), log);
     let stop = change.clone();
     let _wake_clock = shutdown.cancel.on_stop(move || {
         let _full = stop.try_send(());
@@ -102,6 +99,14 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     });
     let own = sender.clone();
     let posted: Posted = Arc::new(move || own.iter().for_each(|sender| sender.wake()));
+    let (own, dispatching, ending) = (home.clone(), dispatcher.clone(), shutdown.clone());
+    let reload = Reload { home: own, env: env.clone(), seen, dispatcher: dispatching, shutdown: ending, log };
+    let (clock, sending) = (change.clone(), posted.clone());
+    let wake = Box::new(move || {
+        let _full = clock.try_send(());
+        sending();
+    });
+    let (watch, _at_end) = monitor::start(&home, env, reload, wake, log);
     listen(&home, change, posted.clone(), log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(EventLog(log.sink("turn")))];
     if config.cron.enabled || heartbeat.is_some() {

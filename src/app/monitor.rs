@@ -1,7 +1,6 @@
 //! What the gateway does after each poll: updates the status file, tells the service manager that it lives, and checks the
 //! clock and config.json.
 
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
@@ -22,21 +21,21 @@ const MAX_PAUSE: Duration = Duration::from_secs(50);
 
 struct Monitor {
     reload: Reload,
-    /// Wakes the clock thread.
-    change: SyncSender<()>,
+    /// Wakes the clock, which may have been set, and delivers what waits in the outbox.
+    wake: Box<dyn Fn() + Send>,
     manager: ServiceManager,
     status: Status,
     log: Log,
 }
 
 /// Reports that the gateway is ready and returns the callback for the poller. The hook reports its end after a signal.
-pub(super) fn start(home: &Home, env: &Env, reload: Reload, change: SyncSender<()>, log: Log) -> (Watch, Hook) {
+pub(super) fn start(home: &Home, env: &Env, reload: Reload, wake: Box<dyn Fn() + Send>, log: Log) -> (Watch, Hook) {
     let (manager, shutdown) = (ServiceManager::new(env), reload.shutdown.clone());
     let status = Status::new(home, SystemTime::now());
     log_failure(log, status.write());
     manager.notify("READY=1");
     let within = manager.interval;
-    let monitor = Arc::new(Mutex::new(Monitor { reload, change, manager, status, log }));
+    let monitor = Arc::new(Mutex::new(Monitor { reload, wake, manager, status, log }));
     let ending = monitor.clone();
     let at_end = shutdown.cancel.clone().on_stop(move || {
         if shutdown.is_signalled() {
@@ -74,8 +73,7 @@ impl Monitor {
         };
         log_failure(self.log, written);
         self.manager.notify("WATCHDOG=1");
-        // The clock may have been set. A full channel holds a wake-up already.
-        let _full = self.change.try_send(());
+        (self.wake)();
         self.reload.check();
     }
 }

@@ -44,16 +44,18 @@ impl Reload {
             let text = format!("config.json has changed but cannot be used, so the old one stays: {}", e.message);
             return self.log.write(Level::Error, &text);
         }
-        if self.shutdown.plan_restart() {
-            self.log.write(Level::Info, "config.json has changed: restarting");
-            let (dispatcher, shutdown) = (self.dispatcher.clone(), self.shutdown.clone());
-            let restart = move || {
+        let (dispatcher, shutdown, log) = (self.dispatcher.clone(), self.shutdown.clone(), self.log);
+        let restart = move || {
+            if shutdown.plan_restart() {
+                log.write(Level::Info, "config.json has changed: restarting");
                 dispatcher.wait_until_idle(PATIENCE);
                 shutdown.stop();
-            };
-            if let Err(e) = Builder::new().spawn(restart) {
-                self.log.write(Level::Error, &format!("starting a thread: {e}"));
             }
+        };
+        if let Err(e) = Builder::new().spawn(restart) {
+            log.write(Level::Error, &format!("starting a thread: {e}"));
+            // The next check tries again.
+            self.seen = None;
         }
     }
 

@@ -12,7 +12,7 @@ pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod tasks;
 
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -25,6 +25,9 @@ use crate::message::add_cost;
 use queue::Queues;
 use semaphore::Semaphore;
 use tasks::{Spawner, Tasks};
+
+/// How soon to try again to start a thread.
+const THREAD_RETRY: Duration = Duration::from_secs(1);
 
 /// Provides agents and answers control messages.
 pub(crate) trait Handler: Send + Sync {
@@ -95,9 +98,17 @@ impl Dispatcher {
         drop(sender);
         let outbound = outbound?;
         self.outbound.get_or_init(|| outbound);
-        for message in inbound {
-            self.dispatch(message)?;
+        // Conversations that wait for a thread: the machine may have none for a while.
+        let mut waiting: Vec<String> = Vec::new();
+        loop {
+            match inbound.recv_timeout(if waiting.is_empty() { Duration::MAX } else { THREAD_RETRY }) {
+                Ok(message) => waiting.extend(self.dispatch(message)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            waiting.retain(|session| self.start_worker(session).is_err());
         }
+        waiting.iter().for_each(|session| self.work(session));
         self.queues.wait_until_idle(Duration::MAX);
         Ok(())
     }
@@ -107,7 +118,8 @@ impl Dispatcher {
         self.queues.wait_until_idle(limit);
     }
 
-    fn dispatch(self: &Arc<Self>, message: Inbound) -> Result<()> {
+    /// Acts on a message. Returns its conversation if that waits for a thread.
+    fn dispatch(self: &Arc<Self>, message: Inbound) -> Option<String> {
         match message.kind {
             Kind::Stop => self.stop(&message),
             Kind::Status | Kind::Usage => message.reply(&self.control(&message)),
@@ -115,32 +127,39 @@ impl Dispatcher {
                 self.stop_tasks(&message);
                 // The new conversation does not know them.
                 drop(self.tasks.take_stopped(&message.session));
-                self.enqueue(message)?;
+                return self.enqueue(message);
             }
-            Kind::Message | Kind::Report | Kind::Model(_) => self.enqueue(message)?,
+            Kind::Message | Kind::Report | Kind::Model(_) => return self.enqueue(message),
         }
-        Ok(())
+        None
     }
 
-    fn enqueue(self: &Arc<Self>, message: Inbound) -> Result<()> {
-        let session = message.session.clone();
+    /// Queues a message and starts a worker if its conversation has none. Returns the conversation if there is no thread for
+    /// the worker.
+    fn enqueue(self: &Arc<Self>, message: Inbound) -> Option<String> {
+        let (origin, session) = (message.origin.clone(), message.session.clone());
         if !self.queues.push(message) {
-            return Ok(());
+            return None;
         }
-        let (own, worker_session) = (self.clone(), session.clone());
-        let work = move || {
-            while let Some((message, cancel)) = own.queues.next(&worker_session) {
-                match message.kind {
-                    Kind::Message | Kind::Report => own.turn(message, cancel),
-                    _ => message.reply(&own.control(&message)),
-                }
+        let error = self.start_worker(&session).err()?;
+        self.show_failure(&origin, Err(error));
+        Some(session)
+    }
+
+    fn start_worker(self: &Arc<Self>, session: &str) -> Result<()> {
+        let (own, session) = (self.clone(), session.to_owned());
+        let work = move || own.work(&session);
+        Builder::new().name("worker".to_owned()).spawn(work).map(drop).doing("starting a thread")
+    }
+
+    /// Answers the messages of a conversation until none waits.
+    fn work(self: &Arc<Self>, session: &str) {
+        while let Some((message, cancel)) = self.queues.next(session) {
+            match message.kind {
+                Kind::Message | Kind::Report => self.turn(message, cancel),
+                _ => message.reply(&self.control(&message)),
             }
-        };
-        let started = Builder::new().name("worker".to_owned()).spawn(work);
-        if started.is_err() {
-            self.queues.remove(&session);
         }
-        started.map(drop).doing("starting a thread")
     }
 
     fn stop(&self, message: &Inbound) {

@@ -62,11 +62,6 @@ impl Queues {
         needs_worker
     }
 
-    /// Drops a queue that has no worker.
-    pub(super) fn remove(&self, session: &str) {
-        self.lock().by_session.remove(session);
-    }
-
     /// Stops the current turn, or the next one that waits. Returns whether there was one.
     pub(super) fn stop(&self, session: &str) -> bool {
         let mut state = self.lock();

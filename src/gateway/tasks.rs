@@ -275,16 +275,15 @@ fn labelled(label: &str, event: Event) -> Event {
 /// Stores what a task came to and queues it for its conversation, unless the task was stopped.
 fn send_report(dispatcher: &Arc<Dispatcher>, label: &str, report: Inbound, result: TaskResult) {
     let text = report_text(label, result.report);
-    let (origin, session, id) = (report.origin.clone(), report.session.clone(), report.task_id());
+    let (origin, id) = (report.origin.clone(), report.task_id());
     match dispatcher.tasks.end(&id, &text, result.usage, result.cost) {
         Ok(false) => return,
         Ok(true) => {}
         Err(e) => dispatcher.show_failure(&origin, Err(e)),
     }
-    if let Err(e) = dispatcher.enqueue(Inbound { text, ..report }) {
-        dispatcher.show_failure(&origin, Err(e));
-        dispatcher.show_failure(&origin, dispatcher.tasks.close(&id));
-        dispatcher.show_tasks(&origin, &session);
+    if let Some(session) = dispatcher.enqueue(Inbound { text, ..report }) {
+        // This thread is free.
+        dispatcher.work(&session);
     }
 }
 

@@ -285,7 +285,7 @@ fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
     for (n, (bad, why)) in [
         (json!({ "agents": { "defaults": { "model_name": "nosuch/thing" } } }), "nosuch"),
         (json!({ "channels": { "telegram": { "token": "" } } }), "no channels.telegram.token"),
-        (json!({ "channels": { "telegram": { "enabled": false } } }), "enabled is false"),
+        (json!({ "channels": { "telegram": { "enabled": false } }, "cron": { "enabled": false } }), "nothing to do"),
         (json!({ "channels": { "telegram": { "api_base": "127.0.0.1:1" } } }), "api_base has no scheme"),
         (json!({ "tools": { "read_paths": ["/"] } }), "would give the tools access"),
     ]

@@ -64,6 +64,7 @@ mod talk;
 mod tasks;
 mod templates;
 mod terminal;
+mod threads;
 mod unrestricted;
 mod usage;
 mod waits;
