@@ -15,20 +15,22 @@ use crate::zone;
 type ErrorKind = fn(String) -> ProviderError;
 
 /// Texts that say more than the status, in lower case: with which status they count, what they mean, and the texts.
-const MARKERS: [(&[u16], ErrorKind, &[&str]); 4] = [
+const MARKERS: [(&[u16], ErrorKind, &[&str]); 5] = [
     (
         &[403, 429],
         ProviderError::Quota,
         &[
             "insufficient_quota",
-            "exceeded your current quota",
-            "billing",
+            "exceeded_current_quota",
+            "billing_not_active",
+            "billing_hard_limit",
             "insufficient balance",
             "insufficient credit",
             "credit balance",
             "payment required",
         ],
     ),
+    (&[403], ProviderError::Quota, &["billing"]),
     (&[400], ProviderError::Quota, &["credit balance is too low"]),
     (&[400], ProviderError::Auth, &["api key not valid", "invalid api key"]),
     (
@@ -87,10 +89,14 @@ pub(super) fn classify(status: u16, head: Option<&Head>, body: &[u8], now: Syste
     };
     let said = said.to_lowercase();
     let fits = |texts: &[&str]| texts.iter().any(|text| said.contains(text));
-    if let Some((_, error, _)) = MARKERS.iter().find(|(with, _, texts)| with.contains(&status) && fits(texts)) {
+    let spoken_wait = spoken_wait(&text.to_lowercase());
+    // Rate limits speak of quotas, too. An empty account tells nobody to come back in a minute.
+    let is_rate_limit = status == 429 && spoken_wait.is_some();
+    let marker = MARKERS.iter().find(|(with, _, texts)| with.contains(&status) && fits(texts));
+    if let Some((_, error, _)) = marker.filter(|_| !is_rate_limit) {
         return error(message);
     }
-    let retry_after = head.and_then(|h| retry_after(h, now)).or_else(|| spoken_wait(&said));
+    let retry_after = head.and_then(|h| retry_after(h, now)).or(spoken_wait);
     match status {
         401 => ProviderError::Auth(message),
         402 => ProviderError::Quota(message),
@@ -196,11 +202,13 @@ fn length(text: &str) -> Option<Duration> {
     seconds(total)
 }
 
-/// "Please try again in 12.3s", in lower case.
+/// "Please try again in 12.3s", "Please retry in 26s", `"retryDelay": "26s"`; in lower case.
 fn spoken_wait(said: &str) -> Option<Duration> {
-    let (_, rest) = said.split_once("try again in ")?;
-    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
-    length(rest[..end].trim_end_matches('.'))
+    ["try again in ", "retry in ", "retrydelay"].iter().find_map(|before| {
+        let rest = said.split_once(before)?.1.trim_start_matches(['"', '\\', ':', ' ']);
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
+        length(rest[..end].trim_end_matches('.'))
+    })
 }
 
 /// Seconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7; no API sends the obsolete forms).
@@ -237,6 +245,18 @@ mod tests {
             (402, "", "quota"),
             (429, r#"{"error":{"code":"insufficient_quota","message":"You exceeded your current quota"}}"#, "quota"),
             (429, r#"{"error":{"message":"Rate limit reached"}}"#, "rate"),
+            (
+                429,
+                r#"{"error":{"message":"You exceeded your current quota, check your plan and billing details"}}"#,
+                "rate",
+            ),
+            (429, r#"{"error":{"type":"insufficient_quota","message":"slow: please retry in 2s"}}"#, "rate"),
+            (
+                429,
+                r#"{"error":{"type":"exceeded_current_quota_error","message":"your account is suspended"}}"#,
+                "quota",
+            ),
+            (403, r#"{"error":{"message":"Enable billing for this project"}}"#, "quota"),
             (400, r#"{"error":{"message":"too big","code":"context_length_exceeded"}}"#, "long"),
             (400, r#"{"error":{"type":"exceed_context_size_error","message":"x"}}"#, "long"),
             (413, "request too large", "long"),
@@ -295,6 +315,8 @@ mod tests {
         assert_eq!(wait("x-ratelimit-reset-tokens", "1m2.5s"), Some(62_500));
         assert_eq!(wait("x-should-retry", "false"), Some(Duration::MAX.as_millis()));
         assert_eq!(spoken_wait("please try again in 12.3s."), Some(Duration::from_millis(12_300)));
+        assert_eq!(spoken_wait("please retry in 26.4s."), Some(Duration::from_millis(26_400)));
+        assert_eq!(spoken_wait(r#"{"retrydelay": "26s"}"#), Some(Duration::from_secs(26)));
         assert_eq!(spoken_wait("please try again in 20 years"), None);
     }
 
