@@ -1,5 +1,7 @@
 //! Chooses the model: from a name, the model list and the environment to an address and a key.
 
+use ureq::http::Uri;
+
 use super::keys;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, Env, ModelEntry};
@@ -134,16 +136,24 @@ impl Config {
         listed.chain(vendors).chain(other).filter_map(|written| keys::known(&written, env)).collect()
     }
 }
+        Some(("http" | "https", _)) => Err(fail("api_base is not a valid address").hint("write http://HOST:PORT/v1")),
 
 fn check_base(base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
-        Some(("http" | "https", _)) => Ok(()),
+        Some(("http" | "https", _)) if is_address(base) => Ok(()),
         // It may hold a password, so it is not repeated.
         Some(_) => {
             Err(fail("api_base must begin with http:// or https://").hint("correct it in config.json's model_list"))
         }
         None if base.contains('@') => {
+fn is_address(url: &str) -> bool {
+    let Ok(uri) = url.parse::<Uri>() else { return false };
+    let authority = uri.authority().map_or("", |authority| authority.as_str());
+    let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    uri.host().is_some_and(|host| !host.is_empty()) && port.is_none_or(|port| port.parse::<u16>().is_ok())
+}
+
             Err(fail("api_base has no scheme").hint("put http:// or https:// in front of it"))
         }
         None => Err(fail(format!("api_base \"{base}\" has no scheme")).hint(format!("write http://{base}"))),

@@ -7,6 +7,7 @@ use rustls::pki_types::UnixTime;
 use rustls::{CertificateError, InvalidMessage};
 
 use super::{Fault, authority};
+use crate::error::Error;
 use crate::text::rfc3339;
 
 /// `proxy` is the address of the proxy, if any.
@@ -27,36 +28,66 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
         }
         ureq::Error::ConnectProxyFailed(why) => Fault::Broken(format!("{through} refused the connection ({why})")),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-            Fault::Broken("invalid address: api_base must begin with http:// or https://".to_owned())
+            Fault::Config(Error::config("invalid address or header").hint("correct api_base or headers in config.json"))
         }
-        ureq::Error::Rustls(e) => Fault::Broken(tls(e)),
+        ureq::Error::Rustls(e) => tls(e),
         ureq::Error::Io(e) => match e.get_ref().and_then(|inner| inner.downcast_ref()) {
-            Some(e) => Fault::Broken(tls(e)),
+            Some(e) => tls(e),
             None => Fault::Broken(e.to_string()),
         },
         e => Fault::Broken(e.to_string()),
     }
 }
 
-fn tls(e: &rustls::Error) -> String {
-    match e {
+fn tls(e: &rustls::Error) -> Fault {
+    use CertificateError::{
+        ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYetContext, UnknownIssuer,
+    };
+    let (message, hint) = match e {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the server does not speak TLS; try http://".to_owned()
+            ("the server does not speak TLS".to_owned(), "write http:// instead of https:// in api_base")
         }
-        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "an unknown authority signed the certificate; set SSL_CERT_FILE=/path/ca.pem".to_owned()
+        rustls::Error::InvalidCertificate(UnknownIssuer) => {
+            ("an unknown authority signed the certificate".to_owned(), "set SSL_CERT_FILE=/path/ca.pem")
         }
-        rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
-            format!("the certificate expired on {}; renew it, or check this machine's clock", date(*not_after))
+        rustls::Error::InvalidCertificate(ExpiredContext { not_after, .. }) => {
+            (format!("the certificate expired on {}", date(*not_after)), "renew it, or correct this machine's clock")
         }
-        rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
-            format!("the certificate is not valid before {}; check this machine's clock", date(*not_before))
+        rustls::Error::InvalidCertificate(NotValidYetContext { not_before, .. }) => {
+            (format!("the certificate is not valid before {}", date(*not_before)), "correct this machine's clock")
         }
-        e => e.to_string(),
-    }
+        rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
+            ("the certificate is for another host".to_owned(), "correct api_base, or the server's certificate")
+        }
+        rustls::Error::InvalidCertificate(_) => (e.to_string(), "correct api_base, or the server's certificate"),
+        e => return Fault::Broken(e.to_string()),
+    };
+    Fault::Config(Error::config(message).hint(hint))
 }
 
 fn date(time: UnixTime) -> String {
     let text = rfc3339(UNIX_EPOCH + Duration::from_secs(time.as_secs()));
     text.split('T').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_cannot_be_trusted_is_a_matter_of_configuration() {
+        let [time, not_after] =
+            [2_000_000_000, 1_609_459_200].map(|s| UnixTime::since_unix_epoch(Duration::from_secs(s)));
+        for (error, says) in [
+            (CertificateError::UnknownIssuer, "unknown authority"),
+            (CertificateError::ExpiredContext { time, not_after }, "expired on 2021-01-01"),
+            (CertificateError::NotValidYetContext { time: not_after, not_before: time }, "not valid before 2033-05-18"),
+            (CertificateError::NotValidForName, "another host"),
+        ] {
+            let error = ureq::Error::Rustls(rustls::Error::InvalidCertificate(error));
+            let Fault::Config(e) = fault(&error, "") else { panic!("{says}: another try would not help") };
+            assert_eq!(e.kind, crate::error::Kind::Config);
+            assert!(e.message.contains(says) && e.hint.is_some(), "{e:?}");
+        }
+    }
 }

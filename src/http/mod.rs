@@ -23,6 +23,7 @@ pub(crate) use client::Client;
 pub(crate) use client::Settings;
 
 use crate::cancel::{Cancel, Hook, Why};
+use crate::error::Error;
 use crate::secret::Secret;
 
 /// The most decoded bytes of a response body.
@@ -89,6 +90,8 @@ pub(crate) enum Fault {
     Broken(String),
     /// There was no connection.
     Unreachable(String),
+    /// No try can succeed before an address, a header or a certificate is corrected.
+    Config(Error),
     /// Nothing arrived for as long as the caller would wait.
     Silent,
     Cancelled(Why),
@@ -144,7 +147,7 @@ impl Exchange {
                 idle.truncate(MOST_IDLE);
             }
             // The thread has ended.
-            Err(Fault::Broken(_) | Fault::Unreachable(_)) => self.agent = None,
+            Err(Fault::Broken(_) | Fault::Unreachable(_) | Fault::Config(_)) => self.agent = None,
             Err(Fault::Silent | Fault::Cancelled(_)) => self.close(),
             Ok(_) => {}
         }

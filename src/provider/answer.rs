@@ -43,6 +43,7 @@ impl<'a> Answer<'a> {
         let result = if left.is_zero() { Err(Fault::Silent) } else { next(&mut self.exchange, left) };
         result.map_err(|fault| match fault {
             Fault::Silent => transient(format!("{}: no answer for {} s", self.host, self.silence.as_secs())),
+            Fault::Config(e) => ProviderError::Unasked(e.doing(self.host)),
             Fault::Broken(m) | Fault::Unreachable(m) => transient(format!("{}: {m}", self.host)),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
         })

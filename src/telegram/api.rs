@@ -175,6 +175,7 @@ impl Api {
         let failed = |fault: Fault| match fault {
             Fault::Unreachable(text) => Failure::Unreachable(text),
             Fault::Broken(text) => Failure::Broken(text),
+            Fault::Config(e) => Failure::Broken(e.message),
             Fault::Silent => Failure::Passing("no answer in time".to_owned()),
             Fault::Cancelled(Why::Stopped | Why::Deadline) => Failure::Stopped,
         };

@@ -1,5 +1,6 @@
 //! What a server can do wrong, and what bantam then tells, tries again and keeps.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -94,6 +95,41 @@ fn an_empty_account_is_not_asked_again() {
     let run = home.agent(["-m", "hi"]);
     run.prints("").fails_with_a_hint().says("quota");
     assert_ne!(run.code, Some(0));
+}
+
+#[test]
+fn a_rate_limit_that_speaks_of_billing_is_waited_out() {
+    let gemini = json!({ "error": {
+        "code": 429, "status": "RESOURCE_EXHAUSTED",
+        "message": "You exceeded your current quota, please check your plan and billing details.",
+        "details": [ { "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "1s" } ],
+    } });
+    let openai = json!({ "error": {
+        "message": "Rate limit reached for requests per min (RPM): Limit 3. Please try again in 200ms. You can increase \
+                    your rate limit by adding a payment method to your account at https://example.com/billing.",
+        "type": "requests", "code": "rate_limit_exceeded",
+    } });
+    for limit in [gemini, openai] {
+        let model = Model::scripted([Reply::json(429, &limit), Reply::text("Now.")]);
+        Home::with(&model.config()).agent(["-m", "hi"]).exits(0).prints("Now.\n");
+    }
+}
+
+#[test]
+fn an_address_that_can_never_work_exits_3() {
+    // A server that does not speak TLS.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain = format!("https://{}/v1", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read(&mut [0; 4096]).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    Home::with(&config_for(&plain)).agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("speak TLS");
+    server.join().unwrap();
+    for base in ["http://exa mple/v1", "http://:80/v1", "http://127.0.0.1:99999/v1", "127.0.0.1/v1", "ftp://h/v1"] {
+        Home::with(&config_for(base)).agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("api_base");
+    }
 }
 
 #[test]
