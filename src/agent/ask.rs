@@ -37,6 +37,7 @@ impl Agent {
             (turn.events)(match note {
                 Note::Trace(text) => Event::Trace(self.redactor.redact(text)),
                 Note::Notice(text) => Event::Notice(self.redactor.redact(text)),
+                Note::Warning(text) => Event::Warning(self.redactor.redact(text)),
             });
         };
         let started = Instant::now();

@@ -25,6 +25,8 @@ pub(crate) enum Note {
     Trace(String),
     /// A fault that the user should mend: a refused key, a model that fails.
     Notice(String),
+    /// What the reply was made without.
+    Warning(String),
 }
 
 /// The model that was asked.
@@ -174,9 +176,14 @@ impl Model {
         let mut rate_limit = None;
         loop {
             let key = self.pick_key(Instant::now());
-            let error = match attempt.send(self.keys[key].as_ref()) {
-                Err(error) if !attempt.begun => error,
-                result => return result,
+            let provider = self.keys[key].as_ref();
+            let error = match attempt.send(provider) {
+                Ok(reply) => {
+                    provider.left_out(attempt.request).into_iter().for_each(|text| (attempt.note)(Note::Warning(text)));
+                    return Ok(reply);
+                }
+                Err(error) if attempt.begun => return Err(error),
+                Err(error) => error,
             };
             if self.rest_key(key, &error, Instant::now()) {
                 let (name, number, of) = (self.asked().name, key + 1, self.keys.len());
@@ -352,6 +359,20 @@ mod tests {
         };
         assert_eq!(run(&chain(vec![keys()]), 1).0, Ok(("a".into(), "m/x".into())));
         assert!(matches!(run(&chain(vec![keys()]), 0).0, Err((ProviderError::RateLimited { .. }, _))));
+    }
+
+    #[test]
+    fn a_refused_key_is_asked_again_after_some_minutes_and_when_the_others_rest_for_longer() {
+        let keys = vec![
+            script("m/x", vec![refused(), good("b")]),
+            script("m/x", vec![good("a"), ("", Err(ProviderError::Quota("empty".into())))]),
+        ];
+        let chain = chain(vec![keys]);
+        assert_eq!(run(&chain, 0).0, Ok(("a".into(), "m/x".into())));
+        let (model, now) = (&chain.models[0], Instant::now());
+        assert_eq!((model.pick_key(now), model.pick_key(now + REFUSED_REST)), (1, 0));
+        assert!(matches!(run(&chain, 0).0, Err((ProviderError::Quota(_), _))));
+        assert_eq!(run(&chain, 0).0, Ok(("b".into(), "m/x".into())));
     }
 
     #[test]

@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::answer::Answer;
 use super::dialect::Dialect;
 use super::errors::classify;
-use super::quirks::Learned;
+use super::quirks::{Learned, Quirk};
 use super::{Provider, ProviderError, Request};
 use crate::config::Model;
 use crate::config::keys::ApiKey;
 use crate::error::Result;
 use crate::http::{Body, Client, Outgoing, Settings, authority};
-use crate::message::{Price, Reply};
+use crate::message::{Message, Price, Reply};
 use crate::secret::Secret;
 
 /// A model, with one of its keys.
@@ -109,8 +109,35 @@ impl Provider for Host {
             });
             match result {
                 Err(ProviderError::Rejected(refusal)) if !begun && self.quirks().learn(&refusal, &mut tried) => {}
-                result => return result,
+                result => {
+                    if is_test && result.is_ok() {
+                        self.quirks().save();
+                    }
+                    return result;
+                }
             }
         }
     }
+    fn left_out(&self, request: &Request) -> Option<String> {
+        let (name, quirks) = (&self.model.name, self.quirks());
+        if quirks.knows(Quirk::NoImages) && has_new_image(request) {
+            return Some(format!("{name} takes no images: it was asked without them"));
+        }
+        let is_first = matches!(request.messages.last(), Some(Message::User(_)));
+        let tools = quirks.knows(Quirk::NoTools) && is_first && !request.tools.is_empty();
+        tools.then(|| format!("{name} takes no tools: it was asked without them"))
+    }
+
+}
+        // Each new image tests whether the model still takes none.
+        let is_test = has_new_image(request) && self.quirks().forget(Quirk::NoImages);
+
+/// Whether there is an image in what came after the model's last reply.
+fn has_new_image(request: &Request) -> bool {
+    let new = request.messages.rsplit(|message| matches!(message, Message::Assistant(_))).next().unwrap_or_default();
+    new.iter().any(|message| match message {
+        Message::User(user) => !user.images.is_empty(),
+        Message::ToolResult(result) => !result.images.is_empty(),
+        _ => false,
+    })
 }

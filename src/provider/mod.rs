@@ -81,6 +81,11 @@ pub trait Provider: Send + Sync {
     /// See [`ProviderError`]. Text that arrived before a fault has gone to `on_delta`.
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError>;
 
+    /// What a reply was made without because the model takes none of it, as a sentence for the user.
+    fn left_out(&self, _request: &Request) -> Option<String> {
+        None
+    }
+
     /// The body that [`Provider::chat`] would send, without keys.
     fn preview(&self, request: &Request) -> Value {
         let messages = request.messages.iter().map(|message| Value::Object(message.to_json()));

@@ -23,11 +23,12 @@ pub(crate) enum Quirk {
     /// Assistant messages must carry reasoning, even when there is none.
     EmptyReasoning,
     NoImages,
+    NoTools,
 }
 
 /// Each quirk: its name on disk and in `bantam status`, and the groups of texts (in lower case) of which all stand in a
 /// refusal that teaches it. The first row that fits counts.
-const QUIRKS: [(Quirk, &str, &[&[&str]]); 8] = [
+const QUIRKS: [(Quirk, &str, &[&[&str]]); 9] = [
     (Quirk::MaxCompletionTokens, "max_completion_tokens", &[&["max_tokens", "max_completion_tokens"]]),
     (Quirk::MaxTokens, "max_tokens", &[&["max_completion_tokens"]]),
     (Quirk::NoTemperature, "no temperature", &[&["temperature"]]),
@@ -35,7 +36,26 @@ const QUIRKS: [(Quirk, &str, &[&[&str]]); 8] = [
     (
         Quirk::NoImages,
         "no images",
-        &[&["image input"], &["image_url"], &["image", "not support"], &["not a multimodal model"]],
+        // What is wrong with one image names its format, size or encoding.
+        &[
+            &["support image input"],
+            &["image input is not"],
+            &["unknown variant", "image_url"],
+            &["image_url is only supported"],
+            &["not support images"],
+            &["not support vision"],
+            &["not a multimodal model"],
+        ],
+    ),
+    (
+        Quirk::NoTools,
+        "no tools",
+        &[
+            &["not support tools"],
+            &["support tool use"],
+            &["not support function calling"],
+            &["enable-auto-tool-choice"],
+        ],
     ),
     (Quirk::NoStream, "no stream", &[&["stream", "not support"]]),
     (Quirk::EmptyReasoning, "empty reasoning", &[&["reasoning_content", "must be passed"]]),
@@ -83,10 +103,25 @@ impl Learned {
         tried.push(quirk);
         self.known.retain(|known| !known.is_opposite(quirk));
         self.known.push(quirk);
+        self.save();
+        true
+    }
+
+    pub(super) fn knows(&self, quirk: Quirk) -> bool {
+        self.known.contains(&quirk)
+    }
+
+    /// Forgets a quirk to test it again; true if it was known. [`Learned::save`] makes it last.
+    pub(super) fn forget(&mut self, quirk: Quirk) -> bool {
+        let before = self.known.len();
+        self.known.retain(|known| *known != quirk);
+        self.known.len() < before
+    }
+
+    pub(super) fn save(&self) {
         if let Some(save) = &self.save {
             save(&self.known);
         }
-        true
     }
 
     /// Changes a request so that the host accepts it.
@@ -117,6 +152,7 @@ fn apply(quirk: Quirk, fields: &mut Map<String, Value>) {
                 }
             }
         }
+        Quirk::NoTools => fields.retain(|name, _| name != "tools" && name != "tool_choice"),
         Quirk::NoReasoning => {
             for message in messages(fields) {
                 message.retain(|name, _| name != "reasoning_content" && name != "reasoning");
@@ -169,6 +205,8 @@ mod tests {
             ("This model does not support images", Quirk::NoImages),
             ("Image input is not enabled for this model", Quirk::NoImages),
             ("qwen3-8b is not a multimodal model", Quirk::NoImages),
+            ("Invalid content type. image_url is only supported by certain models.", Quirk::NoImages),
+            ("registry.ollama.ai/library/gemma2:2b does not support tools", Quirk::NoTools),
         ];
         for (refusal, quirk) in cases {
             let (mut learned, mut tried) = (Learned::default(), Vec::new());

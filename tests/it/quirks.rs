@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -126,4 +128,68 @@ fn what_cannot_be_read_or_written_is_no_fault_of_the_turn() {
     home.agent(["-m", "hi"]).exits(0).prints("Here.\n").is_quiet();
     assert!(!home.path("state/quirks.json.new").exists());
     home.bantam().arg("status").run().exits(0);
+}
+
+/// One pixel.
+const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
+
+fn has_image(request: &Request) -> bool {
+    request.body.to_string().contains("image_url")
+}
+
+#[test]
+fn a_bad_image_is_not_taken_for_a_model_without_images() {
+    for says in [
+        "Invalid image_url: the image could not be decoded",
+        "image format image/heic is not supported",
+        "You uploaded an unsupported image. Please make sure your image is below 20 MB",
+    ] {
+        let model =
+            Model::answering(
+                |request, _| {
+                    if has_image(request) { Reply::error(400, says) } else { Reply::text("Nothing to see.") }
+                },
+            );
+        let home = Home::with(&model.config());
+        let pixel = home.write("pixel.gif", GIF);
+        let run = home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&pixel).run();
+        run.exits(1).says(says);
+        assert_eq!(model.requests().len(), 1, "{says}");
+        assert!(!home.path("state/quirks.json").exists(), "{says}");
+    }
+}
+
+#[test]
+fn a_model_without_images_is_said_to_have_none_and_tested_with_each_new_one() {
+    let upgraded = Arc::new(AtomicBool::new(false));
+    let accepts = upgraded.clone();
+    let model = Model::answering(move |request, _| {
+        let refused = has_image(request) && !accepts.load(Ordering::SeqCst);
+        if refused { Reply::error(404, "No endpoints found that support image input") } else { Reply::text("Seen.") }
+    });
+    let home = Home::with(&model.config());
+    let pixel = home.write("pixel.gif", GIF);
+    let look = || home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&pixel).run();
+    look().exits(0).prints("Seen.\n").says("takes no images");
+    assert_eq!(model.requests().len(), 2);
+    assert!(model.request(1).last("user").contains("an image, left out"));
+    home.agent(["-m", "and now?"]).exits(0).is_quiet();
+    assert_eq!(model.requests().len(), 3, "an old image is not tried again");
+    look().exits(0).says("takes no images");
+    assert_eq!(model.requests().len(), 5);
+    assert_eq!(rows(&home).len(), 1);
+    upgraded.store(true, Ordering::SeqCst);
+    look().exits(0).prints("Seen.\n").is_quiet();
+    assert_eq!((model.requests().len(), rows(&home).len()), (6, 0));
+    home.agent(["-m", "and now?"]).exits(0);
+    assert!(has_image(&model.request(6)));
+}
+
+#[test]
+fn a_model_without_tools_is_asked_without_them_once_learned() {
+    let model = strict(&[("tools", "registry.ollama.ai/library/gemma2:2b does not support tools")]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "hi"]).exits(0).prints("Here.\n").says("takes no tools");
+    home.agent(["-m", "hi"]).exits(0).prints("Here.\n").says("takes no tools");
+    assert_eq!(model.requests().len(), 3);
 }
