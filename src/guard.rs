@@ -186,6 +186,16 @@ fn unreachable(message: String) -> ConnectError {
     ConnectError::Unreachable(Error::failed(message))
 }
 
+/// Whether `host` is this machine or one of its networks, as far as that shows without a look-up. A name of one label is
+/// a container's or a machine's in the same network.
+pub(crate) fn is_private(host: &str) -> bool {
+    const SUFFIXES: [&str; 6] = [".localhost", ".local", ".lan", ".home", ".internal", ".home.arpa"];
+    match host.parse() {
+        Ok(address) => matches!(special(address), Some(Private(_))),
+        Err(_) => !host.contains('.') || SUFFIXES.iter().any(|suffix| host.ends_with(suffix)),
+    }
+}
+
 fn special(address: IpAddr) -> Option<Special> {
     let within =
         |address: Ipv6Addr, base: Ipv6Addr, length| (address.to_bits() ^ base.to_bits()) >> (128 - length) == 0;

@@ -7,6 +7,7 @@ pub(crate) mod gateway;
 pub(crate) mod learned;
 mod models;
 mod monitor;
+mod ollama;
 mod pool;
 mod reload;
 mod shutdown;

@@ -1,19 +1,16 @@
-//! Who answers: the configured model, those that stand in for it, and what there is when nothing is configured.
+//! Builds the model chain: the configured model and its fallbacks, else an Ollama on this machine, else the demo.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use serde_json::Value;
-
-use super::Parts;
 use super::learned::{self, Row};
-use crate::cancel::Cancel;
+use super::{Parts, ollama};
 use crate::config::keys::ApiKey;
-use crate::config::vendors::Protocol;
+use crate::config::vendors::{self, Protocol};
 use crate::config::{Env, Model, proxy};
 use crate::error::{Error, Result};
-use crate::http::{Client, Outgoing, Settings};
+use crate::http::Settings;
 use crate::provider::Provider;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
@@ -22,15 +19,15 @@ use crate::provider::host::Host;
 use crate::provider::openai::{AZURE, OPENAI};
 use crate::secret::Redactor;
 
-/// All who may answer, the first choice first, and what that one can read at once, in tokens: 0 where it does not matter,
-/// as for the demo. `notices` gets what the user should know about the choice.
+/// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
+/// what the user should know about the choice.
 pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(ModelChain, u64)> {
     let mut chain = ModelChain::default();
     let Some(first) = first(parts, notices)? else {
         chain.push(vec![Box::new(Demo)]);
         return Ok((chain, 0));
     };
-    let window = if first.protocol == Protocol::Demo { 0 } else { first.entry.context_window };
+    let window = window(&first, parts.config.agents.defaults.context_window, notices);
     let mut models = vec![first];
     for name in &parts.config.agents.defaults.model_fallbacks {
         match parts.config.named(name, parts.env) {
@@ -59,7 +56,7 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
         }
         None => {}
     }
-    if let Some(id) = local_model() {
+    if let Some(id) = vendors::find("ollama").and_then(|vendor| ollama::pick_model(vendor.base)) {
         notices.push(format!("no key is set: asking {id} of the Ollama on this machine"));
         return parts.config.named(&format!("ollama/{id}"), parts.env).map(Some);
     }
@@ -67,6 +64,26 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
         "no key is set, so the built-in demo answers; for a real model: bantam onboard, or export OPENROUTER_API_KEY=...".to_owned(),
     );
     Ok(None)
+}
+
+/// What a model reads at once. Ollama often reads less than its models could, so it is asked, unless the entry says.
+fn window(model: &Model, default: u64, notices: &mut Vec<String>) -> u64 {
+    match model.entry.context_window {
+        _ if model.protocol == Protocol::Demo => 0,
+        0 if model.name.starts_with("ollama/") => match ollama::window(&model.base, &model.id) {
+            Some(window) if window < default => {
+                notices.push(format!(
+                    "{} reads {window} tokens at once: for more, start Ollama with OLLAMA_CONTEXT_LENGTH=32768; \
+                     set its context_window if this is wrong",
+                    model.name
+                ));
+                window
+            }
+            _ => default,
+        },
+        0 => default,
+        window => window,
+    }
 }
 
 /// A model, once for each of its keys.
@@ -96,24 +113,4 @@ fn providers(
         return vec![provider(None)];
     }
     model.keys.iter().cloned().map(|written| provider(Some(key(written)))).collect()
-}
-
-/// How long an Ollama on this machine has to answer: it has the list ready.
-const LOCAL: Duration = Duration::from_millis(500);
-
-/// The first model of an Ollama that answers on this machine.
-fn local_model() -> Option<String> {
-    let cancel = Cancel::new(Some(LOCAL));
-    let url = "http://localhost:11434/api/tags".to_owned();
-    let request = Outgoing { url, headers: Vec::new(), body: None };
-    let mut exchange = Client::new(Settings::default()).send(request, &cancel).ok()?;
-    if exchange.head(LOCAL).ok()?.status != 200 {
-        return None;
-    }
-    let mut body = Vec::new();
-    while let Some(piece) = exchange.body(LOCAL).ok()? {
-        body.extend_from_slice(&piece);
-    }
-    let tags: Value = serde_json::from_slice(&body).ok()?;
-    Some(tags.get("models")?.get(0)?.get("name")?.as_str()?.to_owned())
 }

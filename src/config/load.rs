@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(defaults["model_name"], "fast");
         assert_eq!(layers.values["channels"]["telegram"]["allow_from"], json!(["1", "2"]));
         assert_eq!(layers.values["model_list"].as_array().unwrap().len(), 1);
-        assert_eq!(layers.values["model_list"][0]["request_timeout"], 90);
+        assert_eq!(layers.values["model_list"][0]["request_timeout"], 0);
         assert_eq!(layers.values["session"]["compact_at"], 0.8);
         for (path, origin) in [
             ("agents.defaults.max_tokens", Some(Origin::Env("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS".into()))),

@@ -20,7 +20,7 @@ pub(crate) struct Model {
     pub base: String,
     /// As written, see [`super::keys::resolve`]; used in turn. Empty: none is needed.
     pub keys: Vec<Secret>,
-    /// Its entry in the list, with the defaults filled in.
+    /// Its entry in the list, with `max_tokens` and `temperature` filled in.
     pub entry: ModelEntry,
 }
 
@@ -113,14 +113,8 @@ impl Config {
         let defaults = &self.agents.defaults;
         let base = if base.is_empty() { default_base } else { base }.to_owned();
         let mut entry = entry.clone();
-        if entry.context_window == 0 {
-            entry.context_window = defaults.context_window;
-        }
         if entry.max_tokens == 0 {
             entry.max_tokens = defaults.max_tokens;
-        }
-        if entry.request_timeout == 0 {
-            entry.request_timeout = 90;
         }
         entry.temperature = entry.temperature.or(defaults.temperature);
         Ok(Model { name, protocol, id: id.to_owned(), base, keys, entry })
@@ -136,28 +130,28 @@ impl Config {
         listed.chain(vendors).chain(other).filter_map(|written| keys::known(&written, env)).collect()
     }
 }
-        Some(("http" | "https", _)) => Err(fail("api_base is not a valid address").hint("write http://HOST:PORT/v1")),
 
 fn check_base(base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
         Some(("http" | "https", _)) if is_address(base) => Ok(()),
         // It may hold a password, so it is not repeated.
+        Some(("http" | "https", _)) => Err(fail("api_base is not a valid address").hint("write http://HOST:PORT/v1")),
         Some(_) => {
             Err(fail("api_base must begin with http:// or https://").hint("correct it in config.json's model_list"))
         }
         None if base.contains('@') => {
+            Err(fail("api_base has no scheme").hint("put http:// or https:// in front of it"))
+        }
+        None => Err(fail(format!("api_base \"{base}\" has no scheme")).hint(format!("write http://{base}"))),
+    }
+}
+
 fn is_address(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
     let authority = uri.authority().map_or("", |authority| authority.as_str());
     let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| port.bytes().all(|b| b.is_ascii_digit()));
     uri.host().is_some_and(|host| !host.is_empty()) && port.is_none_or(|port| port.parse::<u16>().is_ok())
-}
-
-            Err(fail("api_base has no scheme").hint("put http:// or https:// in front of it"))
-        }
-        None => Err(fail(format!("api_base \"{base}\" has no scheme")).hint(format!("write http://{base}"))),
-    }
 }
 
 /// The keys of an entry, each once, else the vendor's variable if it is set.

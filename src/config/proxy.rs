@@ -11,8 +11,8 @@ pub(crate) fn proxy(url: &str, env: &Env) -> String {
         let found = env.get(name).or_else(|| env.get(&name.to_ascii_lowercase()));
         found.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     };
-    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
-    let host = host(rest);
+    let (scheme, _) = url.split_once("://").unwrap_or(("http", url));
+    let host = host(url);
     if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, &list)) {
         return String::new();
     }
@@ -20,8 +20,9 @@ pub(crate) fn proxy(url: &str, env: &Env) -> String {
     set(name).or_else(|| set("ALL_PROXY")).unwrap_or_default()
 }
 
-/// The host in what follows a URL's scheme, in lower case, without brackets and port.
-fn host(rest: &str) -> String {
+/// The host of a URL, in lower case, without brackets and port.
+pub(crate) fn host(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let authority = authority.rsplit('@').next().unwrap_or_default();
     let host = match authority.strip_prefix('[') {

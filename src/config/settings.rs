@@ -45,6 +45,8 @@ const fn row(path: &'static str, kind: Type, help: &'static str) -> Setting {
     Setting { path, kind, help }
 }
 
+const REQUEST_TIMEOUT: &str = "give up after this many seconds without content; 0: 90, and on this machine or a private \
+                               network as long as the turn before the first content";
 const SEARCH_ENGINES: &[&str] = &["auto", "brave", "tavily", "searxng", "duckduckgo"];
 
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -70,7 +72,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     row("model_list[].api_keys", Secrets, "more keys; each replaces one that is refused, rate-limited or used up"),
     row("model_list[].headers", Map, "sent with every request"),
     row("model_list[].extra_body", Any, "fields added to every request"),
-    row("model_list[].request_timeout", Whole(1, 90), "give up after this many seconds without content"),
+    row("model_list[].request_timeout", Whole(0, 0), REQUEST_TIMEOUT),
     row("model_list[].proxy", Text, "http://HOST:PORT; empty: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY decide"),
     row("model_list[].context_window", Whole(0, 0), "0: as in agents.defaults"),
     row("model_list[].max_tokens", Whole(0, 0), "0: as in agents.defaults"),

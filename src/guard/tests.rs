@@ -246,3 +246,14 @@ fn the_next_address_is_tried_when_one_does_not_answer() {
     let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3")));
     assert!(matches!(connect_to(&guard, "none.test", port), Err(ConnectError::Unreachable(_))));
 }
+
+#[test]
+fn a_private_host_is_known_by_its_address_or_name() {
+    for host in ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.9", "100.64.0.1", "fd00::1", "localhost", "nas", "pi.local"]
+    {
+        assert!(is_private(host), "{host}");
+    }
+    for host in ["8.8.8.8", "169.254.169.254", "2606:2800::1", "api.openai.com", "local.example.com"] {
+        assert!(!is_private(host), "{host}");
+    }
+}

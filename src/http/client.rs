@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
@@ -63,7 +63,8 @@ impl Client {
                 drop(tx.send(result.map(|()| Event::End)));
             })
             .doing("starting a thread")?;
-        Ok(Exchange { agent: Some(agent), events, cancel: cancel.clone(), _hook: hook, idle: self.idle.clone() })
+        let (cancel, idle) = (cancel.clone(), self.idle.clone());
+        Ok(Exchange { agent: Some(agent), events, uploaded_at: Instant::now(), cancel, _hook: hook, idle })
     }
 }
 

@@ -101,6 +101,8 @@ pub(crate) enum Fault {
 pub(crate) struct Exchange {
     agent: Option<Agent>,
     events: Receiver<Result<Event, Fault>>,
+    /// When the host last took a piece of the request.
+    pub uploaded_at: Instant,
     cancel: Cancel,
     _hook: Hook,
     idle: Arc<Mutex<Vec<Agent>>>,
@@ -127,7 +129,7 @@ impl Exchange {
     fn next(&mut self, within: Duration) -> Result<Event, Fault> {
         let event = loop {
             match self.events.recv_timeout(self.cancel.remaining(within)) {
-                Ok(Ok(Event::Uploaded)) if self.cancel.why().is_none() => {}
+                Ok(Ok(Event::Uploaded)) if self.cancel.why().is_none() => self.uploaded_at = Instant::now(),
                 Ok(event) => break event,
                 Err(RecvTimeoutError::Timeout) => break Err(Fault::Silent),
                 Err(RecvTimeoutError::Disconnected) => {

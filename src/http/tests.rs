@@ -21,7 +21,7 @@ fn a_slow_line_is_not_taken_for_silence() {
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
     });
-    let body = Body { content_type: "text/plain".into(), len: most as u64, reader: Box::new(io::repeat(b'x')) };
+    let body = Body::json(&"x".repeat(most).into());
     let outgoing = Outgoing { url, headers: Vec::new(), body: Some(body) };
     let started = Instant::now();
     let mut exchange = Client::new(Settings::default()).send(outgoing, &Cancel::new(None)).unwrap();

@@ -21,16 +21,21 @@ pub(super) struct Answer<'a> {
     exchange: Exchange,
     /// The longest time without content. Bytes do not count: a stream of pings is silent.
     silence: Duration,
-    last_content: Instant,
+    /// The same before the first content.
+    patience: Duration,
+    /// When content last arrived, or a piece of the request left.
+    last_progress: Instant,
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn new(host: &'a str, exchange: Exchange, silence: Duration) -> Self {
-        Self { host, exchange, silence, last_content: Instant::now() }
+    pub(super) fn new(host: &'a str, exchange: Exchange, patience: Duration, silence: Duration) -> Self {
+        Self { host, exchange, silence, patience, last_progress: Instant::now() }
     }
 
     pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
-        self.wait(Exchange::head)
+        let head = self.wait(Exchange::head)?;
+        self.last_progress = self.exchange.uploaded_at;
+        Ok(head)
     }
 
     fn piece(&mut self) -> Result<Option<Vec<u8>>, ProviderError> {
@@ -39,10 +44,10 @@ impl<'a> Answer<'a> {
 
     /// Waits for what `next` reads, up to the limit on silence.
     fn wait<T>(&mut self, next: fn(&mut Exchange, Duration) -> Result<T, Fault>) -> Result<T, ProviderError> {
-        let left = self.silence.saturating_sub(self.last_content.elapsed());
+        let left = self.patience.saturating_sub(self.last_progress.elapsed());
         let result = if left.is_zero() { Err(Fault::Silent) } else { next(&mut self.exchange, left) };
         result.map_err(|fault| match fault {
-            Fault::Silent => transient(format!("{}: no answer for {} s", self.host, self.silence.as_secs())),
+            Fault::Silent => transient(format!("{}: no answer for {} s", self.host, self.patience.as_secs())),
             Fault::Config(e) => ProviderError::Unasked(e.doing(self.host)),
             Fault::Broken(m) | Fault::Unreachable(m) => transient(format!("{}: {m}", self.host)),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
@@ -91,7 +96,7 @@ impl<'a> Answer<'a> {
                 body.extend_from_slice(&piece);
             }
             if has_content {
-                self.last_content = Instant::now();
+                (self.patience, self.last_progress) = (self.silence, Instant::now());
             }
         }
         if !is_stream {

@@ -13,10 +13,15 @@ use super::quirks::{Learned, Quirk};
 use super::{Provider, ProviderError, Request};
 use crate::config::Model;
 use crate::config::keys::ApiKey;
+use crate::config::proxy;
 use crate::error::Result;
+use crate::guard;
 use crate::http::{Body, Client, Outgoing, Settings, authority};
 use crate::message::{Message, Price, Reply};
 use crate::secret::Secret;
+
+/// How long a host may be silent unless its entry says otherwise.
+const SILENCE: Duration = Duration::from_secs(90);
 
 /// A model, with one of its keys.
 pub(crate) struct Host {
@@ -69,13 +74,23 @@ impl Host {
         Ok(headers.into_iter().collect())
     }
 
+    /// How long the first content may take, and the next. A model on this machine or a private network may read its prompt
+    /// for minutes, and asking again would make it start over; so there the turn's time is the limit, unless one is set.
+    fn patience(&self) -> (Duration, Duration) {
+        match self.model.entry.request_timeout {
+            0 if guard::is_private(&proxy::host(&self.url)) => (Duration::MAX, SILENCE),
+            0 => (SILENCE, SILENCE),
+            seconds => (Duration::from_secs(seconds), Duration::from_secs(seconds)),
+        }
+    }
+
     /// Makes one HTTP request.
     fn send(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
         let outgoing = Outgoing { url: self.url.clone(), headers, body: Some(Body::json(&self.body(request))) };
         let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;
-        let mut answer =
-            Answer::new(authority(&self.url), exchange, Duration::from_secs(self.model.entry.request_timeout));
+        let (patience, silence) = self.patience();
+        let mut answer = Answer::new(authority(&self.url), exchange, patience, silence);
         let head = answer.head()?;
         if (200..300).contains(&head.status) {
             answer.reply((self.dialect.reply)(), &head, on_delta)
@@ -98,9 +113,21 @@ impl Provider for Host {
         self.body(request)
     }
 
+    fn left_out(&self, request: &Request) -> Option<String> {
+        let (name, quirks) = (&self.model.name, self.quirks());
+        if quirks.knows(Quirk::NoImages) && has_new_image(request) {
+            return Some(format!("{name} takes no images: it was asked without them"));
+        }
+        let is_first = matches!(request.messages.last(), Some(Message::User(_)));
+        let tools = quirks.knows(Quirk::NoTools) && is_first && !request.tools.is_empty();
+        tools.then(|| format!("{name} takes no tools: it was asked without them"))
+    }
+
     /// Asks once more for each quirk that a refusal teaches.
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         let mut tried = Vec::new();
+        // Each new image tests whether the model still takes none.
+        let is_test = has_new_image(request) && self.quirks().forget(Quirk::NoImages);
         loop {
             let mut begun = false;
             let result = self.send(request, &mut |text| {
@@ -118,19 +145,7 @@ impl Provider for Host {
             }
         }
     }
-    fn left_out(&self, request: &Request) -> Option<String> {
-        let (name, quirks) = (&self.model.name, self.quirks());
-        if quirks.knows(Quirk::NoImages) && has_new_image(request) {
-            return Some(format!("{name} takes no images: it was asked without them"));
-        }
-        let is_first = matches!(request.messages.last(), Some(Message::User(_)));
-        let tools = quirks.knows(Quirk::NoTools) && is_first && !request.tools.is_empty();
-        tools.then(|| format!("{name} takes no tools: it was asked without them"))
-    }
-
 }
-        // Each new image tests whether the model still takes none.
-        let is_test = has_new_image(request) && self.quirks().forget(Quirk::NoImages);
 
 /// Whether there is an image in what came after the model's last reply.
 fn has_new_image(request: &Request) -> bool {
@@ -140,4 +155,29 @@ fn has_new_image(request: &Request) -> bool {
         Message::ToolResult(result) => !result.images.is_empty(),
         _ => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Env};
+    use crate::provider::openai::OPENAI;
+
+    #[test]
+    fn a_host_on_this_machine_or_network_may_take_the_turns_time_before_its_first_word() {
+        let patience = |base: &str, seconds: u64| {
+            let list =
+                format!(r#"{{"model_list":[{{"model":"x/y","api_base":"{base}","request_timeout":{seconds}}}]}}"#);
+            let config = Config::load(Some(("c", &list)), &Env::new(), Vec::new()).unwrap().config;
+            let model = config.choose_model(&Env::new()).unwrap().unwrap();
+            Host::new(&OPENAI, model, None, Settings::default(), Learned::default()).patience()
+        };
+        for base in
+            ["http://127.0.0.1:8080/v1", "http://[::1]:1", "http://pi.local/v1", "https://10.0.0.7", "http://nas:1"]
+        {
+            assert_eq!(patience(base, 0), (Duration::MAX, SILENCE), "{base}");
+            assert_eq!(patience(base, 5).0, Duration::from_secs(5), "{base}");
+        }
+        assert_eq!(patience("https://api.example.com/v1", 0), (SILENCE, SILENCE));
+    }
 }

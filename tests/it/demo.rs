@@ -2,9 +2,9 @@
 
 use std::net::TcpStream;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::harness::Home;
+use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
 /// The port of an Ollama that nobody moved.
@@ -27,11 +27,54 @@ fn without_a_configuration_the_machines_own_ollama_answers_or_else_the_demo_mode
     home.agent(["-q", "-m", "list files"]).exits(0).is_quiet();
     assert!(home.agent(["--json", "-q", "-m", "list files"]).json()["model"].as_str().unwrap().contains("demo"));
 
-    let tags = json!({ "models": [ { "name": "llama3:8b" }, { "name": "other" } ] });
-    let ollama = Model::at(OLLAMA, [Reply::json(200, &tags), Reply::text("I live here.")]);
+    let tags = json!({ "models": [ { "name": "llama3:8b" }, { "name": "qwen3:4b" }, { "name": "other" } ] });
+    let [plain, with_tools] = [json!(["completion"]), json!(["completion", "tools"])].map(
+        |capabilities| json!({ "capabilities": capabilities, "parameters": "num_ctx                        16384" }),
+    );
+    let replies = [tags, plain, with_tools.clone(), json!({ "models": [] }), with_tools];
+    let replies = replies.map(|body| Reply::json(200, &body)).into_iter().chain([Reply::text("I live here.")]);
+    let ollama = Model::at(OLLAMA, replies);
     let home = Home::empty();
-    home.agent(["-m", "who are you?"]).exits(0).prints("I live here.\n").says("llama3:8b");
-    assert_eq!(ollama.request(1).body["model"], "llama3:8b");
+    home.agent(["-m", "who are you?"]).exits(0).prints("I live here.\n").says("qwen3:4b").says("16384");
+    assert_eq!(ollama.request(5).body["model"], "qwen3:4b");
+}
+
+#[test]
+fn the_window_that_ollama_really_has_is_read_and_said_and_compacted_by() {
+    let ollama = |parameters: &'static str, loaded: Value| {
+        Model::answering(move |request, _| {
+            let tokens = request.body.to_string().len() as u64 / 4;
+            match request.path.as_str() {
+                "/api/ps" => Reply::json(200, &json!({ "models": loaded })),
+                "/api/show" => Reply::json(200, &json!({ "parameters": parameters })),
+                _ if request.messages().last().unwrap()["role"] == "user" => {
+                    Reply::call("read_file", &json!({ "path": "long.txt" })).counted(tokens, 100)
+                }
+                _ => Reply::text("Read.").counted(tokens, 100),
+            }
+        })
+    };
+    let config = |model: &Model| merged(model.config(), &json!({ "model_list": [ { "model": "ollama/qwen3:4b" } ] }));
+    let loaded = json!([ { "name": "qwen3:4b", "context_length": 21_000 } ]);
+    for (parameters, loaded) in [("num_ctx 21000\nstop \"x\"", json!([])), ("num_ctx 4096", loaded)] {
+        let model = ollama(parameters, loaded);
+        let home = Home::with(&config(&model));
+        home.write("workspace/long.txt", "words and more words\n".repeat(700));
+        home.agent(["-m", "read it, 0"]).exits(0).says("21000");
+        for n in 1..4 {
+            home.agent(["-m", &format!("read it, {n}")]).exits(0);
+        }
+        assert!(home.path("sessions/cli_default.1.jsonl").exists(), "{parameters}: nothing was compacted");
+    }
+    let model = ollama("", json!([]));
+    let home = Home::with(&config(&model));
+    home.write("workspace/long.txt", "short");
+    let run = home.agent(["-m", "hi"]);
+    assert!(run.stderr.contains("4096") && run.stderr.contains("OLLAMA_CONTEXT_LENGTH"), "{}", run.stderr);
+    let own = json!({ "model_list": [ { "context_window": 30_000 } ] });
+    let home = Home::with(&merged(config(&model), &own));
+    home.write("workspace/long.txt", "short");
+    home.agent(["-m", "hi"]).exits(0).is_quiet();
 }
 
 #[test]
