@@ -194,7 +194,8 @@ impl Copier<'_> {
                 let path = base.join(&name);
                 if done.contains(&path) {
                     continue;
-                } else if base != workspace || FOREIGN.iter().any(|foreign| name == *foreign) {
+                }
+                if base != workspace || FOREIGN.iter().any(|foreign| name == *foreign) {
                     self.skip(&path, "only the other program uses it")?;
                 } else {
                     self.copy(&path, WORKSPACE, Path::new(&name))?;

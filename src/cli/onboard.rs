@@ -59,7 +59,7 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result
         import.run(home)?;
     }
     if let Some(chosen) = chosen {
-        let text = format!("{:#}\n", chosen);
+        let text = format!("{chosen:#}\n");
         let name = Path::new("config.json");
         report(disk::copy_new(home.root(), name, &mut text.as_bytes(), Access::ReadWrite)?, &home.config())?;
     } else if !import.is_some_and(Import::has_config) {
