@@ -180,7 +180,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
         Ok(Response { error: None, output, .. }) => Ok(output.clone()),
         Ok(Response { error: Some(e), .. }) | Err(e) => Err(e.message.clone()),
     };
-    let recorded = jobs.finish(run.job.id(), run.at, &outcome, now());
+    let recorded = jobs.finish(run.job.id(), run.at, &outcome, Some(run.ended()));
     let code = answered?.error.as_ref().map_or(0, report);
     recorded.doing("recording the run").map(|()| code)
 }

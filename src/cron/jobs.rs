@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::file::JobsFile;
 use super::job::{Due, Job};
 use super::new::NewJob;
 use super::runs::{self, Outcome, Run, Status};
-use super::schedule::{self, Millis, Schedule};
+use super::schedule::{self, Millis, PLAUSIBLE, Schedule};
 use crate::cancel::Cancel;
 use crate::disk::Lock;
 use crate::error::{Context, Error, Kind, Result};
@@ -44,7 +44,16 @@ pub(crate) struct ActiveRun {
     pub job: Job,
     /// When the run began; with the job's id, its name in the record.
     pub at: Millis,
+    started: Instant,
     _lock: Lock,
+}
+
+impl ActiveRun {
+    /// When the run ends if that is now, by the clock that showed its beginning: it may have been set since.
+    pub(crate) fn ended(&self) -> Millis {
+        let elapsed = Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX);
+        self.at.saturating_add(elapsed)
+    }
 }
 
 /// A child process holds its parent's locks until it executes its own program, so a free lock may look held for this long.
@@ -187,6 +196,11 @@ impl Jobs {
                     tick.due.push(job.clone());
                     None
                 }
+                // The clock was not set then.
+                Due::Missed(at) if at < PLAUSIBLE && now >= PLAUSIBLE => {
+                    job.advance(now, &zone)?;
+                    job.next_run()
+                }
                 Due::Missed(at) => {
                     self.record(&Run::new(job, now, Status::Missed))?;
                     job.advance(now, &zone)?;
@@ -239,19 +253,19 @@ impl Jobs {
         file.write(&self.home)?;
         // The gateway looks for the next time.
         notify::signal(&self.home);
-        Ok(ActiveRun { job, at, _lock: lock })
+        Ok(ActiveRun { job, at, started: Instant::now(), _lock: lock })
     }
 
     /// Records the end of the run of a job that began at the time `at`. A job for a single time that went well is removed, if
     /// it says so.
-    pub(crate) fn finish(&self, id: &str, at: Millis, outcome: &Outcome, now: Millis) -> Result<()> {
+    pub(crate) fn finish(&self, id: &str, at: Millis, outcome: &Outcome, ended: Option<Millis>) -> Result<()> {
         let _lock = self.lock()?;
         let (status, answer, error) = match outcome {
             Ok(answer) => (Status::Ok, answer.as_str(), ""),
             Err(e) => (Status::Error, "", e.as_str()),
         };
         let (error, answer) = (one_line(error, 300), one_line(answer, 300));
-        let run = Run { job: id.to_owned(), at, ended: Some(now), status, error, answer };
+        let run = Run { job: id.to_owned(), at, ended, status, error, answer };
         self.record(&run)?;
         let mut file = JobsFile::read(&self.home)?;
         // It may have been removed meanwhile.

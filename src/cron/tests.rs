@@ -178,7 +178,7 @@ impl Scratch {
         let due = self.due(now);
         for id in &due {
             let run = self.start_due(id, now).expect("it is due");
-            self.jobs.finish(id, run.at, &Ok(String::new()), now + 5).unwrap();
+            self.jobs.finish(id, run.at, &Ok(String::new()), Some(now + 5)).unwrap();
         }
         due
     }
@@ -259,7 +259,7 @@ fn a_run_that_ended_before_its_job_knew_is_not_of_unknown_outcome() {
     let id = scratch.add(When::Every(600));
     let run = scratch.jobs.start(&id, START).unwrap();
     let running = scratch.stored();
-    scratch.jobs.finish(&id, run.at, &Err("no answer".to_owned()), START + 5).unwrap();
+    scratch.jobs.finish(&id, run.at, &Err("no answer".to_owned()), Some(START + 5)).unwrap();
     drop(run);
     // A crash between the record and the file.
     fs_err::write(scratch.home.cron_jobs(), running).unwrap();
@@ -274,7 +274,7 @@ fn the_runs_of_a_removed_job_stay_on_record() {
     let run = scratch.jobs.start(&id, START).unwrap();
     scratch.jobs.remove(&id).unwrap();
     assert_eq!(scratch.statuses(), [Status::Unknown]);
-    scratch.jobs.finish(&id, run.at, &Ok(String::new()), START + 5).unwrap();
+    scratch.jobs.finish(&id, run.at, &Ok(String::new()), Some(START + 5)).unwrap();
     assert_eq!(scratch.statuses(), [Status::Ok]);
 }
 
@@ -304,7 +304,7 @@ fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
     assert_eq!(scratch.due(now), [good.clone(), bad.clone()]);
     for (id, outcome) in [(&good, Ok(String::new())), (&bad, Err("no answer".to_owned()))] {
         let run = scratch.start_due(id, now).unwrap();
-        scratch.jobs.finish(id, run.at, &outcome, now).unwrap();
+        scratch.jobs.finish(id, run.at, &outcome, Some(now)).unwrap();
     }
     let list = scratch.jobs.list().unwrap();
     assert_eq!(list.len(), 1);
@@ -416,7 +416,7 @@ fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
     let id = scratch.add(When::Every(60));
     let run = |now: Millis| {
         let run = scratch.jobs.start(&id, now).unwrap();
-        scratch.jobs.finish(&id, run.at, &Err("失敗".to_owned()), now + 5).unwrap();
+        scratch.jobs.finish(&id, run.at, &Err("失敗".to_owned()), Some(now + 5)).unwrap();
     };
     run(1000);
     run(2000);
@@ -428,5 +428,65 @@ fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
         run(3000);
         let times: Vec<Millis> = scratch.jobs.history().unwrap().iter().map(|run| run.at).collect();
         assert_eq!(times, [&[1000, 2000][..whole], &[3000]].concat(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn an_unset_clock_makes_no_job_missed() {
+    let scratch = Scratch::new("unset-missed");
+    let daily = scratch.add(When::Cron("0 8 * * *".into()));
+    let next = |scratch: &Scratch| scratch.jobs.list().unwrap()[0].next_run().unwrap();
+    let before = next(&scratch);
+    // The board starts in 1970, and nobody sets its clock for a while.
+    scratch.jobs.tick(5 * MINUTE, HOUR, false, &|_| false).unwrap();
+    assert!(next(&scratch) < DAY);
+    let tick = scratch.tick(before + 5 * HOUR);
+    assert_eq!((tick.due.len(), tick.missed.len(), tick.next), (0, 0, Some(before + DAY)));
+    assert!(scratch.statuses().is_empty());
+    // A time of that day which has just passed counts as ever.
+    scratch.jobs.tick(5 * MINUTE, HOUR, false, &|_| false).unwrap();
+    assert_eq!(scratch.run_due(before + DAY + MINUTE), [daily]);
+}
+
+#[test]
+fn a_time_from_now_needs_a_clock_that_is_set() {
+    let scratch = Scratch::new("unset-add");
+    let add = |when: &str, now: Millis| {
+        let [name, tz, to, session] = [(); 4].map(|()| String::new());
+        let when = When::At(when.into());
+        scratch.jobs.add(&NewJob { name, message: "look".into(), when, tz, to, session }, now).map(drop)
+    };
+    let error = add("+20m", 5 * MINUTE).unwrap_err();
+    assert!(error.message.contains("the clock is not set"), "{error}");
+    add("2030-01-01T08:00", 5 * MINUTE).unwrap();
+    add("+20m", START).unwrap();
+}
+
+#[test]
+fn a_run_takes_as_long_as_it_takes_whatever_is_done_to_the_clock() {
+    let scratch = Scratch::new("took");
+    let id = scratch.add(When::Every(60));
+    // It began by a clock that was set since.
+    let run = scratch.start_due(&id, START + MINUTE).unwrap();
+    scratch.jobs.finish(&id, run.at, &Ok(String::new()), Some(run.ended())).unwrap();
+    let took = scratch.jobs.history().unwrap()[0].ended.unwrap() - run.at;
+    assert!((0..MINUTE).contains(&took), "{took}");
+}
+
+/// Runs what is due every five minutes of three days in Berlin, and returns how often.
+fn runs_in_berlin(name: &str, expr: &str, from: &str) -> usize {
+    let scratch = Scratch::new(name);
+    let [name, to, session] = [(); 3].map(|()| String::new());
+    let (when, tz) = (When::Cron(expr.into()), "Europe/Berlin".to_owned());
+    let start = 1000 * crate::zone::parse_time(from).unwrap().0;
+    scratch.jobs.add(&NewJob { name, message: "look".into(), when, tz, to, session }, start).unwrap();
+    (start..=start + 3 * DAY).step_by(300_000).map(|now| scratch.run_due(now).len()).sum()
+}
+
+#[test]
+fn where_clocks_change_a_job_runs_once_a_day_and_every_hour() {
+    for (n, night) in ["2026-03-28T11:00:00Z", "2026-10-24T10:00:00Z"].into_iter().enumerate() {
+        assert_eq!(runs_in_berlin(&format!("daily-{n}"), "30 2 * * *", night), 3, "{night}");
+        assert_eq!(runs_in_berlin(&format!("hourly-{n}"), "0 * * * *", night), 72, "{night}");
     }
 }

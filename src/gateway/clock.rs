@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::run::{Run, RunContext, now};
 use crate::beneath;
 use crate::bus::{Channel, Inbound, Outbound};
+use crate::cron::schedule::PLAUSIBLE;
 use crate::cron::{Due, Job, Tick, heartbeat};
 use crate::error::{Context, Result};
 use crate::log::Level;
@@ -24,8 +25,6 @@ use crate::zone::Zone;
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// How soon to check again, in milliseconds, after an error or while a due job waits for a worker.
 const RETRY: i64 = 60_000;
-/// 2025-01-01, older than this program: an earlier time is wrong. Fixed, so that builds are reproducible.
-const PLAUSIBLE: i64 = 1_735_689_600_000;
 /// How long to wait for a clock to be set.
 const UNSET_WAIT: Duration = Duration::from_secs(120);
 

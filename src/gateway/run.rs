@@ -72,7 +72,7 @@ impl RunContext {
             let at = job.last_run().unwrap_or_default();
             if answered.contains(&run_id(job.id(), at)) {
                 // The answer was posted; only the record of the run is missing.
-                self.logged(self.jobs.finish(job.id(), at, &Ok(String::new()), now()));
+                self.logged(self.jobs.finish(job.id(), at, &Ok(String::new()), None));
             } else {
                 self.report(job, "was interrupted when the program ended; what it did is unknown.");
             }
@@ -164,7 +164,7 @@ impl Run {
         }
         let run = self.active().take();
         let at = run.as_ref().map_or(self.due_at, |run| run.at);
-        let recorded = self.context.jobs.finish(self.job.id(), at, outcome, now());
+        let recorded = self.context.jobs.finish(self.job.id(), at, outcome, run.as_ref().map(ActiveRun::ended));
         self.context.logged(recorded.doing(format_args!("recording the run of {name}")));
     }
 

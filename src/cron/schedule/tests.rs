@@ -103,17 +103,17 @@ fn an_interval_stays_where_it_was_anchored() {
 #[test]
 fn a_single_time_is_read_in_three_ways() {
     let berlin = zone(BERLIN);
-    let read = |text| at(text, 1_000_000, &berlin).unwrap();
+    let read = |text| at(text, PLAUSIBLE, &berlin).unwrap();
     assert_eq!(read("2026-11-22T12:00:00Z"), unix("2026-11-22T12:00:00Z") * 1000);
     assert_eq!(read("2026-11-22 12:00"), unix("2026-11-22T11:00:00Z") * 1000);
     assert_eq!(read("2026-03-29T02:30"), unix("2026-03-29T01:00:00Z") * 1000);
     assert_eq!(read("2026-10-25T02:30"), unix("2026-10-25T00:30:00Z") * 1000);
-    assert_eq!(read("+20m"), 2_200_000);
-    assert_eq!(read("+1d2h3m4s"), 1_000_000 + 93_784_000);
+    assert_eq!(read("+20m"), PLAUSIBLE + 1_200_000);
+    assert_eq!(read("+1d2h3m4s"), PLAUSIBLE + 93_784_000);
     for bad in
         ["", "+", "+m", "+5", "+5x", "+-5m", "+0m", "tomorrow", "12:00", "+9223372036854775807d", "+99999999d", "+5é"]
     {
-        assert!(at(bad, 0, &berlin).is_err(), "{bad}");
+        assert!(at(bad, PLAUSIBLE, &berlin).is_err(), "{bad}");
     }
 }
 
