@@ -13,7 +13,7 @@ use crate::config::settings::{SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
 use crate::paths::Home;
-use crate::secret::Redactor;
+use crate::secret::{Redactor, Secret};
 use crate::session::archive;
 use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
@@ -106,10 +106,14 @@ fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
             Value::Array(items) => items.get(name.parse::<usize>().ok()?),
             at => at.get(name),
         });
-        let value = match viewable(setting, value.unwrap_or(&Value::Null)) {
+        let value = value.unwrap_or(&Value::Null);
+        let value = match viewable(setting, value) {
             Some(Value::String(text)) => redactor.redact(text).into(),
             Some(value) => value,
-            None => HIDDEN.into(),
+            None => match keys::missing(&Secret::new(value.as_str().unwrap_or_default()), env) {
+                Some(variable) => format!("({variable} is not set)").into(),
+                None => "(set)".into(),
+            },
         };
         json!({"path": path, "value": value, "from": origin})
     };
@@ -168,7 +172,10 @@ fn page(status: &Value, home: &Home, zone: &Zone) -> String {
         page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
     }
     let values = rows("values").into_iter().map(|row| {
-        let value = if row["value"] == HIDDEN { HIDDEN.to_owned() } else { row["value"].to_string() };
+        let value = match &row["value"] {
+            Value::String(hidden) if hidden.starts_with('(') => hidden.clone(),
+            value => value.to_string(),
+        };
         one_line(&format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])), 300)
     });
     let warnings = rows("warnings").into_iter().map(|warning| format!("warning: {}", one_line(&text(&warning), 500)));
@@ -197,9 +204,6 @@ fn setting_at(path: &str) -> Option<&'static Setting> {
             && segments.iter().zip(&names).all(|(segment, name)| matches!(*segment, "*" | "[]") || segment == name)
     })
 }
-
-/// Stands for a value that must not be shown.
-const HIDDEN: &str = "(set)";
 
 /// A value for people; `None` if it could hold a secret.
 fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value> {

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, Run, merged};
 use crate::model::{Model, Reply};
 
 #[test]
@@ -164,4 +164,14 @@ fn a_service_is_not_restarted_for_what_a_restart_does_not_mend() {
     let unit = home.bantam().arg("service").run().stdout;
     // Wrong usage, a wrong configuration, credentials that are refused.
     assert!(unit.contains("\nRestartPreventExitStatus=2 3 4\n"), "{unit}");
+}
+
+#[test]
+fn status_does_not_call_a_secret_set_whose_variable_is_not() {
+    let home = Home::with(&json!({ "channels": { "telegram": { "token": "${NOWHERE}" } } }));
+    let line = |run: &Run| run.stdout.lines().find(|line| line.contains("telegram.token")).unwrap().to_owned();
+    let run = home.bantam().arg("status").run();
+    assert_eq!(line(&run), "channels.telegram.token = (NOWHERE is not set) (config.json)");
+    let run = home.bantam().env("NOWHERE", CANARY).arg("status").run();
+    assert_eq!(line(&run), "channels.telegram.token = (set) (config.json)");
 }
