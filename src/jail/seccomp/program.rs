@@ -15,9 +15,9 @@ pub(super) const ARCH: u32 = 0x4000_0028;
 
 /// The first number of the calls since Linux 5.1.
 const FIRST_NEW: u32 = 424;
-/// Those of them that programs use, and none of which reaches beyond the process and its files: pidfd_send_signal,
-/// pidfd_open, clone3 (which has a rule), close_range, openat2, faccessat2, epoll_pwait2, Landlock's own, futex_waitv,
-/// cachestat, fchmodat2, map_shadow_stack, futex_wake to futex_requeue, mseal.
+/// Those of them that programs use, and none of which reaches beyond the process and its files: `pidfd_send_signal`,
+/// `pidfd_open`, `clone3` (which has a rule), `close_range`, `openat2`, `faccessat2`, `epoll_pwait2`, Landlock's own,
+/// `futex_waitv`, `cachestat`, `fchmodat2`, `map_shadow_stack`, `futex_wake` to `futex_requeue`, `mseal`.
 const NEW: &[u32] = &[424, 434, 435, 436, 437, 439, 441, 444, 445, 446, 449, 451, 452, 453, 454, 455, 456, 462];
 
 /// A refused system call.
