@@ -88,6 +88,10 @@ impl Trees {
         &self.trees[0].dir
     }
 
+    pub(crate) fn writable(&self) -> impl Iterator<Item = &Dir> {
+        self.trees.iter().filter(|tree| tree.access == Access::Write).map(|tree| &tree.dir)
+    }
+
     /// Finds the tree that holds `path` and grants `access`. Links are not looked at here: opening beneath the tree does.
     pub(crate) fn find<'a>(&'a self, path: &'a str, access: Access) -> Result<Target<'a>> {
         if path.len() >= PATH_MAX {

@@ -28,7 +28,7 @@ use crate::wire::{Confinement, ExecJob, Header, MAX_BODY, Reply, Setup, Terminat
 const MAX_COMMAND: usize = 120 << 10;
 /// The largest file that a confined command may write, in bytes.
 const MAX_FILE: u64 = 256 << 20;
-/// A command must leave this many bytes free on the workspace's disk, or half of what was free when it started.
+/// A command must leave this many bytes free on every disk that it may write to, or half of what was free when it started.
 const MIN_FREE: u64 = 200 << 20;
 /// How often the free space is measured.
 const DISK_INTERVAL: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     limit(Resource::Cpu, job.timeout_secs + 1)?;
     if setup.confinement.is_sandboxed() {
         limit(Resource::Fsize, MAX_FILE)?;
-        jail::forbid_openat2()?;
+        jail::enter_command()?;
     }
     let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
     let mut reaper = Reaper::new()?;
@@ -68,8 +68,8 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
         .spawn()
         .doing("starting /bin/sh")?;
     let mut output = OutputBuffer::new(output)?;
-    let disk = Disk::measure(trees.workspace())?;
-    let end = watch(&mut child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disk);
+    let disks = trees.writable().map(Disk::measure).collect::<Result<Vec<_>>>()?;
+    let end = watch(&mut child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disks);
     // Under Landlock alone the filter may forbid signals, and the outer process kills what is left.
     if setup.confinement != Confinement::Landlock {
         reaper.kill_descendants()?;
@@ -103,7 +103,7 @@ fn watch(
     output: &mut OutputBuffer,
     timeout: Duration,
     caller: BorrowedFd,
-    disk: &Disk,
+    disks: &[Disk],
 ) -> Result<Termination> {
     let deadline = Instant::now() + timeout;
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
@@ -113,8 +113,10 @@ fn watch(
         if wait.is_zero() {
             return Ok(Termination::TimedOut);
         }
-        if disk.is_nearly_full()? {
-            return Ok(Termination::DiskFull);
+        for disk in disks {
+            if disk.is_nearly_full()? {
+                return Ok(Termination::DiskFull);
+            }
         }
         let mut watched = vec![(caller, PollFlags::IN), (ended.as_fd(), PollFlags::IN)];
         if output_open {
@@ -133,7 +135,7 @@ fn watch(
     }
 }
 
-/// The workspace's disk, and what a command has to leave free there.
+/// The disk of a writable tree, and what a command has to leave free there.
 struct Disk {
     fd: OwnedFd,
     min_bytes: u64,
@@ -141,8 +143,8 @@ struct Disk {
 }
 
 impl Disk {
-    fn measure(workspace: &Dir) -> Result<Self> {
-        let fd = workspace.as_fd().try_clone_to_owned()?;
+    fn measure(tree: &Dir) -> Result<Self> {
+        let fd = tree.as_fd().try_clone_to_owned()?;
         let free = fstatvfs(&fd).doing("measuring free space")?;
         let min_bytes = MIN_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2);
         Ok(Self { fd, min_bytes, min_files: 1000.min(free.f_favail / 2) })

@@ -104,8 +104,8 @@ fn drop_capabilities() -> Result<()> {
 }
 
 /// The last step before a command: it forbids what only this program itself still needed.
-pub(crate) fn forbid_openat2() -> Result<()> {
-    seccomp::forbid_openat2().doing("applying the last seccomp filter")
+pub(crate) fn enter_command() -> Result<()> {
+    seccomp::enter_command().doing("applying the last seccomp filter")
 }
 
 /// `RLIMIT_NPROC` for this process, read before the jail hides /proc. A namespace counts its own processes only;

@@ -34,10 +34,12 @@ pub(super) fn enter(context: FilterContext) -> io::Result<()> {
     sys::apply_seccomp_filter(&mut program(&Rules::new(context).0))
 }
 
-/// Refuses `openat2` as well, because a filter cannot see the mode of the file it creates. Programs fall back to `openat`.
-pub(super) fn forbid_openat2() -> io::Result<()> {
+/// Refuses what only this program may use: `openat2`, because a filter cannot see the mode of the file it creates, and
+/// `fallocate`, which takes a disk's space faster than anybody looks. Programs fall back to `openat` and to writing.
+pub(super) fn enter_command() -> io::Result<()> {
     let mut rules = Rules(Vec::new());
     rules.refuse(libc::SYS_openat2, &[], libc::ENOSYS);
+    rules.refuse(libc::SYS_fallocate, &[], libc::EOPNOTSUPP);
     sys::apply_seccomp_filter(&mut program(&rules.0))
 }
 

@@ -119,6 +119,28 @@ fn replies(rest: impl IntoIterator<Item = Reply>) -> Model {
 }
 
 #[test]
+fn another_disk_that_a_command_fills_up() {
+    if !is_inside("full::another_disk_that_a_command_fills_up") {
+        return;
+    }
+    let other = Home::empty();
+    let dir = other.dir("other");
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=40m,mode=700", "none"]).arg(&dir).status();
+    assert!(mounted.unwrap().success());
+    // The clock of the watch ticks ten times a second.
+    let script = "for n in $(seq 40); do head -c 1000000 /dev/zero >$0/$n; sleep .05; done";
+    let command = shell_words::join(["sh", "-c", script, dir.to_str().unwrap()]);
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
+    let open = json!({ "tools": { "exec": { "sandbox": "off" }, "write_paths": [dir] } });
+    let home = Home::with(&merged(model.config(), &open));
+    home.agent(["-m", "go"]).exits(0);
+    let unmounted = Command::new("umount").arg("--lazy").arg(&dir).status();
+    assert!(unmounted.unwrap().success());
+    let result = model.request(1).last("tool");
+    assert!(result.contains("the disk is nearly full"), "{result}");
+}
+
+#[test]
 fn a_disk_that_is_full_before_the_first_turn() {
     if !is_inside("full::a_disk_that_is_full_before_the_first_turn") {
         return;

@@ -234,6 +234,15 @@ loot(room.raw)
 
 pub const RESOURCES: &[Attack] = &[
     python(
+        "D16",
+        "take a disk's space without writing, in no time",
+        Got,
+        r#"
+checked(libc.fallocate(os.open("big-D16", os.O_WRONLY | os.O_CREAT), 0, ctypes.c_long(0), ctypes.c_long(1 << 20)), "fallocate")
+got()
+"#,
+    ),
+    python(
         "D01",
         "fork bomb",
         Many(BOMB),
