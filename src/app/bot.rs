@@ -38,7 +38,7 @@ impl Bot {
         }
         let base = if settings.api_base.is_empty() { BASE } else { &settings.api_base };
         let proxy = if settings.proxy.is_empty() { proxy(base, env) } else { settings.proxy.clone() };
-        let connection = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into) };
+        let connection = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into), guard: None };
         let api = Arc::new(Api::new(connection, &settings.api_base, &settings.token));
         Ok(Self { settings, api })
     }

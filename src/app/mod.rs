@@ -19,11 +19,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, History, Limits};
 use crate::child::Sandbox;
-use crate::config::{Config, Env};
+use crate::config::{Config, Env, proxy};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{self, Confinement, Hands};
+use crate::http::{self, Client};
 use crate::paths::Home;
 use crate::provider::Retry;
 use crate::secret::Redactor;
@@ -40,7 +41,9 @@ use crate::tool::message::{Sender, message};
 use crate::tool::skill::{read_skill, run_skill};
 use crate::tool::subagent::{spawn, subagent};
 use crate::tool::think::think;
+use crate::tool::web::{web_fetch, web_search};
 use crate::usage::Ledger;
+use crate::web::Search;
 use crate::wire::Setup;
 use crate::zone::Zone;
 pub(crate) use models::chain;
@@ -221,7 +224,28 @@ pub(crate) fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env)
     if config.cron.enabled {
         tools.push(Box::new(cron(Jobs::new(home.clone(), env))));
     }
+    tools.extend(web_tools(config, env));
     tools
+}
+
+/// The tools that reach the web. They make no connection before they are called.
+fn web_tools(config: &Config, env: &Env) -> [Box<dyn Tool>; 2] {
+    let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
+    let connection = |url: &str, guard| {
+        let (proxy, ca_file) = (proxy::proxy(url, env), env.get("SSL_CERT_FILE").map(Into::into));
+        http::Settings { proxy, ca_file, guard }
+    };
+    let timeout = Duration::from_secs(fetch.timeout);
+    let engine = if search.base_url.is_empty() { "https://" } else { &search.base_url };
+    let engines = Search {
+        client: Client::new(connection(engine, None)),
+        provider: search.provider.clone(),
+        key: search.api_key.clone(),
+        base_url: search.base_url.clone(),
+        timeout,
+    };
+    let guarded = connection("", Some(AddressGuard::new(fetch.allow_private)));
+    [Box::new(web_fetch(guarded, timeout, fetch.max_chars)), Box::new(web_search(engines, search.max_results))]
 }
 
 /// Local time, which decides where the days of notes and of usage begin and end.

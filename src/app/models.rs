@@ -97,7 +97,7 @@ fn providers(
     let ca_file = parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
     let proxy =
         if model.entry.proxy.is_empty() { proxy::proxy(&model.base, parts.env) } else { model.entry.proxy.clone() };
-    let settings = Settings { proxy, ca_file };
+    let settings = Settings { proxy, ca_file, guard: None };
     let provider = |key: Option<ApiKey>| -> Box<dyn Provider> {
         let dialect = match model.protocol {
             Protocol::OpenAi => &OPENAI,

@@ -155,12 +155,19 @@ pub(crate) struct Web {
 
 #[derive(Clone, Deserialize)]
 pub(crate) struct Fetch {
+    pub max_chars: usize,
+    /// Seconds.
+    pub timeout: u64,
     pub allow_private: bool,
 }
 
 #[derive(Clone, Deserialize)]
 pub(crate) struct Search {
+    /// A search engine, or `auto`.
+    pub provider: String,
     pub api_key: Secret,
+    pub base_url: String,
+    pub max_results: u64,
 }
 
 #[derive(Clone, Deserialize)]

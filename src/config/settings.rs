@@ -47,7 +47,7 @@ const fn row(path: &'static str, kind: Type, help: &'static str) -> Setting {
 
 const REQUEST_TIMEOUT: &str = "give up after this many seconds without content; 0: 90, and on this machine or a private \
                                network as long as the turn before the first content";
-const SEARCH_ENGINES: &[&str] = &["auto", "brave", "tavily", "searxng", "duckduckgo"];
+const SEARCH_ENGINES: &[&str] = &["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"];
 
 pub(crate) const SETTINGS: &[Setting] = &[
     row("agents.defaults.workspace", Text, "where the agent works; empty: workspace/ in the home"),
@@ -97,7 +97,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     row("tools.exec.pass_env", Texts, "your variables that commands get"),
     row("tools.web.search.provider", OneOf("auto", SEARCH_ENGINES), "search engine"),
     row("tools.web.search.api_key", Secret, "for engines that need one"),
-    row("tools.web.search.base_url", Text, "your own SearXNG"),
+    row("tools.web.search.base_url", Text, "your own SearXNG; or the engine's address, if not its own"),
     row("tools.web.search.max_results", Whole(1, 5), "results of one search"),
     row("tools.web.fetch.max_chars", Whole(1, 50_000), "longest page"),
     row("tools.web.fetch.timeout", Whole(1, 30), "seconds for one page"),

@@ -11,10 +11,12 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector, TcpConnector};
 use ureq::{Agent, Proxy};
 
+use super::guarded::GuardedResolver;
 use super::half_closed::HalfClosedConnector;
 use super::{Event, Exchange, Fault, Outgoing, tls, transfer};
 use crate::cancel::{Cancel, Why};
 use crate::error::{Context, Error, Result};
+use crate::guard::AddressGuard;
 
 /// The time limit of a connection, TLS included. It does not cover the name look-up, which ureq would limit with another
 /// thread, and panic where none can be started.
@@ -27,6 +29,8 @@ pub(crate) struct Settings {
     pub proxy: String,
     /// A bundle of certificates to trust instead of those compiled in (`SSL_CERT_FILE`).
     pub ca_file: Option<PathBuf>,
+    /// Judges every address before a connection to it. A proxy is not used then: it would look names up anew.
+    pub guard: Option<AddressGuard>,
 }
 
 /// Makes requests, and keeps connections open between them.
@@ -82,7 +86,7 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
         .output_buffer_size(8 << 10)
         .user_agent(concat!("bantam/", env!("CARGO_PKG_VERSION")))
         // Always set, or ureq reads the environment by rules of its own.
-        .proxy(proxy(&settings.proxy)?);
+        .proxy(if settings.guard.is_some() { None } else { proxy(&settings.proxy)? });
     let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::provider());
     // Reading the certificates of a whole system takes longer than all else in a turn.
     let needs_tls = !url.starts_with("http://") || settings.proxy.starts_with("https://");
@@ -91,7 +95,11 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
     }
     let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
     let connector = connector.chain(HalfClosedConnector).chain(RustlsConnector::default());
-    Ok(Agent::with_parts(config.tls_config(tls.build()).build(), connector, DefaultResolver::default()))
+    let config = config.tls_config(tls.build()).build();
+    Ok(match &settings.guard {
+        Some(guard) => Agent::with_parts(config, connector, GuardedResolver(guard.clone())),
+        None => Agent::with_parts(config, connector, DefaultResolver::default()),
+    })
 }
 
 /// Errors do not quote the address, which may hold a password.

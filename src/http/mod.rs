@@ -6,6 +6,7 @@
 
 mod client;
 mod errors;
+mod guarded;
 mod half_closed;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ mod schema;
 pub(crate) mod skill;
 pub(crate) mod subagent;
 pub(crate) mod think;
+pub(crate) mod web;
 
 use std::borrow::Cow;
 
@@ -23,7 +24,7 @@ use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Image;
-use crate::text::one_line;
+use crate::text::{clip, one_line};
 use pages::Pages;
 pub(crate) use registry::{PreparedCall, Registry, valid_name};
 
@@ -81,7 +82,7 @@ impl ToolSpec {
     /// The first sentence of the description.
     pub(crate) fn purpose(&self) -> &str {
         let first = self.description.split_once(". ").map_or(&*self.description, |(first, _)| first);
-        first.trim_end_matches('.')
+        clip(first.trim_end_matches('.'), 200)
     }
 }
 

@@ -114,13 +114,17 @@ fn each_call_is_told_to_a_person_in_one_line() {
         ("run_skill", json!({ "name": "none", "task": "go" }), "run_skill none go"),
         ("subagent", json!({ "task": "look\naround" }), "subagent look around"),
         ("spawn", json!({ "task": " " }), "spawn"),
+        ("web_fetch", json!({ "url": "http://127.0.0.1:1/" }), "web_fetch http://127.0.0.1:1/"),
+        ("web_search", json!({ "query": "one\ntwo" }), "web_search one two"),
         ("exce", json!({ "command": "pwd" }), "exce cannot run: there is no tool called \"exce\"; did you mean exec?"),
         ("exec", json!({}), "exec cannot run: invalid arguments for exec: \"command\" is missing"),
     ];
     let made = calls.iter().enumerate().map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
     // The subagent's word is the second.
     let model = Model::scripted([Reply::calls(made), Reply::text("Nothing."), Reply::text("Done.")]);
-    let home = unjailed(&model);
+    // A search without an address to ask: nothing leaves this machine.
+    let tools = json!({ "exec": { "sandbox": "off" }, "web": { "search": { "provider": "searxng" } } });
+    let home = Home::with(&merged(model.config(), &json!({ "tools": tools })));
     home.write("workspace/notes.txt", "two\n");
     let run = home.agent(["-v", "-m", "go"]);
     run.exits(0);

@@ -68,4 +68,5 @@ mod threads;
 mod unrestricted;
 mod usage;
 mod waits;
+mod web;
 mod without_telegram;

@@ -1,0 +1,89 @@
+//! Web addresses: what may be fetched, and what a page's links mean (RFC 3986, section 5).
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::error::{Error, Result};
+
+/// What a browser would encode anywhere in an address.
+const NOT_IN_ADDRESSES: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+
+/// Makes an address that a model wrote fit to be requested: `http` or `https`, without a user or a fragment, other
+/// characters percent-encoded.
+///
+/// # Errors
+/// What is wrong with it, in words for the model.
+pub(crate) fn normalize(address: &str) -> Result<String> {
+    let address = address.trim();
+    let address = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
+    let (scheme, rest) = address.split_once("://").unwrap_or_default();
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme != "http" && scheme != "https" {
+        return Err(Error::failed(format!("only http and https addresses can be fetched, not {scheme}:")));
+    }
+    let rest = rest.split('#').next().unwrap_or_default();
+    let end = rest.find(['/', '?', '\\']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    if authority.contains('@') {
+        return Err(Error::failed("an address with a user name or password cannot be fetched"));
+    }
+    if authority.is_empty() {
+        return Err(Error::failed("the address names no host"));
+    }
+    Ok(format!("{scheme}://{authority}{}", encode(path)))
+}
+
+/// The address that a link means on a page at `base`; `None` if it leads nowhere a reader could go.
+pub(crate) fn join(base: &str, link: &str) -> Option<String> {
+    // Browsers ignore line ends and tabs within an address.
+    let link: String = link.trim().chars().filter(|c| !matches!(c, '\n' | '\r' | '\t')).collect();
+    let scheme = link.split_once(':').map(|(scheme, _)| scheme);
+    let scheme = scheme.filter(|s| !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)));
+    if let Some(scheme) = scheme {
+        let is_useful =
+            ["http", "https", "mailto", "tel", "ftp", "magnet"].iter().any(|s| scheme.eq_ignore_ascii_case(s));
+        return is_useful.then(|| encode(&link));
+    }
+    let (scheme, rest) = base.split_once("://")?;
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let path = path.split('#').next().unwrap_or_default();
+    let (directory, query) = (path.split('?').next().unwrap_or_default(), path.find('?').map_or("", |at| &path[at..]));
+    let joined = if let Some(rest) = link.strip_prefix("//") {
+        return Some(format!("{scheme}://{}", encode(rest)));
+    } else if link.starts_with('/') {
+        without_dots(&link)
+    } else if link.starts_with('?') {
+        format!("{directory}{link}")
+    } else if link.starts_with('#') || link.is_empty() {
+        format!("{directory}{query}{link}")
+    } else {
+        let parent = directory.rsplit_once('/').map_or("", |(parent, _)| parent);
+        without_dots(&format!("{parent}/{link}"))
+    };
+    let slash = if joined.starts_with('/') { "" } else { "/" };
+    Some(format!("{scheme}://{authority}{slash}{}", encode(&joined)))
+}
+
+/// Resolves `.` and `..` in the path of an address.
+fn without_dots(address: &str) -> String {
+    let (path, rest) = address.split_at(address.find(['?', '#']).unwrap_or(address.len()));
+    let mut kept: Vec<&str> = Vec::new();
+    let segments: Vec<&str> = path.split('/').skip(1).collect();
+    for (n, segment) in segments.iter().enumerate() {
+        let is_last = n + 1 == segments.len();
+        match *segment {
+            ".." => drop(kept.pop()),
+            "." => {}
+            segment => kept.push(segment),
+        }
+        if is_last && matches!(*segment, "." | "..") {
+            kept.push("");
+        }
+    }
+    format!("/{}{rest}", kept.join("/"))
+}
+
+/// Percent-encodes what may not stand in a request; what is encoded already stays so.
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, NOT_IN_ADDRESSES).to_string()
+}

@@ -1,0 +1,124 @@
+//! The web: fetches pages for a model to read, and searches.
+//!
+//! Every address comes from a model that may have read a hostile page, so each connection, of each redirect, goes through
+//! the address guard. The answer of the guard's look-up is the one that is connected to, through a proxy too.
+
+mod address;
+mod charset;
+mod html;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub(crate) use search::Search;
+
+use crate::cancel::Cancel;
+use crate::error::{Error, Kind, Result};
+use crate::http::{Client, Exchange, Fault, Head, Outgoing};
+use crate::secret::Secret;
+
+/// The most bytes that are read of one page.
+const MAX_BYTES: usize = 8 << 20;
+/// Browsers follow 20.
+const MAX_REDIRECTS: usize = 10;
+/// The types of images that models see.
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// What came from an address.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub status: u16,
+    /// After all redirects.
+    pub address: String,
+    pub title: String,
+    pub content: Content,
+    /// The page was longer than [`MAX_BYTES`].
+    pub is_cut: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    Text(String),
+    Image {
+        mime: String,
+        bytes: Vec<u8>,
+    },
+    /// A type that cannot be read as text, and its size in bytes.
+    Other(String, usize),
+}
+
+/// Fetches what a model asks for. `client` guards its connections.
+pub(crate) fn fetch(client: &Client, url: &str, timeout: Duration, cancel: &Cancel) -> Result<Page> {
+    let until = Instant::now() + timeout;
+    let mut address = address::normalize(url)?;
+    for _ in 0..=MAX_REDIRECTS {
+        let headers =
+            vec![("accept".to_owned(), Secret::new("text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5"))];
+        let mut exchange = client.send(Outgoing { url: address.clone(), headers, body: None }, cancel)?;
+        let head = exchange.head(left(until)).map_err(|fault| error(fault, timeout))?;
+        if let Some(location) = head.header("location").filter(|_| (300..400).contains(&head.status)) {
+            let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
+            address = address::normalize(&target).map_err(|e| e.doing(format!("following a redirect to {target}")))?;
+            continue;
+        }
+        let (bytes, is_cut) = read(&mut exchange, until, timeout)?;
+        let (title, content) = content(&head, bytes, &address);
+        return Ok(Page { status: head.status, address, title, content, is_cut });
+    }
+    Err(Error::failed(format!("more than {MAX_REDIRECTS} redirects, the last one to {address}")))
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+/// The body, up to [`MAX_BYTES`], and whether there was more.
+fn read(exchange: &mut Exchange, until: Instant, timeout: Duration) -> Result<(Vec<u8>, bool)> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = exchange.body(left(until)).map_err(|fault| error(fault, timeout))? {
+        bytes.extend(piece);
+        if bytes.len() > MAX_BYTES {
+            bytes.truncate(MAX_BYTES);
+            return Ok((bytes, true));
+        }
+    }
+    Ok((bytes, false))
+}
+
+fn error(fault: Fault, timeout: Duration) -> Error {
+    match fault {
+        Fault::Broken(text) | Fault::Unreachable(text) => Error::failed(text),
+        Fault::Config(e) => Error::failed(e.message),
+        Fault::Silent => Error::failed(format!("no complete answer within {} s", timeout.as_secs())),
+        Fault::Cancelled(_) => Error::new(Kind::Interrupted, "interrupted"),
+    }
+}
+
+/// The title and the content of a response's body.
+fn content(head: &Head, bytes: Vec<u8>, address: &str) -> (String, Content) {
+    let header = head.header("content-type").unwrap_or_default().to_ascii_lowercase();
+    let mime = header.split(';').next().unwrap_or_default().trim().to_owned();
+    let is_html = mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
+    if IMAGES.contains(&mime.as_str()) {
+        return (String::new(), Content::Image { mime, bytes });
+    }
+    let is_text = is_html
+        || mime.is_empty()
+        || mime.starts_with("text/")
+        || ["json", "xml", "javascript", "yaml"].iter().any(|kind| mime.contains(kind));
+    if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(&bytes) {
+        return (String::new(), Content::Other(mime, bytes.len()));
+    }
+    let text = charset::decode(&bytes, &header, is_html);
+    if is_html {
+        let page = html::convert(&text, address);
+        return (page.title, Content::Text(page.markdown));
+    }
+    let json = serde_json::from_str::<Value>(&text).ok().filter(|_| mime.contains("json"));
+    let laid_out = json.and_then(|value| serde_json::to_string_pretty(&value).ok());
+    (String::new(), Content::Text(laid_out.unwrap_or(text)))
+}

@@ -1,0 +1,162 @@
+use super::*;
+
+const BASE: &str = "https://site.example/dir/page?x=1";
+
+fn markdown(html: &str) -> String {
+    html::convert(html, BASE).markdown
+}
+
+#[test]
+fn html_becomes_markdown() {
+    for (html, expected) in [
+        ("plain text", "plain text"),
+        ("<p>one</p><p>two</p>", "one\n\ntwo"),
+        ("<p>one<p>two", "one\n\ntwo"),
+        ("a<br>b<br/>c", "a\nb\nc"),
+        ("<h1>Title</h1>text<h3> Sub </h3>more", "# Title\n\ntext\n\n### Sub\n\nmore"),
+        ("<p>  many \n\t spaces&nbsp;here </p>", "many spaces\u{a0}here"),
+        ("a <b>bold</b>, <em> loose </em>and <code>x &lt; y</code>", "a **bold**, *loose* and `x < y`"),
+        ("<s>old</s> new", "~~old~~ new"),
+        (
+            "<a href='/abs'>A</a> <a href='rel'>R</a> <a href='#f'>F</a>",
+            "[A](https://site.example/abs) [R](https://site.example/dir/rel) F",
+        ),
+        ("<a href='javascript:x()'>click</a> <a href=''>empty</a> <a>none</a>", "click empty none"),
+        ("<a href='//cdn.example/x y'>C</a>", "[C](https://cdn.example/x%20y)"),
+        ("<base href='https://other.example/'><a href='p'>x</a>", "[x](https://other.example/p)"),
+        ("<ul><li>one<li>two<ul><li>in</ul></li><li>three</ul>after", "- one\n- two\n  - in\n- three\n\nafter"),
+        ("<ol start=3><li>c</li><li>d<p>more</p></li></ol>", "3. c\n4. d\n\n   more"),
+        ("<blockquote>said<p>twice</blockquote>end", "> said\n>\n> twice\n\nend"),
+        (
+            "<pre><code class='language-rust'>fn a() {\n    b();\n}\n</code></pre>x",
+            "```rust\nfn a() {\n    b();\n}\n```\n\nx",
+        ),
+        ("<pre>\n  kept   as\nit is</pre>", "```\n  kept   as\nit is\n```"),
+        ("<ul><li>see<pre>a\nb</pre></ul>", "- see\n\n  ```\n  a\n  b\n  ```"),
+        ("<table><tr><th>a<th>b<tr><td>1|2<td><b>x</b></table>z", "| a | b |\n| --- | --- |\n| 1\\|2 | **x** |\n\nz"),
+        ("<table><tr><td>menu<td><p>one</p><p>two</p></table>", "menu\n\none\n\ntwo"),
+        ("<img src=x.png alt='A cat'><img src=y.png>", "![A cat](https://site.example/dir/x.png)"),
+        ("<a href=/p><img src=x alt=Pic></a>", "[Pic](https://site.example/p)"),
+        ("<script>var a = '<p>no</p>';</script><style>p{}</style><p>yes", "yes"),
+        (
+            "<p hidden>shown, for it may end nowhere</p><div hidden>no<div>no</div></div>yes",
+            "shown, for it may end nowhere\n\nyes",
+        ),
+        ("<svg><title>icon</title><text>no</text></svg>yes", "yes"),
+        ("<noscript><p>with <b>markup</b></p></noscript>", "with **markup**"),
+        ("<dl><dt>Term<dd>Meaning</dl>", "Term\n: Meaning"),
+        ("one<hr>two", "one\n\n---\n\ntwo"),
+        ("<div><div></div><a></a><span> </span></div>x<div></div><p></p>y", "x\n\ny"),
+        ("日本<b>語</b> مرحبا 🐓", "日本**語** مرحبا 🐓"),
+        ("&eacute;&#233;&#x1F413;&unknown; a & b", "éé🐓&unknown; a & b"),
+        ("<p>unclosed <b>bold<p>next", "unclosed bold\n\nnext"),
+        ("<select><option>1</select><textarea>x</textarea><button>Go</button>left", "left"),
+    ] {
+        assert_eq!(markdown(html), expected, "{html}");
+    }
+}
+
+#[test]
+fn the_title_is_told_apart_and_menus_are_left_out() {
+    let body = "words and more of them ".repeat(60);
+    let page = format!(
+        "<!doctype html><html><head><title> A\n page </title><link rel=x></head><body><nav><ul><li><a href=/>Home</a></ul></nav>\
+         <div role=navigation>Breadcrumbs</div><p>{body}</p><aside>Ads</aside><footer>Imprint</footer></body></html>"
+    );
+    let found = html::convert(&page, BASE);
+    assert_eq!((found.title.as_str(), found.markdown.as_str()), ("A page", body.trim()));
+    let page = format!("<div>Banner</div><main><h1>Real</h1><p>{body}</main><div>Related</div>");
+    assert_eq!(markdown(&page), format!("# Real\n\n{}", body.trim()));
+    let page = format!("<article>{body}</article><article>second</article>");
+    assert!(markdown(&page).ends_with("second"), "two articles are both content");
+    assert_eq!(markdown("<nav><a href=/a>Only</a></nav>"), "[Only](https://site.example/a)", "there is nothing else");
+    let page = format!("<nav>Menu<p>{body}");
+    assert!(markdown(&page).contains(body.trim()), "a menu that never ends");
+}
+
+#[test]
+fn nothing_makes_the_converter_slow_or_deep() {
+    for tag in [
+        "div",
+        "ul><li",
+        "blockquote",
+        "table><tr><td",
+        "b",
+        "a href=x",
+        "main",
+        "p",
+        "nav",
+        "noscript",
+        "pre",
+        "dl><dd",
+        "ol><li><ul><li",
+    ] {
+        let page = format!("<{tag}>x").repeat(5_000);
+        let started = Instant::now();
+        let text = markdown(&page);
+        assert!(text.contains('x') && text.len() < page.len() * 40, "{tag}: {}", text.len());
+        println!("{tag}: {:?} {}", started.elapsed(), text.len());
+        assert!(started.elapsed() < Duration::from_secs(20), "{tag}: {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn links_are_resolved_as_a_browser_does() {
+    // From RFC 3986, section 5.4, with the base it uses.
+    let base = "http://a/b/c/d;p?q";
+    for (link, expected) in [
+        ("g", "http://a/b/c/g"),
+        ("./g", "http://a/b/c/g"),
+        ("g/", "http://a/b/c/g/"),
+        ("/g", "http://a/g"),
+        ("//g", "http://g"),
+        ("?y", "http://a/b/c/d;p?y"),
+        ("g?y", "http://a/b/c/g?y"),
+        ("#s", "http://a/b/c/d;p?q#s"),
+        ("g#s", "http://a/b/c/g#s"),
+        (";x", "http://a/b/c/;x"),
+        ("", "http://a/b/c/d;p?q"),
+        (".", "http://a/b/c/"),
+        ("./", "http://a/b/c/"),
+        ("..", "http://a/b/"),
+        ("../g", "http://a/b/g"),
+        ("../..", "http://a/"),
+        ("../../../g", "http://a/g"),
+        ("/./g", "http://a/g"),
+        ("g;x=1/../y", "http://a/b/c/y"),
+        ("g?y/../x", "http://a/b/c/g?y/../x"),
+        ("https://b/ü", "https://b/%C3%BC"),
+    ] {
+        assert_eq!(address::join(base, link).as_deref(), Some(expected), "{link}");
+    }
+    for link in ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "about:blank"] {
+        assert_eq!(address::join(base, link), None, "{link}");
+    }
+}
+
+#[test]
+fn addresses_are_made_fit_or_refused() {
+    for (written, expected) in [
+        ("example.org", "https://example.org"),
+        (" HTTP://example.org/a b#part ", "http://example.org/a%20b"),
+        ("https://de.wikipedia.org/wiki/Köln?x=%20", "https://de.wikipedia.org/wiki/K%C3%B6ln?x=%20"),
+    ] {
+        assert_eq!(address::normalize(written).unwrap(), expected);
+    }
+    for written in ["file:///etc/passwd", "gopher://h/", "https://user:pw@h/", "https:///x", "ftp://h"] {
+        assert!(address::normalize(written).is_err(), "{written}");
+    }
+}
+
+#[test]
+fn encodings_are_found_and_read() {
+    let decode = |bytes: &[u8], header: &str| charset::decode(bytes, header, true);
+    assert_eq!(decode("grüße".as_bytes(), ""), "grüße");
+    assert_eq!(decode(b"gr\xfc\xdfe \x80", ""), "grüße €");
+    assert_eq!(decode(b"gr\xfc\xdfe", "text/html; charset=ISO-8859-1"), "grüße");
+    assert_eq!(decode(b"<meta charset=\"windows-1252\">\x93x\x94", ""), "<meta charset=\"windows-1252\">“x”");
+    assert_eq!(decode(b"\xef\xbb\xbfx", "text/html; charset=latin1"), "x");
+    assert_eq!(decode(b"\xff\xfea\0\xfc\0", ""), "aü");
+    assert_eq!(decode(b"\xfe\xff\0a\0\xfc", ""), "aü");
+    assert_eq!(decode(b"a\xffb", "text/html; charset=utf-8"), "a\u{fffd}b");
+}
