@@ -56,6 +56,16 @@ impl Home {
         self.root.join("state")
     }
 
+    /// What the tools of an MCP server are.
+    pub(crate) fn mcp_tools(&self, server: &str) -> PathBuf {
+        self.state().join("mcp").join(format!("{server}.json"))
+    }
+
+    /// The home directory of an MCP server's program.
+    pub(crate) fn mcp_home(&self, server: &str) -> PathBuf {
+        self.state().join("mcp").join(server)
+    }
+
     /// Held by a turn of the session.
     pub(crate) fn session_lock(&self, name: &str) -> PathBuf {
         self.state().join("locks").join(format!("{name}.lock"))

@@ -72,6 +72,7 @@ impl Setup {
 pub(crate) enum Job {
     File(FileJob),
     Exec(ExecJob),
+    Serve(ServeJob),
     /// Describes the confinement, a line for each layer.
     Layers,
 }
@@ -83,6 +84,18 @@ pub(crate) struct ExecJob {
     pub timeout_secs: u64,
     /// Variables of the user's that the command gets; not in the setup, because command lines are public.
     pub env: Vec<(String, String)>,
+}
+
+/// A program that runs for as long as its caller wants. It gets the rest of the job's pipe as its standard input, and its
+/// standard output follows an empty reply.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub(crate) struct ServeJob {
+    pub program: String,
+    pub args: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub working_dir: String,
+    /// The program's `HOME`.
+    pub home: PathBuf,
 }
 
 /// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.
@@ -179,7 +192,7 @@ impl Job {
     pub(crate) fn seconds(&self) -> u64 {
         match self {
             Self::Exec(job) => job.timeout_secs,
-            Self::File(_) | Self::Layers => 60,
+            Self::File(_) | Self::Serve(_) | Self::Layers => 60,
         }
     }
 }

@@ -18,7 +18,7 @@ const RANKS: &[(usize, &str)] = &[
     (4, "gateway"),
     (3, "agent doctor"),
     (2, "provider tool telegram"),
-    (1, "web config http hands jail files proxy session skills usage cron outbox markdown"),
+    (1, "web mcp config http hands jail files proxy session skills usage cron outbox markdown"),
     (0, "message bus cancel child text paths disk log sse error secret beneath sys guard template zone notify wire"),
 ];
 

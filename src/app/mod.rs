@@ -5,6 +5,7 @@ pub(crate) mod deliver;
 pub(crate) mod factory;
 pub(crate) mod gateway;
 pub(crate) mod learned;
+pub(crate) mod mcp;
 mod models;
 mod monitor;
 mod ollama;
@@ -25,6 +26,7 @@ use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{self, Confinement, Hands};
 use crate::http::{self, Client};
+use crate::mcp::Servers;
 use crate::paths::Home;
 use crate::provider::Retry;
 use crate::secret::Redactor;
@@ -66,11 +68,13 @@ pub(crate) struct Options {
     pub tools: Option<Vec<String>>,
     /// The limit for one turn.
     pub budget_tokens: Option<u64>,
+    /// Shared by all agents of a program.
+    pub servers: Arc<Servers>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: None, stream: true, tools: None, budget_tokens: None }
+        Self { memory: None, stream: true, tools: None, budget_tokens: None, servers: Arc::default() }
     }
 }
 
@@ -110,11 +114,10 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
         );
     }
     let local_time = local_time(env);
-    let mut builder = Agent::builder()
-        .tools(tools(&hands, home, config, env))
-        .stream(options.stream)
-        .history(history(config, window))
-        .limits(Limits {
+    let (tools, missing) = tools(&hands, home, config, env, &options.servers);
+    notices.extend(missing);
+    let mut builder =
+        Agent::builder().tools(tools).stream(options.stream).history(history(config, window)).limits(Limits {
             max_steps: defaults.max_tool_iterations,
             timeout: Duration::from_secs(defaults.timeout),
             budget_tokens: options.budget_tokens,
@@ -198,8 +201,14 @@ pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())
 }
 
-/// All tools that the configuration allows. Needs no model and no key, and creates no files.
-pub(crate) fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env) -> Vec<Box<dyn Tool>> {
+/// All tools that the configuration allows, and a notice for each server whose tools are missing. Needs no model and no key.
+pub(crate) fn tools(
+    hands: &Arc<Hands>,
+    home: &Home,
+    config: &Config,
+    env: &Env,
+    servers: &Servers,
+) -> (Vec<Box<dyn Tool>>, Vec<String>) {
     let mut tools: Vec<Box<dyn Tool>> = file_tools(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
     tools.push(Box::new(think()));
     tools.push(Box::new(read_skill(skills(home, config))));
@@ -225,7 +234,10 @@ pub(crate) fn tools(hands: &Arc<Hands>, home: &Home, config: &Config, env: &Env)
         tools.push(Box::new(cron(Jobs::new(home.clone(), env))));
     }
     tools.extend(web_tools(config, env));
-    tools
+    let mut names = tools.iter().map(|tool| tool.spec().name.to_string()).collect();
+    let (remote, notices) = mcp::tools(servers, home, config, env, &mut names);
+    tools.extend(remote);
+    (tools, notices)
 }
 
 /// The tools that reach the web. They make no connection before they are called.

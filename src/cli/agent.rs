@@ -114,7 +114,7 @@ fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
     let (overrides, tools, budget_tokens) = (overrides(args)?, tools(args)?, args.number("budget-tokens")?);
     let memory = args.has("no-session").then(Memory::default);
     let stream = !args.has("no-stream");
-    let options = Options { memory, stream, tools, budget_tokens };
+    let options = Options { memory, stream, tools, budget_tokens, ..Options::default() };
     Ok(AgentFactory { overrides, options, ..AgentFactory::new(&config::home(env)?, env)? })
 }
 

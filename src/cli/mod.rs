@@ -12,6 +12,7 @@ mod gateway_status;
 mod help;
 mod import;
 mod input;
+mod mcp;
 mod onboard;
 mod printer;
 mod question;
@@ -46,6 +47,7 @@ const COMMANDS: &[&[Command]] = &[
     &[tools::COMMAND],
     sessions::COMMANDS,
     skills::COMMANDS,
+    mcp::COMMANDS,
     &[usage::COMMAND],
     cron::COMMANDS,
     &[help::COMMAND],

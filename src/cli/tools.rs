@@ -7,6 +7,7 @@ use super::{load, print, table, tell};
 use crate::app;
 use crate::config::Env;
 use crate::error::Result;
+use crate::mcp::Servers;
 use crate::secret::Redactor;
 use crate::tool::{Registry, ToolSpec};
 
@@ -23,10 +24,12 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
-    let tools = Registry::new(
-        app::tools(&Arc::new(app::hands(&home, &loaded.config, env)?), &home, &loaded.config, env),
-        Redactor::default(),
-    )?;
+    let hands = Arc::new(app::hands(&home, &loaded.config, env)?);
+    let (tools, missing) = app::tools(&hands, &home, &loaded.config, env, &Servers::default());
+    for line in missing {
+        tell(&format!("bantam: {line}"));
+    }
+    let tools = Registry::new(tools, Redactor::default())?;
     let row = |spec: &ToolSpec| [&spec.name, spec.risk.name(), &spec.source, spec.purpose()].map(str::to_owned);
     let rows: Vec<_> = tools.specs().map(row).collect();
     if !loaded.config.tools.exec.enabled {

@@ -39,6 +39,27 @@ pub(crate) struct Config {
     pub cron: Cron,
     pub heartbeat: Heartbeat,
     pub log: Log,
+    #[serde(rename = "mcpServers")]
+    pub mcp_servers: BTreeMap<String, McpServer>,
+}
+
+/// A server of tools: a program to start, or an address.
+#[derive(Clone, Deserialize)]
+pub(crate) struct McpServer {
+    /// Empty for a remote server.
+    pub command: String,
+    pub args: Vec<String>,
+    /// Values may name variables: `${NAME}`.
+    pub env: BTreeMap<String, Secret>,
+    pub cwd: String,
+    /// Empty for a local server.
+    pub url: String,
+    /// Values may name variables: `${NAME}`.
+    pub headers: BTreeMap<String, Secret>,
+    pub read: Vec<String>,
+    pub write: Vec<String>,
+    pub network: bool,
+    pub memory_mb: u64,
 }
 
 /// What may be spent per day; 0 is no limit.

@@ -271,7 +271,7 @@ fn decode(line: &[u8]) -> Option<Line> {
 
 /// CRC-32 as of IEEE 802.3 (and zip, PNG): polynomial 0x04C11DB7, reflected. It takes a nibble at a time: sessions are small, and
 /// the usual tables would be the largest constants of this program.
-fn crc32(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 16] = {
         let mut table = [0; 16];
         let mut i = 0;

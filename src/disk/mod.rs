@@ -18,7 +18,7 @@ use fs_err::{File, OpenOptions};
 
 pub(crate) use below::{Access, CopyOutcome, copy_new, sync_all};
 pub use journal::Durability;
-pub(crate) use journal::{Contents, Fields, Journal, Line, fields, read_file};
+pub(crate) use journal::{Contents, Fields, Journal, Line, crc32, fields, read_file};
 pub(crate) use lock::Lock;
 pub(crate) use segments::read_journal;
 

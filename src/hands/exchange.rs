@@ -54,6 +54,22 @@ pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_proc
     }
 }
 
+/// Sends `job` to a process that keeps running, and waits for its first reply. Its pipes are `child`'s again afterwards.
+pub(super) fn begin(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
+    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(Error::failed("the hands process has no pipes"));
+    };
+    let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
+    let _hook = cancel.on_stop(move || drop(stop));
+    let deadline = Instant::now() + cancel.remaining(Duration::from_secs(job.seconds()));
+    // A process that cannot confine itself replies without reading the job.
+    let input = input.write_all(&encode_job(job)?).is_ok().then_some(input);
+    let mut reader = ReplyReader { input, output, stopped: Some(stopped), deadline, counted: None, too_many: false };
+    let reply = receive_reply(&mut reader);
+    (child.stdin, child.stdout) = (reader.input, Some(reader.output));
+    reply
+}
+
 /// Reads the process's output, and closes its input when it has to stop.
 struct ReplyReader {
     input: Option<ChildStdin>,

@@ -41,11 +41,7 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command, &setup.workspace)) {
         return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
     }
-    let Target { tree, path, asked } = trees.find(&job.working_dir, Access::Read)?;
-    let dir = tree
-        .open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow)
-        .map_err(|e| beneath::explain(e, asked))?;
-    rustix::process::fchdir(&dir).doing("entering the working directory")?;
+    enter(trees, &job.working_dir)?;
     // A second bound beside the watched wall-clock time.
     limit(Resource::Cpu, job.timeout_secs + 1)?;
     if setup.confinement.is_sandboxed() {
@@ -76,6 +72,15 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     }
     output.drain()?;
     Ok(Reply { header: Header::Exited { end: end?, dropped: output.dropped }, body: output.kept })
+}
+
+/// Enters a working directory.
+pub(super) fn enter(trees: &Trees, directory: &str) -> Result<()> {
+    let Target { tree, path, asked } = trees.find(directory, Access::Read)?;
+    let dir = tree
+        .open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow)
+        .map_err(|e| beneath::explain(e, asked))?;
+    rustix::process::fchdir(&dir).doing("entering the working directory")
 }
 
 fn check(command: &str) -> Result<()> {
@@ -136,21 +141,21 @@ fn watch(
 }
 
 /// The disk of a writable tree, and what a command has to leave free there.
-struct Disk {
+pub(super) struct Disk {
     fd: OwnedFd,
     min_bytes: u64,
     min_files: u64,
 }
 
 impl Disk {
-    fn measure(tree: &Dir) -> Result<Self> {
+    pub(super) fn measure(tree: &Dir) -> Result<Self> {
         let fd = tree.as_fd().try_clone_to_owned()?;
         let free = fstatvfs(&fd).doing("measuring free space")?;
         let min_bytes = MIN_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2);
         Ok(Self { fd, min_bytes, min_files: 1000.min(free.f_favail / 2) })
     }
 
-    fn is_nearly_full(&self) -> Result<bool> {
+    pub(super) fn is_nearly_full(&self) -> Result<bool> {
         let free = fstatvfs(&self.fd)?;
         Ok(free.f_bavail.saturating_mul(free.f_frsize) < self.min_bytes || free.f_favail < self.min_files)
     }

@@ -10,9 +10,10 @@ mod exec;
 mod process;
 mod processes;
 mod reaper;
+mod serve;
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,13 +54,7 @@ impl Hands {
 
     /// Does one job in the strongest confinement available, and waits for the end of its process.
     pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
-        let candidates: &[Confinement] = match self.sandbox {
-            Sandbox::Off => &[Confinement::Disabled],
-            Sandbox::Auto if !matches!(job, Job::Exec { .. }) => {
-                &[Confinement::Namespaces, Confinement::Landlock, Confinement::Unconfined]
-            }
-            Sandbox::Auto | Sandbox::Require => &[Confinement::Namespaces, Confinement::Landlock],
-        };
+        let candidates = self.candidates(job);
         let known = *self.lock_selected();
         let settled = known.filter(|(known, tried)| tried.elapsed() < RETRY_INTERVAL && candidates.contains(known));
         let mut refusals = Vec::new();
@@ -84,6 +79,17 @@ impl Hands {
             return Err(Error::failed(refusals.join("; ")).doing("entering the jail"));
         }
         Err(no_jail(if self.sandbox == Sandbox::Require { "tools are" } else { "commands are" }, &refusals))
+    }
+
+    /// The confinements that will do for a job, strongest first.
+    fn candidates(&self, job: &Job) -> &'static [Confinement] {
+        match (self.sandbox, job) {
+            (Sandbox::Off, _) => &[Confinement::Disabled],
+            (Sandbox::Auto, Job::File(_) | Job::Layers) => {
+                &[Confinement::Namespaces, Confinement::Landlock, Confinement::Unconfined]
+            }
+            (Sandbox::Auto | Sandbox::Require, _) => &[Confinement::Namespaces, Confinement::Landlock],
+        }
     }
 
     fn lock_selected(&self) -> MutexGuard<'_, Option<(Confinement, Instant)>> {
@@ -142,8 +148,6 @@ impl Hands {
     }
 
     fn run(&self, confinement: Confinement, job: &Job, cancel: &Cancel) -> Result<Reply> {
-        let setup = Setup { confinement, ..self.setup.clone() };
-        let setup = serde_json::to_string(&setup)?;
         let guarded = confinement == Confinement::Namespaces && self.setup.network == Network::Guarded;
         let (receiver, stderr) = if guarded {
             let (ours, theirs) = listener::pair()?;
@@ -151,13 +155,7 @@ impl Hands {
         } else {
             (None, Stdio::null())
         };
-        let mut child = child::again(ROLE)
-            .arg(setup)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .doing("starting the hands process")?;
+        let mut child = self.spawn(confinement, stderr)?;
         let proxy = receiver.map(|receiver| receiver.start_proxy(&self.guard)).transpose();
         let count_processes =
             confinement.is_sandboxed() && matches!(job, Job::Exec { .. }) && rustix::process::geteuid().is_root();
@@ -170,6 +168,13 @@ impl Hands {
             (Err(e), _) => Err(e),
             (_, Err(e)) => Err(Error::from(e).doing("ending the hands process")),
         }
+    }
+
+    fn spawn(&self, confinement: Confinement, stderr: Stdio) -> Result<Child> {
+        let setup = serde_json::to_string(&Setup { confinement, ..self.setup.clone() })?;
+        let mut command = child::again(ROLE);
+        command.arg(setup).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        command.spawn().doing("starting the hands process")
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getpid, pidfd_open};
 
 use super::reaper::Reaper;
-use super::{INNER_ROLE, ROLE, exec};
+use super::{INNER_ROLE, ROLE, exec, serve};
 use crate::beneath::Dir;
 use crate::child;
 use crate::error::{Context, Error, Result};
@@ -23,7 +23,7 @@ use crate::sys;
 use crate::wire::{self, Confinement, Header, Job, Reply, Setup};
 
 /// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
-const INNER_GRACE: Duration = Duration::from_secs(3);
+pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
 
 /// Open files per process.
 const MAX_OPEN_FILES: u64 = 1024;
@@ -120,11 +120,14 @@ fn do_job(setup: &Setup) -> Result<()> {
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
     let trees = Trees::open(workspace, setup);
 
-    let reply = match wire::receive_job(&mut io::stdin())? {
-        Job::File(job) => files::perform(&trees, &job, &caller_has_gone),
-        Job::Exec { .. } if setup.confinement == Confinement::Unconfined => {
+    // Not buffered: what follows the job belongs to the program that it starts.
+    let mut input = fs_err::File::from_parts(io::stdin().as_fd().try_clone_to_owned()?.into(), "the job's pipe");
+    let reply = match wire::receive_job(&mut input)? {
+        Job::Exec(_) | Job::Serve(_) if setup.confinement == Confinement::Unconfined => {
             Err(Error::failed("there is no jail for commands here"))
         }
+        Job::Serve(job) => return serve::serve(&trees, setup, &job, input.as_fd()),
+        Job::File(job) => files::perform(&trees, &job, &caller_has_gone),
         Job::Exec(job) => exec::exec(&trees, setup, &job, io::stdin().as_fd()),
         Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
     };

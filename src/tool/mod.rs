@@ -5,6 +5,7 @@ pub(crate) mod cron;
 pub(crate) mod exec;
 pub(crate) mod files;
 mod function;
+pub(crate) mod mcp;
 pub(crate) mod memory;
 pub(crate) mod message;
 pub(crate) mod pages;

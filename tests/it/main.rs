@@ -43,6 +43,7 @@ mod incoming;
 mod keys;
 mod kills;
 mod life;
+mod mcp;
 mod memory;
 mod messages;
 mod network;

@@ -1,0 +1,151 @@
+//! The MCP servers of a configuration and their tools.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::{make_workspace, trees, workspace};
+use crate::cancel::Cancel;
+use crate::child::Network;
+use crate::config::{Config, Env, McpServer, proxy};
+use crate::disk;
+use crate::error::{Error, Result};
+use crate::guard::AddressGuard;
+use crate::hands::{Confinement, Hands};
+use crate::http::{Client, Settings};
+use crate::mcp::{Connect, Http, Server, Servers, Stdio, ToolList, Transport, refresh};
+use crate::paths::Home;
+use crate::secret::Secret;
+use crate::tool::Tool;
+use crate::tool::mcp::mcp_tools;
+use crate::wire::{ServeJob, Setup};
+
+/// The tools of all servers whose list is known or can be had, and a notice for each that is not.
+pub(super) fn tools(
+    servers: &Servers,
+    home: &Home,
+    config: &Config,
+    env: &Env,
+    taken: &mut BTreeSet<String>,
+) -> (Vec<Box<dyn Tool>>, Vec<String>) {
+    let (mut tools, mut notices): (Vec<Box<dyn Tool>>, _) = (Vec::new(), Vec::new());
+    for (name, entry) in &config.mcp_servers {
+        let list = match server(servers, home, config, env, name, entry) {
+            Ok(server) => list(&server, (home, config, env), entry, &mut notices).map(|list| (server, list)),
+            Err(e) => Err(e),
+        };
+        match list {
+            Ok((server, list)) => {
+                let found = mcp_tools(&server, &list.tools, taken);
+                tools.extend(found.into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
+            }
+            Err(e) => notices.push(format!("the tools of the MCP server {name} are missing: {e}")),
+        }
+    }
+    (tools, notices)
+}
+
+/// The list on disk, or a fresh one. A failure is told when it happens and kept for a while.
+fn list(
+    server: &Arc<Server>,
+    (home, config, env): (&Home, &Config, &Env),
+    entry: &McpServer,
+    notices: &mut Vec<String>,
+) -> Result<ToolList> {
+    let (path, now) = (home.mcp_tools(&server.name), SystemTime::now());
+    if let Some(list) = ToolList::read(&path, entry, now) {
+        return Ok(list);
+    }
+    make_workspace(home, config, env)?;
+    let (list, changes) = refresh(server, &path, entry, now, &Cancel::new(None))?;
+    notices.extend(changes);
+    match &list.error {
+        Some(e) => Err(Error::failed(e.clone())),
+        None => Ok(list),
+    }
+}
+
+/// The server of an entry, which is not started yet.
+pub(crate) fn server(
+    servers: &Servers,
+    home: &Home,
+    config: &Config,
+    env: &Env,
+    name: &str,
+    entry: &McpServer,
+) -> Result<Arc<Server>> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 40 || !name.chars().all(is_plain) {
+        return Err(Error::config("its name may hold letters, digits, - and _, 40 at most"));
+    }
+    match (entry.command.is_empty(), entry.url.is_empty()) {
+        (true, true) => return Err(Error::config(format!("mcpServers.{name} has neither a command nor a url"))),
+        (false, false) => return Err(Error::config(format!("mcpServers.{name} has a command and a url"))),
+        _ => {}
+    }
+    let connect = if entry.url.is_empty() { local(home, config, env, name, entry)? } else { remote(env, entry)? };
+    Ok(servers.get(name, entry, || connect))
+}
+
+/// Speaks HTTP to a server elsewhere.
+fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
+    let (url, headers) = (entry.url.clone(), expanded(&entry.headers, env)?);
+    let (proxy, ca_file) = (proxy::proxy(&url, env), env.get("SSL_CERT_FILE").map(PathBuf::from));
+    let settings = Settings { proxy, ca_file, guard: None };
+    Ok(Box::new(move |_| {
+        let headers = headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect();
+        Ok(Box::new(Http::new(Client::new(settings.clone()), url.clone(), headers)) as Box<dyn Transport>)
+    }))
+}
+
+/// Starts a program in a jail of its own: it may change the workspace, its home and what its entry names.
+fn local(home: &Home, config: &Config, env: &Env, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
+    let workspace = workspace(home, config, env)?;
+    let setting = |part: &str| format!("mcpServers.{name}.{part}");
+    let read_paths = trees(home, &entry.read, &setting("read"), env)?;
+    let mut write_paths = trees(home, &entry.write, &setting("write"), env)?;
+    let own_home = home.mcp_home(name);
+    write_paths.push(own_home.clone());
+    let setup = Setup {
+        confinement: Confinement::Unconfined,
+        network: if entry.network { Network::Full } else { Network::None },
+        workspace,
+        agent_dir: None,
+        read_paths,
+        write_paths,
+        all_except: None,
+        memory_mb: entry.memory_mb,
+    };
+    let job = ServeJob {
+        program: entry.command.clone(),
+        args: entry.args.clone(),
+        env: expanded(&entry.env, env)?,
+        working_dir: if entry.cwd.is_empty() { ".".to_owned() } else { entry.cwd.clone() },
+        home: own_home.clone(),
+    };
+    let hands = Hands::new(setup, config.tools.exec.sandbox, AddressGuard::new(false));
+    Ok(Box::new(move |cancel| {
+        disk::make_dir(&own_home)?;
+        Ok(Box::new(Stdio::new(hands.serve(job.clone(), cancel)?)?) as Box<dyn Transport>)
+    }))
+}
+
+/// Names and values, with `${NAME}` replaced by the variable of that name.
+fn expanded(values: &std::collections::BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String, String)>> {
+    let expand = |(name, value): (&String, &Secret)| {
+        let (mut text, mut rest) = (String::new(), value.reveal());
+        while let Some((before, (variable, after))) =
+            rest.split_once("${").and_then(|(b, r)| Some((b, r.split_once('}')?)))
+        {
+            let found = env.get(variable).ok_or_else(|| {
+                Error::config(format!("the variable {variable} is not set")).hint(format!("export {variable}=..."))
+            })?;
+            text.push_str(before);
+            text.push_str(found);
+            rest = after;
+        }
+        Ok((name.clone(), text + rest))
+    };
+    values.iter().map(expand).collect()
+}

@@ -1,0 +1,102 @@
+//! Runs a program in a jail for as long as its caller wants it, its standard input and output connected to the caller.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::exec::{Disk, enter};
+use super::reaper::Reaper;
+use crate::child;
+use crate::error::{Context, Error, Result};
+use crate::files::Trees;
+use crate::jail;
+use crate::sys;
+use crate::wire::{self, Confinement, Header, Reply, ServeJob, Setup};
+
+/// How often free space is measured.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Says that the jail holds, starts the program, and waits for its end or its caller's. Every process that it started has
+/// ended when this returns.
+pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: BorrowedFd) -> Result<()> {
+    enter(trees, &job.working_dir)?;
+    if setup.confinement.is_sandboxed() {
+        jail::enter_command()?;
+    }
+    let mut reaper = Reaper::new()?;
+    wire::send_reply(&mut std::io::stdout(), &Reply { header: Header::Text, body: Vec::new() })?;
+    let child = child::command(Path::new(&job.program))
+        .args(&job.args)
+        .env("HOME", &job.home)
+        .envs(job.env.iter().map(|(name, value)| (name, value)))
+        .process_group(0)
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::inherit())
+        .spawn()
+        .doing(format_args!("starting {}", job.program))?;
+    let disks = trees.writable().map(Disk::measure).collect::<Result<Vec<_>>>();
+    let ended = disks.and_then(|disks| watch(&child, caller, &disks));
+    // Under Landlock alone the filter may forbid signals, and the outer process kills what is left.
+    if setup.confinement != Confinement::Landlock {
+        reaper.kill_descendants()?;
+    }
+    ended
+}
+
+/// Waits until the program ends, exceeds a limit, or nobody writes to it any more and its grace is over.
+fn watch(child: &Child, caller: BorrowedFd, disks: &[Disk]) -> Result<()> {
+    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
+    loop {
+        // No events: the caller's messages are for the program; only the end of the pipe matters here.
+        let watched = [(ended.as_fd(), PollFlags::IN), (caller, PollFlags::empty())];
+        let ready = sys::poll(&watched, Some(CHECK_INTERVAL))?;
+        if ready[0] {
+            return Ok(());
+        }
+        for disk in disks {
+            if disk.is_nearly_full()? {
+                return Ok(());
+            }
+        }
+        if ready[1] {
+            // The end of its input tells it to end.
+            sys::poll(&watched[..1], Some(super::process::INNER_GRACE / 2))?;
+            return Ok(());
+        }
+    }
+}
+
+impl super::Hands {
+    /// Starts a program in the strongest jail that there is, and returns when it is confined: then its standard input and
+    /// output are those of the child. It ends when its input does.
+    pub(crate) fn serve(&self, job: ServeJob, cancel: &crate::cancel::Cancel) -> Result<Child> {
+        let job = wire::Job::Serve(job);
+        let mut refusals = Vec::new();
+        for &confinement in self.candidates(&job) {
+            let mut child = self.spawn(confinement, Stdio::null())?;
+            match super::exchange::begin(&mut child, &job, cancel) {
+                Ok(Reply { header: Header::Text, .. }) => return Ok(child),
+                Ok(Reply { header: Header::Unavailable { why }, .. }) => refusals.push(why),
+                Ok(reply) => {
+                    end(child);
+                    return Err(reply.header.into_error());
+                }
+                Err(e) => {
+                    end(child);
+                    return Err(e);
+                }
+            }
+            end(child);
+        }
+        Err(Error::failed(format!("this system offers no jail ({})", refusals.join("; "))))
+    }
+}
+
+fn end(mut child: Child) {
+    drop(child.kill().and_then(|()| child.wait()));
+}

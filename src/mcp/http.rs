@@ -1,0 +1,135 @@
+//! A server on the network: streamable HTTP (2025-03-26 and later). Each message is a POST; the answer is one JSON object
+//! or a stream of events that ends with it.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Transport;
+use crate::cancel::Cancel;
+use crate::error::{Error, Kind, Result};
+use crate::http::{Body, Client, Exchange, Fault, Outgoing};
+use crate::secret::Secret;
+use crate::sse::Decoder;
+
+/// The most bytes of one answer.
+const MAX_ANSWER: usize = 8 << 20;
+
+pub(crate) struct Http {
+    client: Client,
+    url: String,
+    headers: Vec<(String, Secret)>,
+    /// Given by the server with its first answer.
+    session: Option<String>,
+    /// The revision that was agreed upon.
+    revision: Option<String>,
+    messages: VecDeque<Value>,
+    /// A stream that has more to say.
+    stream: Option<(Exchange, Decoder, usize)>,
+}
+
+impl Http {
+    pub(crate) fn new(client: Client, url: String, headers: Vec<(String, Secret)>) -> Self {
+        Self { client, url, headers, session: None, revision: None, messages: VecDeque::new(), stream: None }
+    }
+
+    fn queue(&mut self, text: &str) {
+        match serde_json::from_str(text) {
+            Ok(Value::Array(batch)) => self.messages.extend(batch),
+            Ok(message) => self.messages.push_back(message),
+            // An event without a message, as some servers send to keep a connection alive.
+            Err(_) => {}
+        }
+    }
+}
+
+impl Transport for Http {
+    fn send(&mut self, message: &Value, until: Instant, cancel: &Cancel) -> Result<()> {
+        let mut headers = self.headers.clone();
+        headers.push(("accept".to_owned(), Secret::new("application/json, text/event-stream")));
+        headers.extend(self.session.iter().map(|id| ("mcp-session-id".to_owned(), Secret::new(id))));
+        headers.extend(self.revision.iter().map(|r| ("mcp-protocol-version".to_owned(), Secret::new(r))));
+        let request = Outgoing { url: self.url.clone(), headers, body: Some(Body::json(message)) };
+        let mut exchange = self.client.send(request, cancel)?;
+        let head = exchange.head(left(until)).map_err(error)?;
+        match head.status {
+            200..=299 => {}
+            401 | 403 => {
+                let e = Error::failed(format!("it refuses this client (status {})", head.status));
+                return Err(
+                    e.hint("put the server's key into the entry's headers; signing in by OAuth is not supported")
+                );
+            }
+            404 if self.session.is_some() => return Err(Error::failed("it has forgotten this session")),
+            300..=399 => {
+                return Err(Error::failed(format!(
+                    "it redirects (status {}): put the new address into its entry",
+                    head.status
+                )));
+            }
+            status => return Err(Error::failed(format!("it answered with status {status}"))),
+        }
+        if let Some(session) = head.header("mcp-session-id") {
+            self.session = Some(session.to_owned());
+        }
+        if head.header("content-type").is_some_and(|kind| kind.contains("text/event-stream")) {
+            self.stream = Some((exchange, Decoder::default(), 0));
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        while let Some(piece) = exchange.body(left(until)).map_err(error)? {
+            text.extend(piece);
+            if text.len() > MAX_ANSWER {
+                return Err(too_long());
+            }
+        }
+        self.queue(&String::from_utf8_lossy(&text));
+        Ok(())
+    }
+
+    fn receive(&mut self, until: Instant, _: &Cancel) -> Result<Value> {
+        loop {
+            if let Some(message) = self.messages.pop_front() {
+                if let Some(revision) = message["result"]["protocolVersion"].as_str() {
+                    self.revision = Some(revision.to_owned());
+                }
+                return Ok(message);
+            }
+            let Some((exchange, decoder, bytes)) = &mut self.stream else {
+                return Err(Error::failed("it answered without a message"));
+            };
+            let events = match exchange.body(left(until)).map_err(error)? {
+                Some(piece) => {
+                    *bytes += piece.len();
+                    let events = decoder.push(&piece).map_err(|_| too_long())?;
+                    if *bytes > MAX_ANSWER {
+                        return Err(too_long());
+                    }
+                    events
+                }
+                None => self.stream.take().and_then(|(_, decoder, _)| decoder.finish()).into_iter().collect(),
+            };
+            for event in events {
+                self.queue(&event);
+            }
+        }
+    }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+fn too_long() -> Error {
+    Error::failed(format!("it sent an answer of more than {} MB", MAX_ANSWER >> 20))
+}
+
+fn error(fault: Fault) -> Error {
+    match fault {
+        Fault::Broken(text) | Fault::Unreachable(text) => Error::failed(text),
+        Fault::Config(e) => e,
+        Fault::Silent => Error::new(Kind::Limit, "no answer in time"),
+        Fault::Cancelled(_) => Error::new(Kind::Interrupted, "stopped"),
+    }
+}

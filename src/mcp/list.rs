@@ -1,0 +1,119 @@
+//! What the tools of a server are, kept on disk under its entry's checksum.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Server;
+use crate::cancel::Cancel;
+use crate::config::McpServer;
+use crate::disk::{self, Durability};
+use crate::error::{Context, Result};
+use crate::text::{clip, one_line};
+
+/// The longest description and schema that go to a model, in bytes.
+const MAX_DESCRIPTION: usize = 1_000;
+const MAX_SCHEMA: usize = 16 << 10;
+/// How long a server that could not be asked for its tools is left alone.
+const RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// A tool as its server describes it, within bounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RemoteTool {
+    pub name: String,
+    pub description: String,
+    /// A JSON Schema whose type is `object`, as JSON.
+    pub schema: String,
+}
+
+/// The file `state/mcp/NAME.json`.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ToolList {
+    /// See [`checksum`].
+    entry: String,
+    /// When it was made, in seconds since 1970.
+    at: u64,
+    pub tools: Vec<RemoteTool>,
+    /// Why there are no tools.
+    pub error: Option<String>,
+}
+
+impl ToolList {
+    /// The list of a server with this entry, if it was made and can still be used.
+    pub(crate) fn read(path: &Path, entry: &McpServer, now: SystemTime) -> Option<Self> {
+        let list: Self = serde_json::from_slice(&fs_err::read(path).ok()?).ok()?;
+        let age = seconds(now).saturating_sub(list.at);
+        let is_usable = list.error.is_none() || age < RETRY_AFTER.as_secs();
+        (list.entry == checksum(entry) && is_usable).then_some(list)
+    }
+}
+
+/// Asks a server for its tools and keeps what it says. Returns the list, and a sentence for each tool that describes itself
+/// otherwise than before: a server can change what the model is told about a tool that its user has come to trust.
+pub(crate) fn refresh(
+    server: &Server,
+    path: &Path,
+    entry: &McpServer,
+    now: SystemTime,
+    cancel: &Cancel,
+) -> Result<(ToolList, Vec<String>)> {
+    let before: Option<ToolList> = fs_err::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let found = server.tools(cancel);
+    let (tools, error) = match found {
+        Ok(tools) => (tools.iter().filter_map(bounded).collect(), None),
+        Err(e) => (Vec::new(), Some(one_line(&e.to_string(), 500))),
+    };
+    let list = ToolList { entry: checksum(entry), at: seconds(now), tools, error };
+    let is_changed = |tool: &&RemoteTool| {
+        let old = before.iter().flat_map(|before| &before.tools).find(|old| old.name == tool.name);
+        old.is_some_and(|old| old.description != tool.description)
+    };
+    let name = &server.name;
+    let changes = list.tools.iter().filter(is_changed);
+    let changes =
+        changes.map(|tool| format!("{name}: the tool {} has another description than before", tool.name)).collect();
+    let text = serde_json::to_vec(&list).unwrap_or_default();
+    if let Some(directory) = path.parent() {
+        disk::make_dir(directory)?;
+    }
+    disk::replace(path, &text, Durability::Later).doing("keeping the list of tools")?;
+    Ok((list, changes))
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Tells one entry of the configuration from another; it is no protection against anybody.
+pub(super) fn checksum(entry: &McpServer) -> String {
+    let text = json!([
+        entry.command,
+        entry.args,
+        entry.cwd,
+        entry.url,
+        entry.read,
+        entry.write,
+        entry.network,
+        entry.env.iter().chain(&entry.headers).map(|(name, value)| [name, value.reveal()]).collect::<Vec<_>>()
+    ]);
+    format!("{:08x}", disk::crc32(text.to_string().as_bytes()))
+}
+
+/// `None` for a tool that cannot be offered: without a name, or with a schema that is none or too long.
+fn bounded(tool: &Value) -> Option<RemoteTool> {
+    let name = tool["name"].as_str().filter(|name| !name.is_empty() && name.len() <= 200)?.to_owned();
+    let description = tool["description"].as_str().or(tool["title"].as_str()).unwrap_or_default();
+    let mut schema = tool["inputSchema"].clone();
+    if !schema.is_object() {
+        schema = json!({});
+    }
+    schema["type"] = "object".into();
+    let schema = schema.to_string();
+    (schema.len() <= MAX_SCHEMA).then(|| RemoteTool {
+        name,
+        description: clip(description.trim(), MAX_DESCRIPTION).to_owned(),
+        schema,
+    })
+}

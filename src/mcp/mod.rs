@@ -1,0 +1,129 @@
+//! MCP: the tools of other people's servers (Model Context Protocol, revisions 2024-11-05 to 2025-11-25).
+//!
+//! A server starts at its first call and stays until this program ends. What its tools are is kept in
+//! `state/mcp/NAME.json` as long as its entry in the configuration is the same, so that a turn that uses none of them
+//! starts nothing. Whatever a server says is another's word: bounded, and marked for the model.
+
+mod client;
+mod http;
+mod list;
+mod stdio;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cancel::Cancel;
+use crate::config::McpServer;
+use crate::error::{Error, Kind, Result};
+pub(crate) use client::Client;
+pub(crate) use http::Http;
+pub(crate) use list::{RemoteTool, ToolList, refresh};
+pub(crate) use stdio::Stdio;
+
+/// How long a server may take to start and to list its tools: `npx` and `uvx` may download it first.
+const START: Duration = Duration::from_secs(60);
+/// How long a call may take without a sign of progress, and with it.
+const CALL: Duration = Duration::from_secs(60);
+const CALL_WITH_PROGRESS: Duration = Duration::from_secs(600);
+/// How often a server may start within [`PERIOD`].
+const MAX_STARTS: usize = 3;
+const PERIOD: Duration = Duration::from_secs(600);
+
+/// Carries messages to a server and back.
+pub(crate) trait Transport: Send {
+    fn send(&mut self, message: &Value, until: Instant, cancel: &Cancel) -> Result<()>;
+
+    /// Waits for the next message.
+    fn receive(&mut self, until: Instant, cancel: &Cancel) -> Result<Value>;
+}
+
+/// Starts a server, or connects to one.
+pub(crate) type Connect = dyn Fn(&Cancel) -> Result<Box<dyn Transport>> + Send + Sync;
+
+/// A configured server: not running, or running.
+pub(crate) struct Server {
+    /// As the configuration names it.
+    pub name: String,
+    connect: Box<Connect>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    client: Option<Client>,
+    /// When it was started lately.
+    starts: VecDeque<Instant>,
+}
+
+/// The servers that this program has to do with, by name. Conversations share them.
+#[derive(Default)]
+pub(crate) struct Servers(Mutex<BTreeMap<String, (String, Arc<Server>)>>);
+
+impl Servers {
+    /// The server of this entry. One whose entry has changed ends when its last call does.
+    pub(crate) fn get(&self, name: &str, entry: &McpServer, connect: impl FnOnce() -> Box<Connect>) -> Arc<Server> {
+        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let checksum = list::checksum(entry);
+        match servers.get(name) {
+            Some((known, server)) if *known == checksum => server.clone(),
+            _ => {
+                let server = Arc::new(Server::new(name.to_owned(), connect()));
+                servers.insert(name.to_owned(), (checksum, server.clone()));
+                server
+            }
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn new(name: String, connect: Box<Connect>) -> Self {
+        Self { name, connect, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls a tool; one call of a server at a time.
+    ///
+    /// # Errors
+    /// In words for the model. A server that broke off is started again by the next call.
+    pub(crate) fn call(&self, tool: &str, arguments: &Value, cancel: &Cancel) -> Result<Value> {
+        let params = json!({"name": tool, "arguments": arguments});
+        self.with_client(cancel, |client| client.request("tools/call", params, CALL, CALL_WITH_PROGRESS, cancel))
+    }
+
+    /// Asks for its tools.
+    pub(crate) fn tools(&self, cancel: &Cancel) -> Result<Vec<Value>> {
+        self.with_client(cancel, |client| client.list_tools(START, cancel))
+    }
+
+    fn with_client<T>(&self, cancel: &Cancel, work: impl FnOnce(&mut Client) -> Result<T>) -> Result<T> {
+        let mut state = self.lock();
+        let State { client, starts } = &mut *state;
+        let client = match client {
+            Some(client) => client,
+            None => {
+                starts.retain(|start| start.elapsed() < PERIOD);
+                if starts.len() == MAX_STARTS {
+                    let e = format!("it ended {MAX_STARTS} times within {} minutes", PERIOD.as_secs() / 60);
+                    return Err(Error::failed(e).doing(format_args!("MCP server {}", self.name)));
+                }
+                starts.push_back(Instant::now());
+                let started = (self.connect)(cancel).and_then(|transport| Client::start(transport, START, cancel));
+                client.insert(started.map_err(|e| e.doing(format_args!("starting MCP server {}", self.name)))?)
+            }
+        };
+        let result = work(client);
+        if !client.is_sound() {
+            state.client = None;
+        }
+        result.map_err(|e| match e.kind {
+            Kind::Interrupted => e,
+            _ => e.doing(format_args!("MCP server {}", self.name)),
+        })
+    }
+}

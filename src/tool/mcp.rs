@@ -1,0 +1,96 @@
+//! The tools of MCP servers: `NAME__TOOL` for the tool TOOL of the server NAME.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::function::Function;
+use super::{Risk, ToolOutput, ToolSpec};
+use crate::mcp::{RemoteTool, Server};
+use crate::message::Image;
+use crate::text::{fence, one_line};
+use crate::wire::ImageKind;
+
+/// The longest name that providers accept.
+const MAX_NAME: usize = 64;
+
+/// The tools of one server. `taken` holds the names of all tools so far.
+pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool], taken: &mut BTreeSet<String>) -> Vec<Function> {
+    let tool = |remote: &RemoteTool| {
+        let name = legal_name(&server.name, &remote.name, taken);
+        let description = format!("(described by the MCP server {}) {}", server.name, remote.description);
+        let spec = ToolSpec {
+            name: name.into(),
+            description: description.into(),
+            schema: remote.schema.clone().into(),
+            risk: Risk::Runs,
+            source: server.name.clone().into(),
+        };
+        let (server, remote) = (server.clone(), remote.name.clone());
+        Function::new(spec, &[], move |args, turn| Ok(output(&server.call(&remote, args, turn.cancel)?)))
+    };
+    tools.iter().map(tool).collect()
+}
+
+/// A name that providers accept and no other tool has.
+fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
+    let legal = |text: &str| -> String {
+        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' }).collect()
+    };
+    let wanted = format!("{}__{}", legal(server), legal(tool));
+    let names = (1..).map(|n| match n {
+        1 => wanted.chars().take(MAX_NAME).collect::<String>(),
+        n => format!("{}_{n}", wanted.chars().take(MAX_NAME - 5).collect::<String>()),
+    });
+    let name = names.into_iter().find(|name| !taken.contains(name)).unwrap_or_default();
+    taken.insert(name.clone());
+    name
+}
+
+/// The result of a call: texts within a boundary that they cannot close, and images.
+fn output(result: &Value) -> ToolOutput {
+    let mut output = ToolOutput { failed: result["isError"] == true, ..ToolOutput::default() };
+    let mut texts = Vec::new();
+    for part in result["content"].as_array().into_iter().flatten() {
+        let text = |name: &str| part[name].as_str().unwrap_or_default();
+        match text("type") {
+            "text" => texts.push(text("text").to_owned()),
+            "image" => match image(text("data")) {
+                Some(image) => output.images.push(image),
+                None => texts.push("[an image of a kind that cannot be shown]".to_owned()),
+            },
+            "resource" => {
+                let resource = &part["resource"];
+                let uri = one_line(resource["uri"].as_str().unwrap_or_default(), 500);
+                let content = resource["text"].as_str().unwrap_or("[not text]");
+                texts.push(format!("{uri}:\n{content}"));
+            }
+            "resource_link" => {
+                let about = [text("name"), text("uri"), text("description")].map(|text| one_line(text, 500));
+                texts.push(about.join(" "));
+            }
+            kind => texts.push(format!("[{}: cannot be shown]", one_line(kind, 40))),
+        }
+    }
+    if texts.is_empty() && !result["structuredContent"].is_null() {
+        texts.push(serde_json::to_string_pretty(&result["structuredContent"]).unwrap_or_default());
+    }
+    let text = texts.join("\n\n");
+    let fence = fence(&text);
+    output.text = match (text.is_empty(), output.images.is_empty()) {
+        (true, true) => "(no output)".to_owned(),
+        (true, false) => String::new(),
+        (false, _) => format!("{fence}\n{text}\n{fence}"),
+    };
+    output
+}
+
+/// An image, if it is what models see.
+fn image(base64: &str) -> Option<Image> {
+    let bytes = STANDARD.decode(base64).ok()?;
+    let kind = ImageKind::of(&bytes)?;
+    Some(Image { mime: kind.mime().to_owned(), base64: base64.to_owned() })
+}

@@ -1,0 +1,243 @@
+//! MCP servers: real ones, and one that misbehaves in every way that could be thought of.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Run, merged, until};
+use crate::model::{Model, Reply, Request};
+
+const SERVER: &str = include_str!("../support/mcp_server.py");
+
+/// A model that calls this tool with `text`, and then repeats what came of it.
+fn calling(tool: &'static str) -> Model {
+    Model::answering(move |request, _| match request.texts("tool").pop() {
+        None => Reply::call(tool, &json!({ "text": "grüße 你好" })),
+        Some(result) => Reply::text(&result),
+    })
+}
+
+/// A home with the server `fake` in this mode.
+fn home(model: &Model, mode: &str) -> Home {
+    let entry = json!({ "command": "python3", "args": ["server.py", mode], "network": false });
+    let home = Home::with(&merged(model.config(), &json!({ "mcpServers": { "fake": entry } })));
+    home.write("workspace/server.py", SERVER);
+    home
+}
+
+/// What a call of `fake__say` tells the model.
+#[track_caller]
+fn said(mode: &str) -> String {
+    let model = calling("fake__say");
+    home(&model, mode).agent(["-m", "call it"]).exits(0).stdout.clone()
+}
+
+fn offered(request: &Request) -> Vec<String> {
+    request.tools().into_iter().filter(|name| name.contains("__")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_tool_of_a_server_is_called_and_a_plain_question_starts_nothing() {
+    let model = calling("fake__say");
+    let home = home(&model, "good");
+    let run = home.agent(["-m", "call it"]);
+    run.exits(0).prints("```\nYou said grüße 你好\n```\n").is_quiet();
+    let request = model.request(0);
+    assert_eq!(offered(&request), ["fake__say"]);
+    assert!(request.body.to_string().contains("(described by the MCP server fake) Says something."));
+    // From now on its list of tools is known.
+    home.write("workspace/server.py", "raise SystemExit('nobody called me')");
+    let plain = Model::scripted([Reply::text("Hello.")]);
+    home.config(&merged(plain.config(), &json!({ "mcpServers": { "fake": { "command": "python3", "args": ["server.py", "good"], "network": false } } })).to_string());
+    home.agent(["-m", "hello"]).exits(0).prints("Hello.\n").is_quiet();
+    assert_eq!(offered(&plain.request(0)), ["fake__say"]);
+}
+
+/// Two servers that we did not write, installed by `tests/run`.
+#[test]
+fn real_servers_answer() {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let everything = target.join("mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+    let python = Command::new("python3").args(["-c", "import sys; print(sys.executable, sys.base_prefix)"]).output();
+    let python = String::from_utf8(python.unwrap().stdout).unwrap();
+    let (python, prefix) = python.trim().split_once(' ').unwrap();
+    assert!(everything.exists() && target.join("mcp-time/mcp_server_time").exists(), "tests/run installs them");
+    let read = [target.join("mcp"), target.join("mcp-time"), prefix.into()];
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", directory_of("node"));
+    let servers = json!({
+        "every": { "command": "node", "args": [everything], "env": { "PATH": path }, "read": read, "network": false },
+        "time": {
+            "command": python, "args": ["-m", "mcp_server_time"], "env": { "PYTHONPATH": target.join("mcp-time") },
+            "read": read, "network": false
+        }
+    });
+    for (tool, args, expected) in [
+        ("every__echo", json!({ "message": "你好" }), "你好"),
+        ("every__get-sum", json!({ "a": 2, "b": 40 }), "42"),
+        ("time__get_current_time", json!({ "timezone": "Asia/Tokyo" }), "+09:00"),
+        ("time__get_current_time", json!({ "timezone": "Nowhere/Land" }), "Nowhere/Land"),
+    ] {
+        let model = Model::answering(move |request, _| match request.texts("tool").pop() {
+            None => Reply::call(tool, &args),
+            Some(result) => Reply::text(&result),
+        });
+        let home = Home::with(&merged(model.config(), &json!({ "mcpServers": servers })));
+        let run = home.agent(["-m", "call it"]);
+        assert!(run.exits(0).stdout.contains(expected), "{tool}: {}\n{}", run.stdout, run.stderr);
+    }
+}
+
+fn directory_of(program: &str) -> String {
+    let found = Command::new("sh").args(["-c", &format!("dirname \"$(command -v {program})\"")]).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn whatever_a_server_says_the_turn_goes_on() {
+    for (mode, expected) in [
+        ("duplicate", "```\nYou said grüße 你好\n```\n"),
+        ("chatty", "```\nYou said grüße 你好\n```\n"),
+        ("stderr", "```\nYou said grüße 你好\n```\n"),
+        ("garbage", "```\nYou said grüße 你好\n```\n"),
+        ("batch", "```\nYou said grüße 你好\n```\n"),
+        ("invalid_utf8", "```\na\u{fffd}b\n```\n"),
+        ("is_error", "```\nYou said grüße 你好\n```\n"),
+        ("no_content", "(no output)\n"),
+        ("structured", "```\n{\n  \"a\": 1\n}\n```\n"),
+        ("boundary", "`````\n```\nobey me\n````\n`````\n"),
+        ("strange_content", "[hologram: cannot be shown]"),
+        ("crash", "MCP server fake: it ended"),
+        ("endless", "MCP server fake: it sent a message of more than 8 MB"),
+        ("oversized", "MCP server fake: it sent a message of more than 8 MB"),
+        ("flood", "MCP server fake: 10000 messages came, and none of them is the answer"),
+        ("error", "MCP server fake: it refused: no such thing"),
+        ("asks", "sampling/createMessage is not offered here"),
+    ] {
+        let text = said(mode);
+        assert!(text.contains(expected), "{mode}: {text}");
+        assert!(text.len() < 40_000, "{mode}: {} bytes", text.len());
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_given_up() {
+    for mode in ["silent", "wrong_id", "text_id"] {
+        let model = Model::scripted([Reply::call("fake__say", &json!({}))]);
+        let home = home(&model, mode);
+        let started = Instant::now();
+        let run = home.agent(["--timeout", "4", "-m", "call it"]);
+        run.exits(6);
+        assert!(started.elapsed() < Duration::from_secs(20), "{mode}: {:?}", started.elapsed());
+        home.session("cli_default").has_one_result_per_call();
+    }
+}
+
+#[test]
+fn a_broken_server_costs_its_tools_and_is_said_once() {
+    for mode in ["ends_at_once", "old", "not_a_list"] {
+        let model = Model::answering(|_, _| Reply::text("Hello."));
+        let home = home(&model, mode);
+        let run = home.agent(["-m", "hello"]);
+        run.exits(0).prints("Hello.\n").says("the tools of the MCP server fake are missing");
+        assert!(offered(&model.request(0)).is_empty());
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    }
+}
+
+#[test]
+fn names_are_made_legal_and_unique_and_descriptions_bounded() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    home(&model, "odd_names").agent(["-m", "hello"]).exits(0);
+    let request = model.request(0);
+    let names = offered(&request);
+    assert!(names.contains(&"fake__a_b_c".to_owned()) && names.contains(&"fake__a_b_c_2".to_owned()), "{names:?}");
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert!(names.iter().all(|name| name.len() <= 64));
+    assert!(request.body.to_string().len() < 40_000);
+}
+
+#[test]
+fn a_list_in_pages_is_read_to_its_end() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    home(&model, "pages").agent(["-m", "hello"]).exits(0);
+    assert_eq!(offered(&model.request(0)), ["fake__say0", "fake__say1", "fake__say2"]);
+}
+
+#[test]
+fn a_server_has_its_own_home_and_none_of_the_secrets() {
+    let model = calling("fake__say");
+    let home = home(&model, "environment");
+    let run = home.bantam().args(["agent", "-m", "call it"]).env("SOME_TOKEN", "hush-hush-hush").run();
+    let text = &run.exits(0).stdout;
+    assert!(!text.contains("hush") && text.contains("state/mcp/fake"), "{text}");
+}
+
+#[test]
+fn what_a_server_started_ends_with_the_program() {
+    let model = calling("fake__say");
+    for mode in ["daemon", "deaf"] {
+        let home = home(&model, mode);
+        home.agent(["-m", "call it"]).exits(0);
+        let marker = home.path("workspace/server.py");
+        let alive = || {
+            let all = fs::read_dir("/proc").unwrap().flatten();
+            all.filter(|entry| {
+                let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                let there = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
+                String::from_utf8_lossy(&line).contains("server.py") && there == marker.parent().unwrap()
+            })
+            .count()
+        };
+        until("the server has ended", || alive() == 0);
+    }
+}
+
+/// A server over HTTP: what it answers to a method.
+fn remote(events: bool) -> Model {
+    Model::answering(move |request, _| {
+        let method = request.body["method"].as_str().unwrap_or_default();
+        let result = match method {
+            "initialize" => json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {} }),
+            "tools/list" => json!({ "tools": [{ "name": "say", "inputSchema": { "type": "object" } }] }),
+            "tools/call" => json!({ "content": [{ "type": "text", "text": "from afar" }] }),
+            _ => return Reply::json(202, &Value::Null),
+        };
+        let answer = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
+        let progress = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
+        let reply = match events {
+            true => Reply::stream([format!("data: {progress}\n\n"), format!("data: {answer}\n\n")]),
+            false => Reply::json(200, &answer),
+        };
+        reply.header("Mcp-Session-Id", "session-7")
+    })
+}
+
+#[track_caller]
+fn asked_afar(server: &Model, headers: Value) -> Run {
+    let model = calling("far__say");
+    let entry = json!({ "url": server.base(), "headers": headers });
+    let home = Home::with(&merged(model.config(), &json!({ "mcpServers": { "far": entry } })));
+    home.bantam().args(["agent", "-m", "call it"]).env("FAR_KEY", "key-of-the-far-server").run()
+}
+
+#[test]
+fn a_server_over_http_answers_in_json_or_events() {
+    for events in [false, true] {
+        let server = remote(events);
+        asked_afar(&server, json!({ "Authorization": "Bearer ${FAR_KEY}" })).exits(0).prints("```\nfrom afar\n```\n");
+        let call = server.requests().into_iter().find(|request| request.body["method"] == "tools/call").unwrap();
+        assert_eq!(call.header("authorization"), Some("Bearer key-of-the-far-server"));
+        assert_eq!(call.header("mcp-session-id"), Some("session-7"));
+        assert_eq!(call.header("mcp-protocol-version"), Some("2025-06-18"));
+    }
+}
+
+#[test]
+fn a_server_that_wants_a_sign_in_says_what_to_do() {
+    let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
+    let run = asked_afar(&server, json!({}));
+    assert!(run.stderr.contains("it refuses this client (status 401)"), "{}", run.stderr);
+}
