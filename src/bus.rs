@@ -84,8 +84,8 @@ pub enum Event {
     TurnStarted,
     /// The next piece of the answer's text.
     Delta(String),
-    /// The text so far is not the answer: it belongs to a step with tool calls, or to a try that is repeated.
-    DeltasDiscarded,
+    /// The text so far is not the answer: the model said this beside tool calls.
+    Progress(String),
     /// A tool call begins; one line for a person.
     ToolStarted {
         summary: String,
@@ -193,6 +193,9 @@ pub trait Ack: Send + Sync {
 
     /// The same for a message that needs no turn. An empty text is not sent.
     fn reply(&self, message: &Inbound, text: &str) -> bool;
+
+    /// Shows what the model says beside tool calls. An answer follows.
+    fn progress(&self, _message: &Inbound, _text: &str) {}
 
     /// Fetches the files of a message before its turn begins, which may take minutes, unless `cancel` stops it.
     fn fetch(&self, _message: &mut Inbound, _cancel: &Cancel) {}

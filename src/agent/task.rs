@@ -91,7 +91,7 @@ impl Agent {
         };
         // The subagent's text is for its caller, not for the user.
         let shown = |event: Event| {
-            if !matches!(event, Event::Delta(_) | Event::DeltasDiscarded) {
+            if !matches!(event, Event::Delta(_) | Event::Progress(_)) {
                 events(event);
             }
         };

@@ -147,7 +147,7 @@ impl Agent {
         session: &mut Session,
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
-        (calls.turn.events)(Event::DeltasDiscarded);
+        (calls.turn.events)(Event::Progress(reply.text.clone()));
         let footer = footer(reply.calls.len(), no_more_tools);
         reply.calls.truncate(MOST_CALLS);
         make_unique(&mut reply.calls, &session.messages);

@@ -97,7 +97,8 @@ impl Printer {
         let watched = verbose || self.output.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;
         match event {
             Event::Delta(text) if self.streams => self.delta(&printable(&text)),
-            Event::DeltasDiscarded => self.end_text(),
+            Event::Progress(_) if self.streams => self.end_text(),
+            Event::Progress(text) if verbose && !text.trim().is_empty() => self.screen.detail(text.trim()),
             Event::ToolStarted { summary } => {
                 if watched {
                     self.screen.detail(&summary);
@@ -165,7 +166,7 @@ fn event_json(event: &Event) -> Value {
     match event {
         Event::TurnStarted => json!({"event": "turn_started"}),
         Event::Delta(text) => json!({"event": "delta", "text": text}),
-        Event::DeltasDiscarded => json!({"event": "deltas_discarded"}),
+        Event::Progress(text) => json!({"event": "progress", "text": text}),
         Event::ToolStarted { summary } => json!({"event": "tool_started", "summary": summary}),
         Event::ToolFinished { name, ok, ms } => json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms}),
         Event::Notice(text) => json!({"event": "notice", "text": text}),

@@ -269,7 +269,12 @@ impl Dispatcher {
             background: Some(background),
             ..Request::new(text, session)
         };
-        let mut response = agent.run(&request, &|event| self.show(&origin, event));
+        let mut response = agent.run(&request, &|event| {
+            if let (Some(ack), Event::Progress(text)) = (&ack, &event) {
+                ack.progress(&message, text);
+            }
+            self.show(&origin, event);
+        });
         drop((permit, alone));
         if let Some(report) = report {
             response.usage.add(report.usage);

@@ -97,6 +97,12 @@ impl Ack for TelegramAck {
         self.post(&message.origin.chat, text, &message.ids)
     }
 
+    fn progress(&self, message: &Inbound, text: &str) {
+        if !text.trim().is_empty() {
+            self.post(&message.origin.chat, text, &[]);
+        }
+    }
+
     fn fetch(&self, message: &mut Inbound, cancel: &Cancel) {
         if !is_own(message) {
             return;

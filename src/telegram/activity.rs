@@ -83,7 +83,7 @@ impl Activity {
             }
             (Event::Done(_), _) => drop(turns.remove(&origin.chat)),
             (Event::Delta(text), Some(turn)) => turn.draft.push_str(&text),
-            (Event::DeltasDiscarded, Some(turn)) => {
+            (Event::Progress(_), Some(turn)) => {
                 turn.draft.clear();
                 turn.shown = 0;
             }

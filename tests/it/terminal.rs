@@ -133,7 +133,7 @@ fn events_are_told_line_by_line_and_the_last_is_the_object_of_json() {
     let mut names: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
     names.retain(|name| *name != "trace");
     names.dedup();
-    assert_eq!(names, ["delta", "deltas_discarded", "tool_started", "tool_finished", "delta"]);
+    assert_eq!(names, ["delta", "progress", "tool_started", "tool_finished", "delta"]);
     let said = lines.iter().filter(|line| line["event"] == "delta").filter_map(|line| line["text"].as_str());
     assert_eq!(said.collect::<String>(), "Looking.Nothing is here.");
     let last = lines.last().unwrap();
