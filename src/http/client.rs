@@ -1,6 +1,7 @@
 //! The client: settings, connections that are kept, and how each is made.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -59,16 +60,18 @@ impl Client {
             drop(wake.try_send(Err(Fault::Cancelled(Why::Stopped))));
         });
         let (worker, proxy) = (agent.clone(), self.settings.proxy.clone());
+        let is_sent = Arc::new(AtomicBool::new(false));
+        let sent = is_sent.clone();
         thread::Builder::new()
             .name("http".to_owned())
             .spawn(move || {
-                let result = transfer(&worker, &proxy, request, &tx);
+                let result = transfer(&worker, &proxy, request, &tx, &sent);
                 // Fails when the exchange is gone.
                 drop(tx.send(result.map(|()| Event::End)));
             })
             .doing("starting a thread")?;
         let (cancel, idle) = (cancel.clone(), self.idle.clone());
-        Ok(Exchange { agent: Some(agent), events, uploaded_at: Instant::now(), cancel, _hook: hook, idle })
+        Ok(Exchange { agent: Some(agent), events, uploaded_at: Instant::now(), cancel, is_sent, _hook: hook, idle })
     }
 }
 

@@ -1,6 +1,17 @@
 //! Lets a response arrive although the server has stopped reading: one that refuses a large body answers and closes.
 
+use std::cell::Cell;
+
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
+
+thread_local! {
+    static WRITE_FAILED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the server stopped reading before all of a request was sent. Each request has a thread of its own.
+pub(super) fn write_failed() -> bool {
+    WRITE_FAILED.get()
+}
 
 #[derive(Debug)]
 pub(super) struct HalfClosedConnector;
@@ -34,6 +45,7 @@ impl<T: Transport> Transport for HalfClosedTransport<T> {
             // If nothing was received before, reading fails.
             Err(ureq::Error::Io(e)) if matches!(e.kind(), BrokenPipe | ConnectionReset) => {
                 self.write_closed = true;
+                WRITE_FAILED.set(true);
                 Ok(())
             }
             result => result,

@@ -13,6 +13,7 @@ mod tests;
 mod tls;
 
 use std::io::{self, ErrorKind, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,6 +106,8 @@ pub(crate) struct Exchange {
     /// When the host last took a piece of the request.
     pub uploaded_at: Instant,
     cancel: Cancel,
+    /// The whole request went out.
+    is_sent: Arc<AtomicBool>,
     _hook: Hook,
     idle: Arc<Mutex<Vec<Agent>>>,
 }
@@ -125,6 +128,11 @@ impl Exchange {
             Event::Body(piece) => Ok(Some(piece)),
             _ => Ok(None),
         }
+    }
+
+    /// Whether the whole request went out: if no answer came, it may have been acted on all the same.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.is_sent.load(Ordering::SeqCst)
     }
 
     fn next(&mut self, within: Duration) -> Result<Event, Fault> {
@@ -173,7 +181,13 @@ impl Drop for Exchange {
 }
 
 /// Runs on the request's thread, until the response ends or the [`Exchange`] is gone.
-fn transfer(agent: &Agent, proxy: &str, request: Outgoing, events: &Events) -> Result<(), Fault> {
+fn transfer(
+    agent: &Agent,
+    proxy: &str,
+    request: Outgoing,
+    events: &Events,
+    is_sent: &Arc<AtomicBool>,
+) -> Result<(), Fault> {
     let mut builder = ureq::http::Request::builder().uri(&request.url);
     for (name, value) in &request.headers {
         builder = builder.header(name, value.reveal());
@@ -182,11 +196,15 @@ fn transfer(agent: &Agent, proxy: &str, request: Outgoing, events: &Events) -> R
         None => SendBody::none(),
         Some(Body { content_type, len, reader }) => {
             builder = builder.method("POST").header("content-type", content_type).header("content-length", len);
-            SendBody::from_owned_reader(Upload { reader, left: len, events: events.clone() })
+            SendBody::from_owned_reader(Upload { reader, left: len, events: events.clone(), is_sent: is_sent.clone() })
         }
     };
     let sent = builder.body(body).map_err(ureq::Error::from).and_then(|request| agent.run(request));
-    let mut response = sent.map_err(|e| errors::fault(&e, proxy))?;
+    let mut response = sent.map_err(|e| {
+        // The server may have closed the connection before.
+        is_sent.fetch_and(!half_closed::write_failed(), Ordering::SeqCst);
+        errors::fault(&e, proxy)
+    })?;
     let headers = response.headers().iter();
     let headers = headers.map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()));
     let head = Head { status: response.status().as_u16(), headers: headers.collect() };
@@ -215,6 +233,7 @@ struct Upload {
     /// Bytes that the `content-length` still promises.
     left: u64,
     events: Events,
+    is_sent: Arc<AtomicBool>,
 }
 
 impl Read for Upload {
@@ -224,6 +243,7 @@ impl Read for Upload {
         }
         let read = self.reader.read(buf)?;
         self.left = self.left.saturating_sub(read as u64);
+        self.is_sent.store(self.left == 0, Ordering::SeqCst);
         if read == 0 && self.left > 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(read) }
     }
 }

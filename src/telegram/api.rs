@@ -45,12 +45,10 @@ pub(crate) enum Failure {
     Migrated(i64),
     /// The server will never accept this call; its code, 409 if another program polls with this token.
     Refused(u64, String),
-    /// The server cannot be reached at all.
-    Unreachable(String),
-    /// A fault that may pass.
-    Passing(String),
-    /// An upload broke off: the fault may be the line's or the file's.
-    Broken(String),
+    /// A fault that may pass, of the network, the server or this call.
+    Failing(String),
+    /// The answer was lost: the server may have acted on the call.
+    Lost(String),
     /// The caller's cancel.
     Stopped,
 }
@@ -61,7 +59,7 @@ impl Failure {
             Self::Unauthorized(m) => {
                 format!("Telegram refused the token ({m}): copy it again from @BotFather into channels.telegram.token")
             }
-            Self::Refused(_, m) | Self::Unreachable(m) | Self::Passing(m) | Self::Broken(m) => m.clone(),
+            Self::Refused(_, m) | Self::Failing(m) | Self::Lost(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests, retry after {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat has moved to {chat}"),
             Self::Stopped => "stopped".to_owned(),
@@ -89,10 +87,7 @@ impl Api {
         within: Duration,
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
-        self.ask(method, Body::json(params), within, cancel).map_err(|e| match e {
-            Failure::Broken(why) => Failure::Passing(why),
-            e => e,
-        })
+        self.ask(method, Body::json(params), within, cancel)
     }
 
     /// Calls a method with a file as the parameter `field`, shown as `name`.
@@ -103,7 +98,7 @@ impl Api {
         (field, name, file): (&str, &str, File),
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
-        let len = file.metadata().map_err(|e| Failure::Passing(e.to_string()))?.len();
+        let len = file.metadata().map_err(|e| Failure::Failing(e.to_string()))?.len();
         // Sent bytes may wait in the kernel for minutes.
         let within = Duration::from_secs(len.min(MAX_BUFFERED) / MIN_RATE);
         self.ask(method, form(params, field, name, file, len), within, cancel)
@@ -136,7 +131,7 @@ impl Api {
             }
             code @ 400..=499 if is_answer => Failure::Refused(code, why),
             // Also the page of a proxy or a captive portal, which is not an answer of the server.
-            code => Failure::Passing(format!("{code}: {why}")),
+            code => Failure::Failing(format!("{code}: {why}")),
         })
     }
 
@@ -159,7 +154,7 @@ impl Api {
         match self.stream(outgoing, Duration::ZERO, MAX_FILE, cancel, &mut good)? {
             200 => Ok(()),
             status @ (400..=407 | 410..=428) => Err(Failure::Refused(status.into(), said(status))),
-            status => Err(Failure::Passing(said(status))),
+            status => Err(Failure::Failing(said(status))),
         }
     }
 
@@ -172,24 +167,27 @@ impl Api {
         cancel: &Cancel,
         take: &mut dyn FnMut(u16, &[u8]),
     ) -> Result<u16, Failure> {
-        let failed = |fault: Fault| match fault {
-            Fault::Unreachable(text) => Failure::Unreachable(text),
-            Fault::Broken(text) => Failure::Broken(text),
-            Fault::Config(e) => Failure::Broken(e.message),
-            Fault::Silent => Failure::Passing("no answer in time".to_owned()),
-            Fault::Cancelled(Why::Stopped | Why::Deadline) => Failure::Stopped,
-        };
-        let mut exchange = self.client.send(outgoing, cancel).map_err(|e| Failure::Passing(e.message))?;
-        let status = exchange.head(within + TIMEOUT).map_err(failed)?.status;
-        let mut len = 0;
-        while let Some(piece) = exchange.body(within + TIMEOUT).map_err(failed)? {
-            len += piece.len();
-            if len > most {
-                return Err(Failure::Refused(0, "the answer is too large".to_owned()));
+        let mut exchange = self.client.send(outgoing, cancel).map_err(|e| Failure::Failing(e.message))?;
+        let mut receive = || {
+            let (status, mut len) = (exchange.head(within + TIMEOUT)?.status, 0);
+            while let Some(piece) = exchange.body(within + TIMEOUT)? {
+                len += piece.len();
+                if len > most {
+                    break;
+                }
+                take(status, &piece);
             }
-            take(status, &piece);
-        }
-        Ok(status)
+            Ok((status, len))
+        };
+        let why = match receive() {
+            Ok((_, len)) if len > most => return Err(Failure::Refused(0, "the answer is too large".to_owned())),
+            Ok((status, _)) => return Ok(status),
+            Err(Fault::Cancelled(Why::Stopped | Why::Deadline)) => return Err(Failure::Stopped),
+            Err(Fault::Broken(text) | Fault::Unreachable(text)) => text,
+            Err(Fault::Config(e)) => e.message,
+            Err(Fault::Silent) => "no answer in time".to_owned(),
+        };
+        Err(if exchange.is_sent() { Failure::Lost(why) } else { Failure::Failing(why) })
     }
 }
 

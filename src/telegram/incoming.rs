@@ -95,7 +95,7 @@ impl Downloader<'_> {
             download.discard();
             let wait = match failure {
                 Failure::TooMany(time) => Some(time),
-                Failure::Unreachable(_) | Failure::Passing(_) | Failure::Broken(_) => back_offs.next(),
+                Failure::Failing(_) | Failure::Lost(_) => back_offs.next(),
                 _ => None,
             };
             let wait = wait.filter(|wait| self.cancel.remaining(*wait) == *wait);

@@ -22,8 +22,8 @@ use crate::text::one_line;
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
 /// The most UTF-16 units of a caption (Bot API, `sendDocument`).
 const MAX_CAPTION: usize = 1024;
-/// An upload that broke off this often is given up, or its chat would wait for ever.
-const MAX_BREAKS: u32 = 6;
+/// Failures in a row, two minutes of back-off, before a message is given up on which alone the server fails.
+const MAX_FAILURES: u32 = 7;
 /// How often to follow one message's chat to another id.
 const MAX_MOVES: usize = 3;
 /// How long another process may send before the log says that it blocks this one.
@@ -56,8 +56,6 @@ struct ActiveChats {
 struct Trouble {
     /// Failures in a row.
     failures: u32,
-    /// Uploads that broke off.
-    broken: u32,
     /// The notice that a message was given up. Nothing is said when that one fails.
     notice: String,
 }
@@ -179,10 +177,9 @@ impl MessageSender {
         let Pending { id, item, moves, .. } = pending;
         let Err(failure) = result else {
             self.record(|| self.outbox.done(id));
-            (trouble.failures, trouble.broken) = (0, 0);
+            trouble.failures = 0;
             return Duration::ZERO;
         };
-        trouble.broken += u32::from(matches!(failure, Failure::Broken(_)));
         match &failure {
             Failure::TooMany(time) => return *time,
             Failure::Migrated(new) if *moves < MAX_MOVES => {
@@ -190,8 +187,12 @@ impl MessageSender {
                 self.record(|| self.outbox.redirect(pending, format!("{CHANNEL}:{new}{topic}")));
                 self.wake();
             }
-            Failure::Refused(..) | Failure::Migrated(_) => self.give_up(id, item, &failure, trouble),
-            _ if trouble.broken >= MAX_BREAKS => self.give_up(id, item, &failure, trouble),
+            Failure::Refused(..) | Failure::Migrated(_) | Failure::Lost(_) => {
+                self.give_up(id, item, &failure, trouble);
+            }
+            _ if trouble.failures >= MAX_FAILURES && self.server_works() => {
+                self.give_up(id, item, &failure, trouble);
+            }
             _ => {
                 (self.log)(Level::Warn, &format!("sending to {}, will retry: {}", item.to, failure.text()));
                 trouble.failures += 1;
@@ -199,6 +200,11 @@ impl MessageSender {
             }
         }
         Duration::ZERO
+    }
+
+    /// Whether the server answers at all: if so, a failure that lasts is of the message.
+    fn server_works(&self) -> bool {
+        self.api.call("getMe", &json!({}), Duration::ZERO, &self.whole).is_ok()
     }
 
     /// Records in the outbox. Tries until that succeeds, or the message would be sent again.
@@ -210,24 +216,27 @@ impl MessageSender {
         }
     }
 
-    /// Gives up a message that will never be accepted, and says so in its chat.
+    /// Gives up a message that will never be accepted, or may have arrived, and says so in its chat.
     fn give_up(&self, id: &str, item: &Item, failure: &Failure, trouble: &mut Trouble) {
-        let why = failure.text();
-        (self.log)(Level::Error, &format!("gave up a message to {}: {why}", item.to));
+        let why = match failure {
+            Failure::Lost(why) => format!("may not have arrived: Telegram did not confirm it ({why})"),
+            failure => format!("could not be sent: {}", failure.text()),
+        };
+        (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
         let is_about_chat = matches!(failure, Failure::Refused(403, _)) || why.contains("chat not found");
         if !is_about_chat && trouble.notice != id {
             let what = match item.name.as_str() {
                 "" => "A message".to_owned(),
                 name => format!("The file `{}`", one_line(name, 80).replace('`', "")),
             };
-            let text = format!("⚠️ {what} could not be sent: {}", one_line(&why, 200));
+            let text = format!("⚠️ {what} {}", one_line(&why, 200));
             match self.outbox.post(&Item { to: item.to.clone(), text, ..Item::default() }) {
                 Ok(id) => trouble.notice = id,
                 Err(e) => drop(self.is_ok::<()>("the outbox", &Err(e))),
             }
         }
         self.record(|| self.outbox.give_up(id, &why));
-        (trouble.failures, trouble.broken) = (0, 0);
+        trouble.failures = 0;
     }
 
     /// Sends the rest of a message piece by piece, its file last.

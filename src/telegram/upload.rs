@@ -23,7 +23,7 @@ impl MessageSender {
         let open = || {
             File::open(&path).map_err(|e| match e.kind() {
                 ErrorKind::NotFound => Failure::Refused(0, "the file no longer exists".to_owned()),
-                _ => Failure::Passing(e.to_string()),
+                _ => Failure::Failing(e.to_string()),
             })
         };
         let send = |method: &str, field: &str| {

@@ -66,6 +66,8 @@ fn weather(faults: &Arc<Faults>) -> impl FnMut(&str) -> Option<Fault> + Send + u
             0 => Fault::Error(500, "Internal Server Error"),
             1 => Fault::Page(502),
             2 => Fault::TooMany(1),
+            // A message that is lost in this way is not sent again.
+            3 | 4 if method == "sendMessage" => Fault::Late(SLOW),
             3 => Fault::Reset,
             4 => Fault::CutBefore,
             5 => Fault::CutAfter,
