@@ -1,14 +1,18 @@
 //! The configured Telegram bot: whether to run it, its token, its API.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use crate::cancel::Cancel;
 use crate::config::proxy::proxy;
 use crate::config::{self, Env, Loaded, keys};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::http;
 use crate::paths::Home;
 use crate::telegram::Settings;
-use crate::telegram::api::{Api, BASE};
+use crate::telegram::api::{Api, BASE, Failure};
 use crate::text::one_line;
 
 /// The bot, ready to be used.
@@ -41,6 +45,17 @@ impl Bot {
         let connection = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into), guard: None };
         let api = Arc::new(Api::new(connection, &settings.api_base, &settings.token));
         Ok(Self { settings, api })
+    }
+
+    /// The bot's account. Fails if Telegram refuses the token; without an answer the gateway starts, and keeps asking.
+    pub(super) fn account(&self, cancel: &Cancel) -> Result<Option<Value>> {
+        match self.api.call("getMe", &json!({}), Duration::ZERO, cancel) {
+            Err(Failure::Unauthorized(why)) => {
+                Err(Error::new(Kind::Auth, format!("Telegram refused the token ({why})"))
+                    .hint("copy it again from @BotFather into channels.telegram.token, or TELEGRAM_BOT_TOKEN"))
+            }
+            result => Ok(result.ok()),
+        }
     }
 
     pub(super) fn channel_settings(&self) -> Settings {

@@ -83,6 +83,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let config = &loaded.config;
     let log = Log::new(&config.log.level, config.log.json);
     let _lock = lock(&home)?;
+    let account = bot.as_ref().map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
     let (tasks, reports, damaged) = Tasks::open(&home)?;
     for warning in loaded.warnings.iter().chain(&notices).chain(&damaged) {
         log.write(Level::Warn, warning);
@@ -118,7 +119,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         let (inbox, damaged) = Inbox::open(&home.state(), bot.id())?;
         damaged.iter().for_each(|damage| log.write(Level::Warn, damage));
         let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(env));
-        channels.push(Box::new(Telegram { sender, settings, inbox, reports, hands, local_time, watch }));
+        channels.push(Box::new(Telegram { sender, settings, account, inbox, reports, hands, local_time, watch }));
     } else {
         log.write(Level::Info, "Telegram is off; scheduled jobs and heartbeats run");
         monitor::tick(watch, shutdown.cancel.clone())?;

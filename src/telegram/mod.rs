@@ -22,6 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::Instant;
 
+use serde_json::Value;
+
 use crate::bus::{Channel, Inbound, Outbound};
 use crate::error::{Context, Result};
 use crate::hands::Hands;
@@ -52,6 +54,8 @@ pub(crate) struct Settings {
 pub(crate) struct Telegram {
     pub sender: Arc<MessageSender>,
     pub settings: Settings,
+    /// What `getMe` has answered, if it has.
+    pub account: Option<Value>,
     pub inbox: Inbox,
     /// Reports of background tasks that an earlier run left.
     pub reports: Vec<Inbound>,
@@ -64,14 +68,14 @@ pub(crate) struct Telegram {
 
 impl Channel for Telegram {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { sender, settings, inbox, reports, hands, local_time, watch } = *self;
+        let Self { sender, settings, account, inbox, reports, hands, local_time, watch } = *self;
         let (api, cancel, turns) = (sender.api.clone(), sender.cancel.clone(), Turns::default());
         let drafts = settings.drafts;
         let activity = Activity { api, turns: turns.clone(), drafts, cancel, without_drafts: BTreeSet::new() };
         sender.start()?;
         let (started, inbox) = (Instant::now(), Mutex::new(inbox));
         let ack = Arc::new(TelegramAck { started, sender, inbox, hands, local_time, turns });
-        let poller = Poller { settings, ack, inbound, watch };
+        let poller = Poller { settings, account, ack, inbound, watch };
         Builder::new().spawn(move || poller.run(reports)).doing("starting a thread")?;
         let (outbound, events) = channel();
         Builder::new().spawn(move || activity.run(&events)).doing("starting a thread")?;

@@ -40,6 +40,7 @@ const COMMANDS: [(&str, &str); 6] = [
 
 pub(super) struct Poller {
     pub settings: Settings,
+    pub account: Option<Value>,
     pub ack: Arc<TelegramAck>,
     pub inbound: Sender<Inbound>,
     pub watch: Watch,
@@ -136,15 +137,14 @@ impl Poller {
 
     /// Asks who the bot is, and tells Telegram its commands.
     fn introduce(&self, back_off: &mut BackOff) -> Option<Me> {
-        let me = loop {
+        let mut account = self.account.clone();
+        while account.is_none() && !self.is_stopping() {
             match self.call("getMe", &json!({}), Duration::ZERO) {
-                Ok(me) => break me,
+                Ok(me) => account = Some(me),
                 Err(e) => self.pause(back_off, &e.text(), None),
             }
-            if self.is_stopping() {
-                return None;
-            }
-        };
+        }
+        let me = account?;
         let commands: Vec<Value> =
             COMMANDS.iter().map(|(command, about)| json!({"command": command, "description": about})).collect();
         if let Err(e) = self.call("setMyCommands", &json!({"commands": commands}), Duration::ZERO) {
