@@ -1,6 +1,6 @@
 //! The gateway's log: lines on standard error.
 //!
-//! A line begins with `bantam: `; the journal adds the time. With `log.json` each line is an object:
+//! A line begins with the time, unless the journal adds it, and `bantam: `. With `log.json` each line is an object:
 //! `{"time","level","about","text"}`. Nothing is written to disk.
 
 use std::io::Write;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::text::{one_line, rfc3339};
 
 /// The severity of a line, as `log.level` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     /// Something was lost or will not be done.
     Error,
@@ -26,9 +26,8 @@ pub(crate) enum Level {
 /// Writes a line.
 pub(crate) type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
-/// The most severe first.
-const NAMES: [(&str, Level); 4] =
-    [("error", Level::Error), ("warn", Level::Warn), ("info", Level::Info), ("debug", Level::Debug)];
+/// The names of the levels, the most severe first.
+const NAMES: [&str; 4] = ["error", "warn", "info", "debug"];
 
 /// The longest text in characters.
 const LONGEST: usize = 500;
@@ -36,17 +35,19 @@ const LONGEST: usize = 500;
 /// What lines are written, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Log {
-    least: Level,
+    /// Index into [`NAMES`].
+    least: usize,
     json: bool,
+    has_time: bool,
     /// The part of the program that writes; empty for the program itself.
     about: &'static str,
 }
 
 impl Log {
-    /// `level` names the least severe level to write.
-    pub(crate) fn new(level: &str, json: bool) -> Self {
-        let least = NAMES.iter().find(|(name, _)| *name == level).map_or(Level::Info, |(_, level)| *level);
-        Self { least, json, about: "" }
+    /// `level` names the least severe level to write; `journal` is `JOURNAL_STREAM` of the environment.
+    pub(crate) fn new(level: &str, json: bool, journal: Option<&str>) -> Self {
+        let least = NAMES.iter().position(|name| *name == level).unwrap_or(Level::Info as usize);
+        Self { least, json, has_time: !is_read_by_journal(journal), about: "" }
     }
 
     /// The same for another part of the program.
@@ -68,20 +69,24 @@ impl Log {
 
     /// The line with its line feed; `None` if it is not severe enough.
     fn line(&self, level: Level, text: &str, now: SystemTime) -> Option<String> {
-        if level > self.least {
+        if level as usize > self.least {
             return None;
         }
         let text = one_line(text, LONGEST);
         if self.json {
-            let name = NAMES.iter().find(|(_, named)| *named == level).map_or("", |(name, _)| name);
-            return Some(format!(
-                "{}\n",
-                json!({"time": rfc3339(now), "level": name, "about": self.about, "text": text})
-            ));
+            let line = json!({"time": rfc3339(now), "level": NAMES[level as usize], "about": self.about, "text": text});
+            return Some(format!("{line}\n"));
         }
         let colon = if self.about.is_empty() { "" } else { ": " };
-        Some(format!("bantam: {}{colon}{text}\n", self.about))
+        let time = if self.has_time { rfc3339(now) + " " } else { String::new() };
+        Some(format!("{time}bantam: {}{colon}{text}\n", self.about))
     }
+}
+
+/// Whether standard error is the stream that the service manager connected to the journal (systemd.exec(5)).
+fn is_read_by_journal(journal: Option<&str>) -> bool {
+    let stderr = rustix::fs::fstat(std::io::stderr());
+    stderr.is_ok_and(|stat| journal == Some(&format!("{}:{}", stat.st_dev, stat.st_ino)))
 }
 
 #[cfg(test)]
@@ -91,11 +96,14 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_and_told_when_it_matters_enough() {
-        let log = Log::new("warn", false).about("telegram");
-        assert_eq!(log.line(Level::Warn, "a\nb\x1b[0m", UNIX_EPOCH).unwrap(), "bantam: telegram: a b [0m\n");
+        let log = Log::new("warn", false, None).about("telegram");
+        assert_eq!(
+            log.line(Level::Warn, "a\nb\x1b[0m", UNIX_EPOCH).unwrap(),
+            "1970-01-01T00:00:00.000Z bantam: telegram: a b [0m\n"
+        );
         assert_eq!(log.line(Level::Info, "a", UNIX_EPOCH), None);
-        assert!(Log::new("debug", false).line(Level::Debug, "a", UNIX_EPOCH).is_some());
-        let json = Log::new("info", true).line(Level::Error, "\"鸡\"", UNIX_EPOCH).unwrap();
+        assert!(Log::new("debug", false, None).line(Level::Debug, "a", UNIX_EPOCH).is_some());
+        let json = Log::new("info", true, None).line(Level::Error, "\"鸡\"", UNIX_EPOCH).unwrap();
         assert_eq!(
             serde_json::from_str::<serde_json::Value>(&json).unwrap(),
             json!({"time": "1970-01-01T00:00:00.000Z", "level": "error", "about": "", "text": "\"鸡\""})

@@ -81,7 +81,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let seen = reload::stamp(&home);
     let Startup { loaded, bot, hands, pool, heartbeat, notices } = Startup::load(&home, env)?;
     let config = &loaded.config;
-    let log = Log::new(&config.log.level, config.log.json);
+    let log = Log::new(&config.log.level, config.log.json, env.get("JOURNAL_STREAM").map(String::as_str));
     let _lock = lock(&home)?;
     let account = bot.as_ref().map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
     let (tasks, reports, damaged) = Tasks::open(&home)?;

@@ -25,6 +25,7 @@ mod config;
 mod contract;
 mod crash;
 mod cron;
+mod deliveries;
 mod demo;
 mod discipline;
 mod doctor;

@@ -1,0 +1,151 @@
+//! What people see of a turn in their chat and in the log, and what becomes of messages when Telegram or the token fails.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::botapi::{BotApi, Fault};
+use crate::gateway::{config, ends, start};
+use crate::harness::{Home, merged};
+use crate::model::{Model, Reply};
+
+/// The two who may.
+const OWNER: i64 = 42;
+const OTHER: i64 = 43;
+
+/// A model that looks first, and says so.
+fn talkative() -> Model {
+    Model::answering(|request, _| match request.texts("tool").len() {
+        0 => Reply::call("list_dir", &json!({ "path": "." })).saying("I **look** first."),
+        1 => Reply::call("list_dir", &json!({ "path": "." })),
+        _ => Reply::text("Nothing there."),
+    })
+}
+
+#[test]
+fn text_beside_tool_calls_is_in_the_chat_before_the_answer() {
+    let (model, api) = (talkative(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "what is there?");
+    assert_eq!(api.wait_for_texts(OWNER, 2), ["I look first.", "Nothing there."]);
+    ends(gateway);
+    assert_eq!(api.texts(OWNER).len(), 2);
+}
+
+#[test]
+fn text_beside_tool_calls_is_shown_by_verbose_and_is_no_part_of_the_answer() {
+    let model = talkative();
+    let home = Home::with(&model.config());
+    let run = home.agent(["-v", "-m", "what is there?"]);
+    run.exits(0).prints("Nothing there.\n");
+    assert!(run.stderr.contains("I **look** first."), "{}", run.stderr);
+    home.agent(["--new", "-m", "what is there?"]).exits(0).prints("Nothing there.\n").is_quiet();
+}
+
+#[test]
+fn a_message_whose_response_was_lost_is_not_sent_again() {
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    // To repeat these does no harm.
+    api.fault("getUpdates", Fault::CutAfter);
+    api.fault("sendChatAction", Fault::CutAfter);
+    api.fault("sendMessage", Fault::CutAfter);
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    let texts = api.wait_for_texts(OWNER, 2);
+    assert!(texts[0] == "Answer 0." && texts[1].contains("may not have arrived"), "{texts:?}");
+    api.text(OWNER, "and now?");
+    assert_eq!(api.wait_for_texts(OWNER, 3)[2], "Answer 1.");
+    ends(gateway);
+    assert_eq!(api.texts(OWNER).len(), 3);
+}
+
+#[test]
+fn a_message_that_the_server_fails_on_is_given_up_after_two_minutes_and_said() {
+    let model = Model::answering(|request, _| match request.texts("tool").len() {
+        0 if request.last("user").contains("a file") => {
+            Reply::call("message", &json!({ "content": "", "file": "notes.txt" }))
+        }
+        _ => Reply::text("Sent."),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    home.write("workspace/notes.txt", "some notes\n");
+    api.weather(|method| (method == "sendDocument").then_some(Fault::Error(500, "Internal Server Error")));
+    let gateway = start(&home);
+    let begun = Instant::now();
+    api.text(OWNER, "send a file");
+    api.wait_for_asked("sendDocument", 3);
+    api.text(OTHER, "hello");
+    assert_eq!(api.wait_for_texts(OTHER, 1), ["Sent."]);
+    assert!(api.wait_up_to(Duration::from_secs(180), |state| state.sent.len() == 3), "{:?}", api.texts(OWNER));
+    assert!(begun.elapsed() > Duration::from_secs(118), "after {:?}", begun.elapsed());
+    let texts = api.texts(OWNER);
+    assert!(texts.iter().any(|text| text.contains("notes.txt could not be sent")), "{texts:?}");
+    assert!(texts.iter().any(|text| text == "Sent."), "{texts:?}");
+    ends(gateway);
+}
+
+#[test]
+fn an_outage_of_the_server_loses_no_message() {
+    let (model, api) = (Model::answering(|_, _| Reply::text("Here.")), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.wait_for_poll();
+    api.text(OWNER, "hello");
+    api.wait_for_texts(OWNER, 1);
+    api.weather(|_| Some(Fault::Error(502, "Bad Gateway")));
+    home.bantam().args(["agent", "-n", "--to", "telegram:42", "-m", "hi"]).run().exits(1);
+    api.calm();
+    assert!(api.wait_up_to(Duration::from_secs(90), |state| state.sent.len() == 2), "{:?}", api.texts(OWNER));
+    ends(gateway);
+}
+
+#[test]
+fn a_token_that_is_refused_at_the_start_ends_the_gateway_with_4_and_the_place_to_mend() {
+    let (model, api) = (Model::never_asked(), BotApi::start());
+    let wrong = json!({ "channels": { "telegram": { "token": "123456:a-token-of-no-bot-at-all" } } });
+    let home = Home::with(&merged(config(&model, &api), &wrong));
+    let run = home.bantam().arg("gateway").run();
+    run.exits(4).fails_with_a_hint().says("Telegram refused the token").says("channels.telegram.token");
+}
+
+#[test]
+fn a_network_that_is_not_there_at_the_start_is_waited_for() {
+    let (model, api) = (Model::answering(|_, _| Reply::text("Here.")), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    api.fault("getMe", Fault::Page(502));
+    api.fault("getMe", Fault::CutBefore);
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Here."]);
+    ends(gateway);
+}
+
+#[test]
+fn the_log_has_the_time_unless_a_journal_adds_it() {
+    let (model, api) = (Model::never_asked(), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let logged = |prelude: &'static str| {
+        let gateway = home.bantam().arg("gateway").after(prelude).spawn();
+        gateway.wait_for_stderr("serving as");
+        gateway.signal(Signal::TERM);
+        let run = gateway.finish();
+        run.exits(0);
+        run.stderr
+    };
+    let has_time = |line: &str| {
+        let (time, rest) = line.split_once(' ').unwrap();
+        time.len() == 24 && time.ends_with('Z') && rest.starts_with("bantam: ")
+    };
+    // The second one is inherited from a service whose output goes elsewhere.
+    for prelude in [":", "export JOURNAL_STREAM=1:1"] {
+        let log = logged(prelude);
+        assert!(log.lines().all(has_time), "{log}");
+    }
+    let log = logged("export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2)");
+    assert!(log.lines().all(|line| line.starts_with("bantam: ")), "{log}");
+}
