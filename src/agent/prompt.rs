@@ -199,7 +199,7 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
     let offered = || skills.iter().filter(|skill| skill.is_offered());
     let listed: Vec<&Skill> = offered().filter(|skill| readable && !skill.always).collect();
     if !listed.is_empty() {
-        text.push_str(&format!("Before a task that a skill is for, read the skill with {}.\n", READ_SKILL));
+        text.push_str(&format!("Before a task that a skill is for, read the skill with {READ_SKILL}.\n"));
     }
     for (n, skill) in listed.iter().enumerate() {
         if text.len() > MOST_SKILLS {

@@ -86,7 +86,9 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
             found.entry(key.to_owned()).or_default().push((part, path));
         }
     }
-    found.values_mut().for_each(|files| files.sort_unstable());
+    for files in found.values_mut() {
+        files.sort_unstable();
+    }
     Ok(found)
 }
 
