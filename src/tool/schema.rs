@@ -1,8 +1,9 @@
 //! Checks arguments against a tool's JSON Schema: corrects harmless mistakes, and describes the others in one sentence.
 //!
 //! Supported: `type` (one or a list), `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`,
-//! `maximum`. Other keywords are ignored: a server that uses them checks them itself.
+//! `maximum`, `minLength`, `maxLength`, `pattern`, `minItems`, `maxItems`. Other keywords are ignored: a server that uses them checks them itself.
 
+use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use crate::text::{nearest, one_line};
@@ -59,13 +60,22 @@ impl Checker {
             let names: Vec<String> = choices.iter().map(Value::to_string).collect();
             self.mismatch(path, &value, &format!("one of {}", one_line(&names.join(", "), 400)));
         }
-        if let Some(number) = value.as_f64() {
-            let bound = |keyword| schema.get(keyword).and_then(Value::as_f64);
-            if let Some(min) = bound("minimum").filter(|min| number < *min) {
-                self.mismatch(path, &value, &format!("at least {min}"));
-            }
-            if let Some(max) = bound("maximum").filter(|max| number > *max) {
-                self.mismatch(path, &value, &format!("at most {max}"));
+        let (measure, min, max, unit) = match &value {
+            Value::String(text) => (length(text.chars().count()), "minLength", "maxLength", " characters long"),
+            Value::Array(list) => (length(list.len()), "minItems", "maxItems", " items long"),
+            other => (other.as_f64().unwrap_or(f64::NAN), "minimum", "maximum", ""),
+        };
+        let bound = |keyword| schema.get(keyword).and_then(Value::as_f64);
+        if let Some(min) = bound(min).filter(|min| measure < *min) {
+            self.mismatch(path, &value, &format!("at least {min}{unit}"));
+        }
+        if let Some(max) = bound(max).filter(|max| measure > *max) {
+            self.mismatch(path, &value, &format!("at most {max}{unit}"));
+        }
+        if let (Some(pattern), Some(text)) = (schema.get("pattern").and_then(Value::as_str), value.as_str()) {
+            // A pattern in another dialect is for its own server to check.
+            if Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text)) {
+                self.mismatch(path, &value, &format!("a text that matches {pattern}"));
             }
         }
         value
@@ -126,6 +136,10 @@ impl Checker {
             self.errors.push(error);
         }
     }
+}
+
+fn length(length: usize) -> f64 {
+    u32::try_from(length).map_or(f64::INFINITY, f64::from)
 }
 
 /// Takes the argument `name`, also from a key in another style (`filePath`, `File-Path`).
@@ -309,6 +323,31 @@ mod tests {
         assert_eq!(check(&open, json!({"b": "two"})).unwrap(), json!({"b": "two"}));
         assert_eq!(check(&json!({"type": "object"}), json!({"b": 2})).unwrap(), json!({"b": 2}));
         assert_eq!(check(&json!({}), json!({"b": 2})).unwrap(), json!({"b": 2}));
+    }
+
+    #[test]
+    fn lengths_and_patterns_are_checked() {
+        let schema = json!({"type": "object", "properties": {
+            "name": {"type": "string", "minLength": 2, "maxLength": 4, "pattern": "^[a-zä]+$"},
+            "list": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 2},
+            "odd": {"type": "string", "pattern": "(?!not for us)"},
+        }});
+        for good in [json!({"name": "äbcd"}), json!({"list": ["a", "b"]}), json!({"odd": "x"})] {
+            assert_eq!(check(&schema, good.clone()).unwrap(), good);
+        }
+        for (bad, what) in [
+            (json!({"name": "a"}), "\"name\" must be at least 2 characters long, not \"a\""),
+            (json!({"name": "abcde"}), "\"name\" must be at most 4 characters long, not \"abcde\""),
+            (json!({"name": "a1"}), "\"name\" must be a text that matches ^[a-zä]+$, not \"a1\""),
+            (json!({"list": []}), "\"list\" must be at least 1 items long, not a list ([])"),
+            (
+                json!({"list": ["a", "b", "c"]}),
+                "\"list\" must be at most 2 items long, not a list ([\"a\",\"b\",\"c\"])",
+            ),
+            (json!({"list": [""]}), "\"list[0]\" must be at least 1 characters long, not \"\""),
+        ] {
+            assert_eq!(check(&schema, bad).unwrap_err(), what);
+        }
     }
 
     #[test]
