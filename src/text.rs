@@ -104,10 +104,10 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     format!("{}.{:03}Z", stamp.replacen(' ', "T", 1), since.subsec_millis())
 }
 
-/// Formats local time as `2026-11-21 22:44:35`: ten characters are the day, seven the month.
+/// Formats local time as `2026-11-21 22:44:35 +01:00, Saturday, Europe/Berlin`: ten characters are the day, seven the month.
 pub(crate) type LocalTime = Arc<dyn Fn(SystemTime) -> String + Send + Sync>;
 
-/// UTC in the format of [`LocalTime`].
+/// UTC as the beginning of a [`LocalTime`].
 #[cfg(test)]
 pub(crate) fn utc(time: SystemTime) -> String {
     rfc3339(time)[..19].replace('T', " ")

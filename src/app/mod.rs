@@ -267,7 +267,7 @@ pub(crate) fn local_time(env: &Env) -> LocalTime {
     Arc::new(move |time| {
         let zone = zone.get_or_init(|| Zone::local(&env).unwrap_or_else(|_| Zone::utc()));
         let unix = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        zone.stamp(unix.try_into().unwrap_or_default())
+        zone.clock(unix.try_into().unwrap_or_default())
     })
 }
 

@@ -118,7 +118,7 @@ fn mark(block: &mut Value) {
 }
 
 fn wire_user(user: &User) -> Vec<Value> {
-    let said = match user.time.as_str() {
+    let said = match user.shown_time() {
         "" => text(&user.content),
         time => text(&format!("[{time}]\n{}", user.content)),
     };

@@ -58,7 +58,7 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     } else if let Some(command) = after("run ") {
         ("exec", json!({"command": command}))
     } else if let "time" | "what time is it" | "what is the time" = plain {
-        return say(&format!("It is {}.", if user.time.is_empty() { "unknown" } else { &user.time }));
+        return say(&format!("It is {}.", if user.shown_time().is_empty() { "unknown" } else { user.shown_time() }));
     } else {
         return say(HELP);
     };

@@ -117,7 +117,10 @@ fn shown(images: &mut Vec<Value>) -> Vec<Value> {
 }
 
 fn wire_user(user: &User) -> Vec<Value> {
-    let time = if user.time.is_empty() { String::new() } else { format!("[{}]\n", user.time) };
+    let time = match user.shown_time() {
+        "" => String::new(),
+        time => format!("[{time}]\n"),
+    };
     let notes = if user.notes.is_empty() { String::new() } else { format!("\n\n{}", user.notes) };
     let said = text(&format!("{time}{}{notes}", user.content));
     std::iter::once(said).chain(user.images.iter().map(wire_image)).collect()

@@ -128,6 +128,14 @@ impl Zone {
         stamp(unix + i64::from(self.offset_at(unix)))
     }
 
+    /// For models: `2026-11-22 03:15:00 +01:00, Sunday, Europe/Berlin`.
+    pub(crate) fn clock(&self, unix: i64) -> String {
+        const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+        let (time, weekday) = (self.rfc3339(unix), calendar(unix + i64::from(self.offset_at(unix))).week_day());
+        let (stamp, offset) = time.split_at("2026-11-22T03:15:00".len());
+        format!("{} {offset}, {}, {}", stamp.replacen('T', " ", 1), WEEKDAYS[usize::from(weekday)], self.name)
+    }
+
     /// RFC 3339 with the offset: `2026-11-22T03:15:00+01:00`.
     pub(crate) fn rfc3339(&self, unix: i64) -> String {
         let minutes = self.offset_at(unix) / 60;
