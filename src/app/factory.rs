@@ -57,10 +57,15 @@ impl AgentFactory {
         })
     }
 
-    /// The model that was chosen in a conversation, unless a flag overrides it.
+    /// Whether a flag or the environment names the model of every conversation.
+    pub(crate) fn is_model_fixed(&self) -> bool {
+        let variable = self.env.get("BANTAM_AGENTS_DEFAULTS_MODEL_NAME");
+        variable.is_some_and(|name| !name.is_empty()) || self.overrides.iter().any(|(path, ..)| *path == MODEL_NAME)
+    }
+
+    /// The model that was chosen in a conversation, unless it is fixed.
     pub(crate) fn chosen_model(&self, session: &str) -> Option<String> {
-        let is_overridden = self.overrides.iter().any(|(path, ..)| *path == MODEL_NAME);
-        if is_overridden || self.options.memory.is_some() {
+        if self.is_model_fixed() || self.options.memory.is_some() {
             return None;
         }
         // A session that cannot be read is reported when the turn loads it.

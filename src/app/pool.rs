@@ -8,7 +8,7 @@ use super::factory::AgentFactory;
 use super::local_time;
 use crate::agent::Agent;
 use crate::bus::Kind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gateway::{Busy, Handler};
 use crate::secret::Secret;
 use crate::session::{Files, Store};
@@ -56,6 +56,10 @@ impl AgentPool {
     }
 
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {
+        if self.factory.is_model_fixed() {
+            return Err(Error::config("the gateway's environment names the model of every conversation")
+                .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
+        }
         let (agent, _) = self.get(Some(name))?;
         self.factory.choose_model(session, name)?;
         Ok(format!("From now on `{}` answers here.", agent.model()))

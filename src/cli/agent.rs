@@ -97,8 +97,12 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         delivery.iter().for_each(Delivery::send_posted);
         return code;
     };
+    let is_kept = factory.options.memory.is_none();
     let inbound = Inbound { attachments, ..Inbound::message(origin, session, text) };
     let mut response = terminal::ask(ready.agent, inbound, output, env)?;
+    if !is_kept {
+        response.session.clear();
+    }
     if let Some(delivery) = delivery {
         let title = format!("The answer to a question on the command line, in the conversation {chat}");
         delivery.deliver(&mut response, to.map(|chat| (chat, title)));

@@ -169,6 +169,7 @@ impl Conversation {
         } else if self.repl.factory.reset(&self.session()?)? {
             kept = "; the old one is kept";
         }
+        self.set_model(None)?;
         Ok(format!("bantam: started a new conversation{kept}"))
     }
 
@@ -179,12 +180,18 @@ impl Conversation {
     }
 
     fn switch_model(&self, name: &str) -> Result<String> {
+        let model = self.set_model(Some(name))?;
+        self.repl.factory.choose_model(&self.session()?, name)?;
+        Ok(format!("bantam: the model is now {model}"))
+    }
+
+    /// Answers with this model or the configured one, and returns its name.
+    fn set_model(&self, name: Option<&str>) -> Result<String> {
         let factory = &self.repl.factory;
-        let agent = factory.build(&factory.load(Some(name))?.config)?.agent;
+        let agent = factory.build(&factory.load(name)?.config)?.agent;
         let model = agent.model().to_owned();
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(agent);
-        factory.choose_model(&self.session()?, name)?;
-        Ok(format!("bantam: the model is now {model}"))
+        Ok(model)
     }
 
     fn usage(&self) -> String {

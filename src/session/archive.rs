@@ -193,7 +193,7 @@ pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
         .hint(hint.unwrap_or_else(|| "bantam sessions list shows all".to_owned())))
 }
 
-/// Begins an empty segment, with the same model, and returns the path of the one before it. `None` when the conversation is empty
+/// Begins an empty segment, without a chosen model, and returns the path of the one before it. `None` when the conversation is empty
 /// already. Earlier notes belong to the earlier segment.
 pub(crate) fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
     let store = Files::new(home.clone());
@@ -201,6 +201,7 @@ pub(crate) fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) ->
     if session.next() <= 1 && session.damage.is_empty() {
         return Ok(None);
     }
+    session.model = None;
     store.renew(&mut session, None, Vec::new(), now)
 }
 

@@ -256,8 +256,6 @@ fn the_model_that_was_chosen_in_a_conversation_answers_when_it_is_taken_up_again
     home.agent(["-s", "chosen", "-m", "hi"]).exits(0).prints("other-model\n");
     home.agent(["-s", "chosen", "--model", "test", "-m", "hi"]).exits(0).prints("test-model\n");
     home.agent(["-s", "other", "-m", "hi"]).exits(0).prints("test-model\n");
-    home.bantam().args(["sessions", "reset", "chosen"]).run().exits(0);
-    home.agent(["-s", "chosen", "-m", "hi"]).exits(0).prints("other-model\n");
     // It has gone from the list: the turn does not stop for that.
     config["model_list"].as_array_mut().unwrap().pop();
     home.config(&config.to_string());
