@@ -24,10 +24,12 @@ pub struct User {
     pub content: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// When the user said it, as RFC 3339 in UTC; empty if unknown. The model sees it, unchanged on every later turn, so
-    /// that prompt caches hit. The store writes it as the time of the line.
+    /// When the user said it, as RFC 3339 in UTC; empty if unknown. The store writes it as the time of the line.
     #[serde(skip_serializing)]
     pub time: String,
+    /// The same as clocks showed it there and then, with weekday, offset and zone; empty if unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub local_time: String,
     /// The channel's id of the message; empty if it has none. The model does not see it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
@@ -35,6 +37,13 @@ pub struct User {
     /// a prefix, for prompt caches.
     #[serde(skip)]
     pub notes: String,
+}
+
+impl User {
+    /// The time that the model sees: unchanged on every later turn, so that prompt caches hit.
+    pub(crate) fn shown_time(&self) -> &str {
+        if self.local_time.is_empty() { &self.time } else { &self.local_time }
+    }
 }
 
 /// What the model answered: text, tool calls, or both.
@@ -195,6 +204,11 @@ impl Message {
     /// Whether it belongs to no turn: a note of what was sent to the chat.
     pub(crate) fn is_note(&self) -> bool {
         matches!(self, Self::User(user) if user.id.starts_with(NOTE))
+    }
+
+    /// Whether a turn begins with it.
+    pub(crate) fn is_question(&self) -> bool {
+        matches!(self, Self::User(_)) && !self.is_note()
     }
 
     /// The fields of the message in a session line, without empty ones.

@@ -2,10 +2,8 @@
 
 use std::time::{Instant, SystemTime};
 
-use serde_json::Value;
-
 use super::turn_context::TurnContext;
-use super::{Agent, Request};
+use super::{Agent, Request, history};
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage};
 use crate::provider::chain::{AskedModel, Note};
@@ -28,6 +26,9 @@ impl Agent {
             return Err((ProviderError::Unasked(e), String::new()));
         }
         let request = provider::Request { system, messages, tools, stream: self.stream, cancel: &turn.cancel };
+        if let Err(e) = turn.tokens.check(|| request_tokens(&request)) {
+            return Err((ProviderError::Unasked(e), String::new()));
+        }
         let mut arrived = String::new();
         let mut on_delta = |text: &str| {
             arrived.push_str(text);
@@ -61,18 +62,14 @@ impl Agent {
         }
     }
 
-    /// The usage of one request. Estimates it when the host counts nothing and a budget depends on it: four bytes are about
-    /// one token.
+    /// The usage of one request. Estimates it when the host counts nothing and a budget depends on it.
     fn usage_or_estimate(&self, request: &provider::Request, reply: &Reply) -> Usage {
         let needed = self.limits.budget_tokens.is_some() || self.ledger.is_some();
         if !needed || reply.usage != Usage::default() {
             return reply.usage;
         }
-        let size = |message: &Message| Value::Object(message.to_json()).to_string().len();
-        let System { stable, changing } = request.system;
-        let read = request.messages.iter().map(size).sum::<usize>() + stable.len() + changing.len();
-        let wrote = size(&Message::Assistant(reply.clone()));
-        Usage { prompt_tokens: read as u64 / 4, completion_tokens: wrote as u64 / 4, cached_tokens: 0 }
+        let completion_tokens = tokens([&Message::Assistant(reply.clone())]);
+        Usage { prompt_tokens: request_tokens(request), completion_tokens, cached_tokens: 0 }
     }
 
     /// Records a call; `counted` is its usage as the host counts it.
@@ -91,4 +88,16 @@ impl Agent {
             turn.warn(e.message);
         }
     }
+}
+
+/// About as many tokens as the request has.
+fn request_tokens(request: &provider::Request) -> u64 {
+    let System { stable, changing } = request.system;
+    let offers = request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
+    (stable.len() + changing.len() + offers.sum::<usize>()) as u64 / 4 + tokens(request.messages)
+}
+
+/// Four bytes are about one token; for an image, hosts count up to some 1,600.
+fn tokens<'a>(messages: impl IntoIterator<Item = &'a Message>) -> u64 {
+    history::weight(messages) * history::TOKEN / 4
 }

@@ -109,6 +109,7 @@ impl<'a> Calls<'a> {
             (None, Some(why)) => call.not_run(why),
             (None, None) => call.run(&Turn {
                 origin: &turn.request.origin,
+                metadata: &turn.request.metadata,
                 cancel: &turn.cancel,
                 pages: &self.pages,
                 events: turn.events,

@@ -12,7 +12,7 @@ use super::prompt::SystemPrompt;
 use super::turn_context::TurnContext;
 use crate::bus::Event;
 use crate::error::Result;
-use crate::message::{Message, Reply, Stop};
+use crate::message::{Message, Reply, Stop, Usage};
 use crate::provider::{ProviderError, System, ToolOffer};
 use crate::session::Session;
 use crate::text::{clip, fenced, rfc3339};
@@ -41,13 +41,15 @@ pub(super) struct Compaction<'a> {
     prompt: SystemPrompt,
     /// No summary could be made or stored: from now on, what is left out of requests stays in the store.
     failed: bool,
+    /// Requests of this turn lack something that the store has, so what hosts count for them says nothing of the next turn's.
+    left_out: bool,
+    /// The host has refused images of tools.
+    images_refused: bool,
 }
 
 impl<'a> Compaction<'a> {
-    pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
-        let mut prompt = agent.prompt.build(&agent.tools, &turn.request.origin);
-        prompt.notices.drain(..).for_each(|notice| turn.warn(notice));
-        Self { agent, turn, prompt, failed: false }
+    pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>, prompt: SystemPrompt) -> Self {
+        Self { agent, turn, prompt, failed: false, left_out: false, images_refused: false }
     }
 
     /// Makes room if needed and asks; asks once more with less if the host finds the request too long. The error comes with
@@ -78,7 +80,20 @@ impl<'a> Compaction<'a> {
                 Err((error @ ProviderError::ContextTooLong(_), arrived)) if arrived.is_empty() && refused.is_none() => {
                     refused = Some(error);
                 }
-                result => return result,
+                Err((ProviderError::BadRequest(why), arrived))
+                    if arrived.is_empty() && drop_images_of_tools(&mut session.messages) =>
+                {
+                    self.turn.notice(format!("asking again without the images that tools have read: {why}"));
+                    self.images_refused = true;
+                }
+                Ok(reply) => {
+                    if std::mem::take(&mut self.images_refused) {
+                        self.agent.renew_as_it_is(self.turn, session);
+                    }
+                    let usage = if self.left_out { Usage::default() } else { reply.usage };
+                    return Ok(Reply { usage, ..reply });
+                }
+                failed => return failed,
             }
         }
     }
@@ -132,7 +147,7 @@ impl<'a> Compaction<'a> {
         } else {
             self.failed = true;
             session.messages.drain(..cut);
-            history::forget_usage(&mut session.messages);
+            self.leave_out(session);
         }
         true
     }
@@ -147,20 +162,26 @@ impl<'a> Compaction<'a> {
             Err(e) => {
                 self.failed = true;
                 (session.summary, session.messages) = unsaved;
+                self.leave_out(session);
                 format!("the conversation is getting long, and a shorter one could not be saved: {e}")
             }
         };
         self.turn.notice(notice);
     }
 
+    fn leave_out(&mut self, session: &mut Session) {
+        self.left_out = true;
+        history::forget_usage(&mut session.messages);
+    }
+
     /// Drops older results of a turn that outgrows the window alone; the store keeps them.
-    fn stub_this_turn(&self, session: &mut Session, enough: u64) -> bool {
+    fn stub_this_turn(&mut self, session: &mut Session, enough: u64) -> bool {
         let is_result = |message: &Message| matches!(message, Message::ToolResult(_));
         let Some(newest) = session.messages.iter().rposition(is_result) else { return false };
         let excess = history::weight(&session.messages).saturating_sub(enough);
         let stubs = history::stub(&mut session.messages[..newest], |saved| saved < excess);
         if stubs > 0 {
-            history::forget_usage(&mut session.messages);
+            self.leave_out(session);
             self.turn.notice(format!("the turn was getting long: {stubs} of its older tool results were dropped"));
         }
         stubs > 0
@@ -221,6 +242,12 @@ impl<'a> Compaction<'a> {
     }
 }
 
+/// A host may refuse a request for one bad image, and says seldom which.
+fn drop_images_of_tools(messages: &mut [Message]) -> bool {
+    let results = messages.iter_mut().filter(|message| matches!(message, Message::ToolResult(_)));
+    history::drop_images(results, "refused by the model's host") > 0
+}
+
 /// Converts `room` to our weights, of which a host counted `all` as `counted` tokens.
 fn scaled(room: u64, all: u64, counted: u64) -> u64 {
     if counted <= all {
@@ -247,10 +274,15 @@ impl Agent {
         let from = if limit == 0 { 0 } else { history::newest(&session.messages, limit) };
         session.messages.drain(..from);
         if from > limit.max(100) {
-            let (summary, kept) = (session.summary.clone(), session.messages.clone());
-            if let Err(e) = self.store.renew(session, summary, kept, SystemTime::now()) {
-                turn.warn(e.message);
-            }
+            self.renew_as_it_is(turn, session);
+        }
+    }
+
+    /// Begins a new segment with the messages as they are in memory.
+    fn renew_as_it_is(&self, turn: &TurnContext, session: &mut Session) {
+        let (summary, kept) = (session.summary.clone(), session.messages.clone());
+        if let Err(e) = self.store.renew(session, summary, kept, SystemTime::now()) {
+            turn.warn(e.message);
         }
     }
 }

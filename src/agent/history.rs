@@ -5,7 +5,7 @@
 
 use crate::message::{Message, Reply, ToolResult, Usage, User};
 use crate::provider::ToolOffer;
-use crate::text::clip;
+use crate::text::{clip, size};
 
 /// Bytes of one token.
 pub(super) const TOKEN: u64 = 3;
@@ -21,14 +21,14 @@ const WORTH_A_STUB: usize = 200;
 const SHOWN_OF_ARGUMENTS: usize = 300;
 const SHOWN_OF_A_RESULT: usize = 1000;
 
-pub(super) fn weight(messages: &[Message]) -> u64 {
-    messages.iter().map(weight_of).sum()
+pub(super) fn weight<'a>(messages: impl IntoIterator<Item = &'a Message>) -> u64 {
+    messages.into_iter().map(weight_of).sum()
 }
 
 fn weight_of(message: &Message) -> u64 {
     let (bytes, images) = match message {
         Message::System(text) => (text.len(), 0),
-        Message::User(user) => (user.content.len() + user.time.len(), user.images.len()),
+        Message::User(user) => (user.content.len() + user.shown_time().len(), user.images.len()),
         Message::ToolResult(result) => (result.content.len() + result.call_id.len(), result.images.len()),
         Message::Assistant(reply) => {
             let call = |call: &crate::message::ToolCall| call.id.len() + call.name.len() + call.arguments.len();
@@ -111,6 +111,30 @@ fn is_worth_a_stub(result: &ToolResult) -> bool {
     result.content.len() > WORTH_A_STUB || !result.images.is_empty()
 }
 
+/// Replaces images by a line each, and returns how many.
+pub(super) fn drop_images<'a>(messages: impl IntoIterator<Item = &'a mut Message>, why: &str) -> usize {
+    let mut dropped = 0;
+    for message in messages {
+        let (content, images) = match message {
+            Message::User(user) => (&mut user.content, &mut user.images),
+            Message::ToolResult(result) => (&mut result.content, &mut result.images),
+            Message::System(_) | Message::Assistant(_) => continue,
+        };
+        dropped += images.len();
+        for image in images.drain(..) {
+            let bytes = size(image.base64.len() as u64 / 4 * 3);
+            content.push_str(&format!("\n[an image, {}, {bytes}: {why}]", image.mime));
+        }
+    }
+    dropped
+}
+
+/// Replaces the images before the last two turns and the current one: they are sent again with every request.
+pub(super) fn drop_old_images(messages: &mut [Message]) {
+    let recent = last_turns(messages, 3).unwrap_or(0);
+    drop_images(&mut messages[..recent], "no longer shown; attach or read it again if needed");
+}
+
 /// Forgets what the host counted: it was for longer requests.
 pub(super) fn forget_usage(messages: &mut [Message]) {
     for message in messages {
@@ -126,8 +150,9 @@ pub(super) fn transcript(messages: &[Message]) -> String {
     for message in messages {
         match message {
             Message::System(system) => text.push_str(&format!("System: {system}\n\n")),
-            Message::User(User { content, images, time, .. }) => {
-                let time = time.get(..16).map(|time| format!(" ({})", time.replace('T', " "))).unwrap_or_default();
+            Message::User(user @ User { content, images, .. }) => {
+                let time = user.shown_time().get(..16).map(|time| format!(" ({})", time.replace('T', " ")));
+                let time = time.unwrap_or_default();
                 let with = if images.is_empty() { String::new() } else { format!(" [with {} images]", images.len()) };
                 text.push_str(&format!("User{time}: {content}{with}\n\n"));
             }

@@ -26,6 +26,7 @@ mod tests;
 mod turn;
 mod turn_context;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -49,12 +50,12 @@ use prompt::Prompt;
 /// What one turn may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests to the model. The last one offers no tools, so a model that calls tools gets at least two.
+    /// Requests to the model. The last one offers no tools.
     pub max_steps: u32,
     /// Time from first to last, retries and tools included.
     pub timeout: Duration,
-    /// Tokens of all requests together, as the provider counts them; `None` for no limit. Checked before each request, so
-    /// the last one may exceed it.
+    /// Tokens of all requests together, as the provider counts them; `None` for no limit. A request whose size would exceed
+    /// it is not made; its reply may.
     pub budget_tokens: Option<u64>,
     pub retry: Retry,
 }
@@ -132,6 +133,8 @@ pub struct Request {
     /// The channel's id of the message, or empty. A turn for the id that the conversation ends with is resumed; if it is
     /// over, its answer is returned again.
     pub id: String,
+    /// For tools, as [`crate::tool::Turn::metadata`]; the model does not see it.
+    pub metadata: BTreeMap<String, String>,
     /// Stops the turn.
     pub cancel: Cancel,
     /// The token budget, if it is shared with other turns; `None` for all of [`Limits::budget_tokens`].
@@ -151,6 +154,7 @@ impl Request {
             session,
             origin,
             id: String::new(),
+            metadata: BTreeMap::new(),
             cancel: Cancel::new(None),
             tokens: None,
             background: None,
@@ -159,7 +163,8 @@ impl Request {
 
     fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
         let (content, images) = (prompt.expand_skill(&self.input), self.images.clone());
-        User { content, images, time: rfc3339(now), id: self.id.clone(), notes: String::new() }
+        let (time, local_time) = (rfc3339(now), prompt.local_time(now));
+        User { content, images, time, local_time, id: self.id.clone(), notes: String::new() }
     }
 }
 
@@ -182,17 +187,19 @@ impl Agent {
     /// # Errors
     /// The conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
-        let session = self.store.peek(&request.session)?;
+        let mut session = self.store.peek(&request.session)?;
+        session.close_turn();
         let mut messages = session.messages;
         let now = SystemTime::now();
         messages.push(Message::User(User { notes: self.prompt.notes(now).0, ..request.message(&self.prompt, now) }));
         if self.history.limit > 0 {
             messages.drain(..history::newest(&messages, self.history.limit));
         }
+        history::drop_old_images(&mut messages);
         if let Some(filter) = &self.filter {
             messages = filter(messages);
         }
-        let mut prompt = self.prompt.build(&self.tools, &request.origin);
+        let mut prompt = self.prompt.build(&self.tools, &request.origin)?;
         prompt.set_summary(session.summary.as_deref());
         let Some(first) = self.chain.first() else { return Ok(String::new()) };
         let body = first.preview(&provider::Request {

@@ -32,12 +32,19 @@ impl Outcome {
         Self { reply: None, error: Some(error), undo: false }
     }
 
-    /// A request that failed after the text `arrived`. The turn is undone if it was the `first` one and the key was refused.
-    pub(super) fn of_failure(error: ProviderError, arrived: String, model: &str, first: bool) -> Self {
-        let undo = first && matches!(error, ProviderError::Auth(_) | ProviderError::Unasked(_));
+    /// A request that failed after the text `arrived`. The turn is undone if it is `unanswered` and was not asked, or was
+    /// refused for good: sent again, it would be refused again.
+    pub(super) fn of_failure(error: ProviderError, arrived: String, model: &str, unanswered: bool) -> Self {
+        use ProviderError::{Auth, BadRequest, Unasked};
+        let undo = unanswered && matches!(error, Auth(_) | Unasked(_) | BadRequest(_));
+        let is_refused = undo && matches!(error, BadRequest(_));
+        let mut error = error.into_error(model);
+        if is_refused {
+            error.message.push_str("; the message is left out of the conversation from now on");
+        }
         let reply = Some(arrived).filter(|text| !text.is_empty());
         let reply = reply.map(|text| Reply { text, partial: true, ..Reply::default() });
-        Self { reply, undo, error: Some(error.into_error(model)) }
+        Self { reply, undo, error: Some(error) }
     }
 
     pub(super) fn stop(&self) -> TurnStop {

@@ -3,11 +3,13 @@
 //! What changes least comes first, so that prompt caches hit. What the model itself has written comes last, bounded and
 //! fenced: it is data, not instructions.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::beneath;
+use crate::beneath::{self, MAX_UNTRUSTED};
 use crate::bus::Origin;
+use crate::error::{Error, Result};
 use crate::files::notes::SHOWN_OF_MEMORY;
 use crate::provider::System;
 use crate::skills::{Skill, Skills};
@@ -34,7 +36,7 @@ pub(crate) struct Prompt {
 
 /// The files of a home, and what else is known of it.
 pub(crate) struct PromptFiles {
-    /// The files that the agent obeys; compiled-in defaults replace absent ones.
+    /// The files that the agent obeys. Without this folder, those that are compiled in.
     pub agent_dir: PathBuf,
     pub workspace: PathBuf,
     /// Tools reach beyond the workspace.
@@ -54,7 +56,7 @@ pub(super) struct SystemPrompt {
     /// The end of the part that does not depend on the conversation.
     base_len: usize,
     /// Problems with the files it is made from.
-    pub notices: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 impl Prompt {
@@ -68,11 +70,19 @@ impl Prompt {
         self.files.as_ref().and_then(|files| files.skills.expand(input)).unwrap_or_else(|| input.to_owned())
     }
 
-    /// Builds the prompt of one turn. Leaves out missing files, and reports broken ones.
-    pub(super) fn build(&self, tools: &Registry, origin: &Origin) -> SystemPrompt {
+    /// The time of a message, for the model; empty if the zone is unknown.
+    pub(super) fn local_time(&self, now: SystemTime) -> String {
+        self.files.as_ref().map_or(String::new(), |files| (files.local_time)(now))
+    }
+
+    /// Builds the prompt of one turn. Leaves out missing files, and reports broken ones of the workspace.
+    ///
+    /// # Errors
+    /// Of the kind [`crate::error::Kind::Config`]: a file that the agent obeys cannot be read.
+    pub(super) fn build(&self, tools: &Registry, origin: &Origin) -> Result<SystemPrompt> {
         let mut prompt = SystemPrompt::default();
         if let Some(files) = &self.files {
-            files.add_instructions(&mut prompt, tools);
+            files.add_instructions(&mut prompt, tools)?;
         }
         let purposes = tools.specs().map(|spec| format!("- {}: {}", spec.name, spec.purpose()));
         prompt.section("TOOLS", &purposes.collect::<Vec<_>>().join("\n"));
@@ -91,13 +101,14 @@ impl Prompt {
                 ("USER PREFERENCES", "USER.md", SHOWN_OF_USER, "read_file shows them"),
                 ("MEMORY", "memory/MEMORY.md", SHOWN_OF_MEMORY, "the memory tool shows them"),
             ] {
-                if let Some(text) = prompt.read(workspace, name) {
-                    prompt.section(title, &bounded(&text, most, reader));
+                match beneath::read_untrusted(workspace, name) {
+                    Ok(text) => prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader)),
+                    Err(e) => prompt.warnings.push(left_out(workspace, name, &e)),
                 }
             }
         }
         prompt.base_len = prompt.text.len();
-        prompt
+        Ok(prompt)
     }
 
     /// The end of today's and yesterday's notes, which goes with the newest user message only, and problems with them.
@@ -130,20 +141,27 @@ impl Prompt {
 }
 
 impl PromptFiles {
-    fn add_instructions(&self, prompt: &mut SystemPrompt, tools: &Registry) {
+    fn add_instructions(&self, prompt: &mut SystemPrompt, tools: &Registry) -> Result<()> {
+        let dir = &self.agent_dir;
+        let has_dir = !matches!(fs_err::symlink_metadata(dir), Err(e) if e.kind() == ErrorKind::NotFound);
         for (title, names) in [
             ("IDENTITY", &["IDENTITY.md"][..]),
             ("AGENT GUIDELINES", &["AGENT.md", "AGENTS.md"]),
             ("PERSONALITY", &["SOUL.md"]),
         ] {
-            let text = names.iter().find_map(|name| prompt.read(&self.agent_dir, name));
-            let text = text.or_else(|| names.iter().find_map(|name| template::text(&format!("agent/{name}"))));
+            let mut text = None;
+            for name in names {
+                if text.is_none() {
+                    text = if has_dir { prompt.read(dir, name)? } else { template::text(&format!("agent/{name}")) };
+                }
+            }
             prompt.section(title, &text.unwrap_or_default());
         }
         let found = self.skills.all();
-        prompt.notices.extend(found.problems);
+        prompt.warnings.extend(found.problems);
         let readable = tools.specs().any(|spec| spec.name == READ_SKILL);
         prompt.section("SKILLS", &catalogue(&found.skills, readable));
+        Ok(())
     }
 }
 
@@ -170,11 +188,17 @@ impl SystemPrompt {
         self.text.push_str(&format!("[{title}]\n{text}"));
     }
 
-    fn read(&mut self, dir: &Path, name: &str) -> Option<String> {
-        beneath::read_untrusted(dir, name).unwrap_or_else(|e| {
-            self.notices.push(left_out(dir, name, &e));
-            None
-        })
+    /// Reads a file that the agent obeys.
+    fn read(&mut self, dir: &Path, name: &str) -> Result<Option<String>> {
+        let path = dir.join(name);
+        let text = beneath::read_untrusted(dir, name).map_err(|e| {
+            Error::config(format!("reading {}: {e}", path.display()))
+                .hint("make it a readable file, or remove it: the agent does not answer without what it obeys")
+        })?;
+        if fs_err::metadata(&path).is_ok_and(|meta| meta.len() > MAX_UNTRUSTED as u64) {
+            self.warnings.push(format!("{} is cut at {MAX_UNTRUSTED} bytes", path.display()));
+        }
+        Ok(text)
     }
 }
 
@@ -269,7 +293,7 @@ mod tests {
         prompt.add("TWO", || "2".into());
         let origin = Origin { channel: "cli".into(), chat: "x".into() };
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
-        let built = prompt.build(&tools, &origin);
+        let built = prompt.build(&tools, &origin).unwrap();
         assert_eq!((built.text.as_str(), built.mark), ("[ONE]\n1\n\n[TWO]\n2", 16));
     }
 
@@ -306,7 +330,7 @@ mod tests {
         let prompt = of_files(&workspace);
         let origin = Origin { channel: "cli".into(), chat: "x".into() };
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
-        let built = prompt.build(&tools, &origin);
+        let built = prompt.build(&tools, &origin).unwrap();
         fs_err::remove_dir_all(workspace).unwrap();
         let (stable, changing) = built.text.split_at(built.mark);
         assert!(stable.contains("[RUNTIME]") && !stable.contains("tea"), "{stable}");

@@ -175,16 +175,16 @@ fn calls_after_a_stop_are_not_run_and_have_results_all_the_same() {
     assert_eq!(response.tool_calls.len(), 4);
 }
 
-/// A turn of three requests, each of 10 tokens, with this budget.
+/// A turn of three requests, each of 1000 tokens, with this budget.
 fn budgeted(budget: Option<u64>) -> (Response, Vec<Message>, Vec<usize>) {
     let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
-    let replies = vec![spent(calls(&["look"]), 10), spent(calls(&["look", "look"]), 10), spent(says("done"), 10)];
+    let replies = vec![spent(calls(&["look"]), 1000), spent(calls(&["look", "look"]), 1000), spent(says("done"), 1000)];
     run(replies, |b| b.tool(tool).limits(Limits { budget_tokens: budget, ..Limits::default() }))
 }
 
 #[test]
-fn a_spent_budget_ends_the_turn_before_the_next_request() {
-    for (budget, requests) in [(0, 0), (1, 1), (10, 1), (11, 2), (20, 2)] {
+fn a_request_that_would_exceed_the_budget_is_not_made() {
+    for (budget, requests) in [(0, 0), (1, 0), (500, 1), (1000, 1), (1500, 2), (2000, 2)] {
         let (response, kept, offered) = budgeted(Some(budget));
         assert_eq!((offered.len(), response.stop), (requests, TurnStop::Limit), "{budget}");
         let error = response.error.unwrap();
@@ -193,10 +193,10 @@ fn a_spent_budget_ends_the_turn_before_the_next_request() {
         assert!(error.hint.unwrap().contains("--budget-tokens"));
         assert_eq!(results(&kept).len(), [0, 1, 3][requests], "every call has its result");
     }
-    for budget in [Some(21), None] {
+    for budget in [Some(2500), None] {
         let (response, _, offered) = budgeted(budget);
         assert_eq!((offered.len(), response.error), (3, None));
-        assert_eq!(response.usage.total(), 30);
+        assert_eq!(response.usage.total(), 3000);
     }
 }
 
@@ -211,15 +211,46 @@ fn a_budget_holds_though_the_server_counts_nothing() {
 }
 
 #[test]
-fn a_limit_of_one_step_leaves_room_for_an_answer() {
-    for (max_steps, name) in [(0, "0 steps"), (1, "1 step"), (2, "2 steps")] {
+fn the_last_step_has_no_tools() {
+    for max_steps in [0, 1] {
         let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
         let limits = Limits { max_steps, ..Limits::default() };
-        let (response, kept, offered) = run(vec![calls(&["look"]), says("so far")], |b| b.tool(tool).limits(limits));
-        assert_eq!((offered.as_slice(), response.output.as_str()), (&[2, 0][..], "so far"));
-        assert!(response.error.unwrap().message.ends_with(&format!("limit of {name}")));
-        assert_eq!(results(&kept)[0].1, "look 0\n[no more tools in this turn: answer with what you have]");
+        let (response, _, offered) = run(vec![says("at once")], |b| b.tool(tool).limits(limits));
+        assert_eq!((offered.as_slice(), response.output.as_str(), response.error), (&[0][..], "at once", None));
     }
+    let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
+    let limits = Limits { max_steps: 2, ..Limits::default() };
+    let (response, kept, offered) = run(vec![calls(&["look"]), says("so far")], |b| b.tool(tool).limits(limits));
+    assert_eq!((offered.as_slice(), response.output.as_str()), (&[2, 0][..], "so far"));
+    assert!(response.error.unwrap().message.ends_with("limit of 2 steps"));
+    assert_eq!(results(&kept)[0].1, "look 0\n[no more tools in this turn: answer with what you have]");
+}
+
+/// Answers with what the turn's metadata has under `who`.
+struct Who(ToolSpec);
+
+impl Tool for Who {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, _: &Value, turn: &Turn) -> Result<ToolOutput> {
+        Ok(ToolOutput::text(turn.metadata["who"].as_str()))
+    }
+}
+
+#[test]
+fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
+    let spec = ToolSpec::built_in("who", Risk::Safe, "", r#"{"type":"object"}"#);
+    let script = ScriptedProvider::new([calls(&["who"]), says("done")]);
+    let (store, mut request) = (Memory::default(), Request::new("go", "a-key"));
+    let agent = Agent::builder().provider(script).tool(Who(spec)).store(store.clone()).build().unwrap();
+    request.metadata.insert("who".into(), "Ada".into());
+    let response = agent.run(&request, &|_| ());
+    assert_eq!((response.session.as_str(), response.output.as_str()), ("a-key", "done"));
+    assert_eq!(results(&store.peek("a-key").unwrap().messages)[0].1, "Ada");
+    let error = agent.run(&Request::new("go", ""), &|_| ()).error.unwrap();
+    assert_eq!((error.kind, error.message.as_str()), (Kind::Usage, "the conversation has no key"));
 }
 
 #[test]

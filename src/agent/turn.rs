@@ -7,8 +7,9 @@ use std::time::{Instant, SystemTime};
 use super::calls::Calls;
 use super::compact::Compaction;
 use super::outcome::Outcome;
+use super::prompt::SystemPrompt;
 use super::turn_context::{Events, Tokens, TurnContext};
-use super::{Agent, Request};
+use super::{Agent, Request, history};
 use crate::bus::{CallReport, Event, Response};
 use crate::disk::Durability;
 use crate::error::{Error, Kind, Result};
@@ -43,6 +44,9 @@ impl Agent {
 
     /// Appends the user's message, runs the steps, and stores how they end.
     fn run_turn(&self, turn: &TurnContext, response: &mut Response) -> Result<Outcome> {
+        if turn.request.session.is_empty() {
+            return Err(Error::usage("the conversation has no key"));
+        }
         let mut session = self.store.load(&turn.request.session, &turn.cancel)?;
         for damage in std::mem::take(&mut session.damage) {
             turn.warn(damage);
@@ -53,18 +57,18 @@ impl Agent {
             Some(TurnEnd::Cancelled) => return Err(Error::new(Kind::Interrupted, "stopped by the user")),
             Some(TurnEnd::Failed) | None => {}
         }
+        let mut prompt = self.prompt.build(&self.tools, &turn.request.origin)?;
+        prompt.warnings.drain(..).for_each(|warning| turn.warn(warning));
         if !resumed {
             self.append_user_message(turn, &mut session)?;
         }
         self.apply_message_limit(turn, &mut session);
-        let outcome = self.run_steps(turn, &mut session, response)?;
+        history::drop_old_images(&mut session.messages);
+        let outcome = self.run_steps(turn, prompt, &mut session, response)?;
         let mut entries = Vec::new();
         let reply = outcome.reply.clone().map(Message::Assistant);
         entries.extend(reply.as_ref().map(Entry::Message));
-        if outcome.undo && !resumed {
-            // Nothing was answered, so the user's message is the last line.
-            entries.push(Entry::Undo(session.next().saturating_sub(1)));
-        }
+        entries.extend(outcome.undo.then(|| session.undo_turn()));
         entries.push(Entry::TurnEnd(outcome.turn_end()));
         self.store.append(&mut session, &entries, Durability::Now, SystemTime::now())?;
         Ok(outcome)
@@ -75,22 +79,24 @@ impl Agent {
         self.expire_idle(turn, session, now)?;
         let user = turn.request.message(&self.prompt, now);
         self.store.append(session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
-        let (notes, notices) = self.prompt.notes(now);
+        let (notes, warnings) = self.prompt.notes(now);
+        session.close_turn();
         session.messages.push(Message::User(User { notes, ..user }));
-        for notice in notices {
-            turn.warn(notice);
-        }
+        warnings.into_iter().for_each(|warning| turn.warn(warning));
         Ok(())
     }
 
-    fn run_steps(&self, turn: &TurnContext, session: &mut Session, response: &mut Response) -> Result<Outcome> {
-        let mut compaction = Compaction::new(self, turn);
+    fn run_steps(
+        &self,
+        turn: &TurnContext,
+        prompt: SystemPrompt,
+        session: &mut Session,
+        response: &mut Response,
+    ) -> Result<Outcome> {
+        let mut compaction = Compaction::new(self, turn, prompt);
         let mut calls = Calls::new(self, turn);
         let (mut step, mut answered_nothing) = (0, false);
         loop {
-            if let Err(e) = turn.tokens.check() {
-                return Ok(Outcome::of_error(e));
-            }
             step += 1;
             let limit = self.limit_reached(step, calls.is_stuck());
             let offers = if limit.is_some() || answered_nothing { &[][..] } else { &self.offers };
@@ -98,17 +104,21 @@ impl Agent {
                 Ok(reply) => reply,
                 Err((error, arrived)) => {
                     let model = turn.cost().model.clone();
-                    return Ok(Outcome::of_failure(error, arrived, &model, response.steps == 0));
+                    let unanswered = session.messages.last().is_some_and(Message::is_question);
+                    return Ok(Outcome::of_failure(error, arrived, &model, unanswered));
                 }
             };
             response.steps += 1;
+            let wants_tools = !reply.calls.is_empty();
             if offers.is_empty() || reply.stop != Stop::Done {
                 // Calls of tools that were not offered, or perhaps cut short.
                 reply.calls.clear();
             }
             if reply.calls.is_empty() {
-                if answered_nothing || !reply.text.trim().is_empty() {
-                    return Ok(Outcome::of_reply(reply, limit));
+                let may_ask_again = !answered_nothing && step < self.limits.max_steps;
+                if !may_ask_again || !reply.text.trim().is_empty() {
+                    // A first step may have needed no tools.
+                    return Ok(Outcome::of_reply(reply, limit.filter(|_| step > 1 || wants_tools)));
                 }
                 answered_nothing = true;
                 (turn.events)(Event::Trace("the model answered nothing: asking again, without tools".to_owned()));
@@ -122,7 +132,7 @@ impl Agent {
         }
     }
 
-    /// Why this step gets no tools, if so. At least two steps are made, so that a limit of one leaves room for an answer.
+    /// Why this step gets no tools, if so.
     fn limit_reached(&self, step: u32, stuck: bool) -> Option<Error> {
         let limit = self.limits.max_steps;
         if stuck {
@@ -131,7 +141,7 @@ impl Agent {
                 Error::new(Kind::Limit, message).hint("rephrase the request, or use another model (--model, /model)"),
             );
         }
-        (step >= limit.max(2)).then(|| {
+        (step >= limit).then(|| {
             let s = if limit == 1 { "" } else { "s" };
             Error::new(Kind::Limit, format!("the turn reached its limit of {limit} step{s}"))
                 .hint("allow more with --max-steps, or ask it to continue")

@@ -57,6 +57,7 @@ impl<'a> TurnContext<'a> {
         (self.events)(Event::Notice(text.into()));
     }
 
+    /// Something is broken.
     pub(super) fn warn(&self, text: impl Into<String>) {
         (self.events)(Event::Warning(text.into()));
     }
@@ -82,10 +83,15 @@ impl Tokens {
         self.spent.fetch_add(tokens, Ordering::Relaxed);
     }
 
-    pub(super) fn check(&self) -> Result<()> {
-        let spent = self.spent.load(Ordering::Relaxed);
-        let Some(limit) = self.limit.filter(|limit| spent >= *limit) else { return Ok(()) };
-        Err(Error::new(Kind::Limit, format!("the turn has used up its budget of {limit} tokens ({spent} were spent)"))
+    /// Whether a request may be made that needs so many.
+    pub(super) fn check(&self, expected: impl FnOnce() -> u64) -> Result<()> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let (spent, expected) = (self.spent.load(Ordering::Relaxed), expected());
+        if spent.saturating_add(expected) <= limit {
+            return Ok(());
+        }
+        let spent = format!("{spent} are spent, and the next request needs about {expected}");
+        Err(Error::new(Kind::Limit, format!("the turn has a budget of {limit} tokens: {spent}"))
             .hint("allow more with --budget-tokens"))
     }
 }

@@ -182,7 +182,7 @@ pub(super) fn response_json(response: &Response) -> Value {
     json!({
         "ok": response.error.is_none(),
         "output": response.output,
-        "session": response.session,
+        "session": Some(&response.session).filter(|session| !session.is_empty()),
         "model": response.model,
         "stop": response.stop.name(),
         "steps": response.steps,

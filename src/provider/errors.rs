@@ -105,6 +105,7 @@ pub(super) fn classify(status: u16, head: Option<&Head>, body: &[u8], now: Syste
         429 if !is_html => ProviderError::RateLimited { message, retry_after },
         200..=299 if is_html => ProviderError::Rejected(message),
         408 | 409 | 425 | 429 | 500.. | 200..=299 => ProviderError::Transient { message, retry_after },
+        400 | 413 | 422 if !is_html => ProviderError::BadRequest(message),
         _ => ProviderError::Rejected(message),
     }
 }
@@ -232,6 +233,7 @@ mod tests {
             ProviderError::ContextTooLong(_) => "long",
             ProviderError::Transient { .. } => "transient",
             ProviderError::Rejected(_) => "rejected",
+            ProviderError::BadRequest(_) => "bad request",
             ProviderError::Unasked(_) | ProviderError::Cancelled(_) => "not asked",
         }
     }
@@ -268,7 +270,7 @@ mod tests {
             ),
             (401, r#"{"error":{"message":"invalid token"}}"#, "auth"),
             (404, r#"{"error":{"message":"model not found"}}"#, "rejected"),
-            (422, r#"{"detail":[{"msg":"field required"}]}"#, "rejected"),
+            (422, r#"{"detail":[{"msg":"field required"}]}"#, "bad request"),
             (400, "<!DOCTYPE html><h1>nginx", "rejected"),
             (502, "<html>Bad gateway", "transient"),
             (500, "", "transient"),
@@ -323,7 +325,7 @@ mod tests {
     #[test]
     fn the_reason_is_in_the_message_and_a_page_is_not() {
         let message = |body: &str| match classify(400, None, body.as_bytes(), UNIX_EPOCH) {
-            ProviderError::Rejected(m) => m,
+            ProviderError::Rejected(m) | ProviderError::BadRequest(m) => m,
             e => panic!("{e:?}"),
         };
         assert_eq!(message(r#"{"error":{"message":"bad\nthing"}}"#), "the server answered 400: bad thing");

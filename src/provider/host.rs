@@ -135,7 +135,8 @@ impl Provider for Host {
                 on_delta(text);
             });
             match result {
-                Err(ProviderError::Rejected(refusal)) if !begun && self.quirks().learn(&refusal, &mut tried) => {}
+                Err(ProviderError::Rejected(refusal) | ProviderError::BadRequest(refusal))
+                    if !begun && self.quirks().learn(&refusal, &mut tried) => {}
                 result => {
                     if is_test && result.is_ok() {
                         self.quirks().save();

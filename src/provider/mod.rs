@@ -120,6 +120,8 @@ pub enum ProviderError {
     },
     /// The host will never accept this request.
     Rejected(String),
+    /// The same for what the request says, its text or its images (400, 413 or 422).
+    BadRequest(String),
     /// No request was made: the key, the proxy or the certificates cannot be used.
     Unasked(Error),
     Cancelled(Why),
@@ -164,7 +166,7 @@ impl ProviderError {
                 let hint = by_text(&message, "check the network and the model's api_base, or try again later");
                 (Kind::Unavailable, message, hint)
             }
-            Self::Rejected(m) => {
+            Self::Rejected(m) | Self::BadRequest(m) => {
                 let hint = by_text(&m, "`bantam sessions reset KEY` starts the conversation over");
                 (Kind::Failed, m, hint)
             }
@@ -192,6 +194,7 @@ impl ProviderError {
             | Self::Quota(m)
             | Self::ContextTooLong(m)
             | Self::Rejected(m)
+            | Self::BadRequest(m)
             | Self::RateLimited { message: m, .. }
             | Self::Transient { message: m, .. } => m,
             Self::Unasked(e) => &e.message,

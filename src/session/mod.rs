@@ -18,7 +18,7 @@ use crate::cancel::Cancel;
 pub use crate::disk::Durability;
 use crate::disk::{self, Fields, Journal, Line, Lock};
 use crate::error::{Context, Error, Kind, Result};
-use crate::message::{Message, ToolResult, User};
+use crate::message::{Message, Reply, ToolResult, User};
 use crate::paths::Home;
 use crate::text::rfc3339;
 pub use memory::Memory;
@@ -84,6 +84,8 @@ pub struct Session {
     pub damage: Vec<String>,
     next: u64,
     base: u64,
+    /// The number of the line with the user's last message.
+    asked: u64,
     file: Option<SessionFile>,
 }
 
@@ -105,6 +107,23 @@ impl Session {
         self.base + self.next
     }
 
+    /// Takes back the user's last message and all that follows it.
+    pub(crate) fn undo_turn(&self) -> Entry<'static> {
+        Entry::Undo(self.asked)
+    }
+
+    /// Says what became of the last question if it has no answer: next to another one, a model would answer both.
+    pub(crate) fn close_turn(&mut self) {
+        let text = match (self.messages.iter().rfind(|message| !message.is_note()), self.ended) {
+            (None | Some(Message::System(_)), _) => return,
+            (Some(Message::Assistant(reply)), _) if reply.calls.is_empty() => return,
+            (_, Some(TurnEnd::Cancelled)) => "[stopped by the user before an answer]",
+            (_, Some(TurnEnd::Failed | TurnEnd::Done)) => "[failed before an answer]",
+            (_, None) => "[interrupted before an answer]",
+        };
+        self.messages.push(Message::Assistant(Reply { text: text.to_owned(), ..Reply::default() }));
+    }
+
     fn new(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
@@ -122,6 +141,10 @@ impl Session {
                 self.ended = turn_end(&line.fields).or(self.ended);
                 continue;
             };
+            if message.is_question() {
+                self.close_turn();
+                self.asked = line.seq;
+            }
             self.ended = self.ended.filter(|_| message.is_note());
             if let Some(Value::String(time)) = line.fields.get("time") {
                 self.last.clone_from(time);
@@ -140,11 +163,15 @@ impl Session {
 
     /// Takes over that these entries are stored.
     fn appended(&mut self, entries: &[Entry], now: SystemTime) {
-        self.next += entries.len() as u64 + u64::from(self.next == 0);
-        for entry in entries {
+        let first = self.next.max(1);
+        self.next = first + entries.len() as u64;
+        for (line, entry) in (first..).zip(entries) {
             match entry {
                 Entry::Model(model) => self.model = Some((*model).to_owned()),
-                Entry::Message(_) => self.last = rfc3339(now),
+                Entry::Message(message) => {
+                    self.last = rfc3339(now);
+                    self.asked = if message.is_question() { line } else { self.asked };
+                }
                 Entry::TurnEnd(_) | Entry::Undo(_) => {}
             }
         }
@@ -176,6 +203,7 @@ impl Session {
 
     fn enter_segment(&mut self, summary: Option<String>, kept: Vec<Message>) {
         (self.base, self.next) = (self.next_base(&kept), kept.len() as u64 + 1);
+        self.asked = kept.iter().rposition(Message::is_question).map_or(0, |at| at as u64 + 1);
         (self.summary, self.messages) = (summary, kept);
     }
 }

@@ -17,6 +17,7 @@ pub(crate) mod think;
 pub(crate) mod web;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -106,6 +107,8 @@ impl ToolOutput {
 /// The turn that a call belongs to.
 pub struct Turn<'a> {
     pub origin: &'a Origin,
+    /// What the embedding program says of the turn.
+    pub metadata: &'a BTreeMap<String, String>,
     pub cancel: &'a Cancel,
     /// The long results of this turn.
     pub(crate) pages: &'a Pages,

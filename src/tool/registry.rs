@@ -239,8 +239,8 @@ mod tests {
         let (cancel, pages) = (Cancel::new(None), Pages::default());
         let run_task = &|_: &Task| Ok(ToolOutput::default());
         let start_task = &|_: &str, _| Ok(());
-        let (origin, cancel, pages) = (&origin, &cancel, &pages);
-        registry.prepare(&call).run(&Turn { origin, cancel, pages, events: &|_| (), run_task, start_task })
+        let (origin, cancel, pages, metadata) = (&origin, &cancel, &pages, &BTreeMap::new());
+        registry.prepare(&call).run(&Turn { origin, metadata, cancel, pages, events: &|_| (), run_task, start_task })
     }
 
     #[test]

@@ -365,26 +365,18 @@ fn tests_between_edits_are_no_repetition() {
 }
 
 #[test]
-fn one_step_leaves_room_for_an_answer() {
-    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })), Reply::text("So far.")]);
+fn the_last_step_has_no_tools_and_says_so_to_the_model() {
+    let look = || Reply::call("list_dir", &json!({ "path": "." }));
+    let model = Model::scripted([look(), Reply::text("So far.")]);
     let home = Home::with(&model.config());
-    home.agent(["--max-steps", "1", "-m", "look"]).exits(6).prints("So far.\n").says("limit of 1 step\n");
+    home.agent(["--max-steps", "2", "-m", "look"]).exits(6).prints("So far.\n").says("limit of 2 steps\n");
     assert!(model.request(1).tools().is_empty());
     assert!(model.request(1).last("tool").ends_with("[no more tools in this turn: answer with what you have]"));
 
     let model = Model::scripted([Reply::text("At once.")]);
     Home::with(&model.config()).agent(["--max-steps", "1", "-m", "hi"]).exits(0).prints("At once.\n");
-}
 
-#[test]
-fn a_last_step_that_makes_nothing_but_calls_is_asked_once_more() {
-    let look = || Reply::call("list_dir", &json!({ "path": "." }));
-    let model = Model::scripted([look(), look(), Reply::text("Well then.")]);
-    let home = Home::with(&model.config());
-    home.agent(["--max-steps", "2", "-m", "look"]).exits(6).prints("Well then.\n");
-    in_order(&home.session("cli_default").history());
-
-    let model = Model::scripted([look(), look(), look()]);
+    let model = Model::scripted([look(), look()]);
     let home = Home::with(&model.config());
     let run = home.agent(["--max-steps", "2", "-m", "look"]);
     run.exits(6).prints("").says("limit of 2 steps, and the model gave no answer").fails_with_a_hint();

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged};
-use crate::model::{Model, Reply, USAGE};
+use crate::model::{Model, Reply};
 
 /// An obvious fake of a well-known shape, which nobody told bantam about.
 const OTHER_KEY: &str = "sk-proj-0123456789fakefakefakefake";
@@ -78,10 +78,9 @@ fn only_the_tools_that_were_chosen_are_offered() {
 
 #[test]
 fn a_turn_that_has_spent_its_budget_asks_no_more_and_exits_6() {
-    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." }))]);
+    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })).counted(5000, 10)]);
     let home = Home::with(&model.config());
-    let budget = USAGE.2.to_string();
-    home.agent(["--budget-tokens", &budget, "-m", "look"]).exits(6).fails_with_a_hint().says("--budget-tokens");
+    home.agent(["--budget-tokens", "5010", "-m", "look"]).exits(6).fails_with_a_hint().says("--budget-tokens");
     home.agent(["--budget-tokens", "none", "-m", "look"]).exits(2).fails_with_a_hint();
 }
 

@@ -13,6 +13,7 @@ use support::{
 
 mod agent;
 mod aimock;
+mod answers;
 mod anthropic;
 mod attach;
 mod botrules;

@@ -170,25 +170,27 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
 #[test]
 fn a_subagents_tokens_count_and_end_with_the_budget() {
     let model = Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })),
-        None if request.texts("tool").is_empty() => Reply::call("subagent", &json!({ "task": "for ever" })),
+        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })).counted(4000, 0),
+        None if request.texts("tool").is_empty() => {
+            Reply::call("subagent", &json!({ "task": "for ever" })).counted(4000, 0)
+        }
         None => Reply::text("Done."),
     });
     let home = Home::with(&model.config());
-    let budget = (USAGE.2 * 5).to_string();
-    home.agent(["-m", "go", "--budget-tokens", &budget]).exits(6).fails_with_a_hint();
+    home.agent(["-m", "go", "--budget-tokens", "20000"]).exits(6).fails_with_a_hint();
     assert!((5..=6).contains(&model.requests().len()), "{}", model.requests().len());
 }
 
 #[test]
 fn subagents_side_by_side_share_what_is_left_of_the_budget() {
     let model = Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })),
-        None => Reply::calls(["a", "b", "c", "d"].map(|id| call(id, "subagent", &json!({ "task": id })))),
+        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })).counted(4000, 0),
+        None => {
+            Reply::calls(["a", "b", "c", "d"].map(|id| call(id, "subagent", &json!({ "task": id })))).counted(4000, 0)
+        }
     });
     let home = Home::with(&model.config());
-    let budget = (USAGE.2 * 9).to_string();
-    home.agent(["-m", "go", "--budget-tokens", &budget]).exits(6).fails_with_a_hint();
+    home.agent(["-m", "go", "--budget-tokens", "36000"]).exits(6).fails_with_a_hint();
     // What was under way when it was used up is one request of each.
     assert!((9..=12).contains(&model.requests().len()), "{}", model.requests().len());
 }

@@ -139,13 +139,12 @@ fn time_and_tokens_bound_the_whole() {
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 
     let model = Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })),
-        None if request.texts("tool").is_empty() => Reply::calls([spawn("a", "a"), spawn("b", "b")]),
-        None => Reply::text("Begun."),
+        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })).counted(4000, 0),
+        None if request.texts("tool").is_empty() => Reply::calls([spawn("a", "a"), spawn("b", "b")]).counted(4000, 0),
+        None => Reply::text("Begun.").counted(4000, 0),
     });
     let home = Home::with(&model.config());
-    let budget = (USAGE.2 * 8).to_string();
-    home.agent(["-m", "go", "--budget-tokens", &budget]).exits(6).fails_with_a_hint();
+    home.agent(["-m", "go", "--budget-tokens", "32000"]).exits(6).fails_with_a_hint();
     assert!((8..=10).contains(&model.requests().len()), "{}", model.requests().len());
 }
 

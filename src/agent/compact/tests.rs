@@ -315,6 +315,27 @@ fn a_summary_that_cannot_be_had_stops_no_turn_and_changes_nothing_that_is_stored
 }
 
 #[test]
+fn no_request_is_above_the_mark_after_a_summary_that_failed() {
+    // A host that counts a token for each byte, three times what we guess.
+    let fixture = Fixture::new(3000, |seen, _| {
+        if seen.is_for_a_summary() {
+            return Ok(says(""));
+        }
+        let prompt_tokens = seen.text().len() as u64;
+        Ok(Reply { usage: Usage { prompt_tokens, completion_tokens: 200, cached_tokens: 0 }, ..says("a".repeat(200)) })
+    });
+    let mut failed = 0;
+    for n in 0..20 {
+        let notices = fixture.answers(format!("turn {n}"));
+        failed += notices.iter().filter(|notice| notice.contains("could not be summarised")).count();
+    }
+    assert!(failed > 1, "{failed}");
+    let seen = fixture.seen().into_iter().filter(|seen| !seen.is_for_a_summary());
+    let sizes: Vec<usize> = seen.map(|seen| seen.text().len()).collect();
+    assert!(sizes.iter().all(|size| *size <= 2400 + 300), "{sizes:?}");
+}
+
+#[test]
 fn a_host_that_finds_it_too_long_is_asked_once_more_with_less() {
     // A window that nobody has told us of.
     let fixture = Fixture::new(0, |seen, _| if seen.text().len() > 6000 { too_long() } else { Ok(talkative(seen)) });
