@@ -185,7 +185,7 @@ fn the_commands_do_what_they_say() {
     ends(gateway);
     let requests = model.requests();
     assert_eq!(requests.len(), 2);
-    assert_eq!(requests[1].body["model"], "other", "the chosen model outlives a new conversation");
+    assert_eq!(requests[1].body["model"], "test-model", "a new conversation has the configured model");
     assert!(!requests[1].body.to_string().contains("the moon"));
     let commands = &api.asked("setMyCommands")[0].params["commands"];
     assert!(commands.as_array().unwrap().iter().any(|command| command["command"] == "stop"));

@@ -261,7 +261,7 @@ fn what_is_no_skill_or_could_lead_out_is_not_installed() {
         ("large", "larger than 5 MiB"),
         ("Wrong Name", "invalid skill name"),
         ("empty", "has no SKILL.md"),
-        ("nowhere", "No such file"),
+        ("nowhere", "there is no folder"),
     ] {
         let from = other.path(name).display().to_string();
         home.bantam().args(["skills", "install", &from]).run().exits(1).says(says);
