@@ -90,16 +90,16 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     }
     let dispatcher = Arc::new(Dispatcher::new(Arc::new(pool), config.gateway.workers, tasks));
     let (change, changed) = sync_channel(1);
-    let stop = change.clone();
-    let _wake_clock = shutdown.cancel.on_stop(move || {
-        let _full = stop.try_send(());
-    });
     let sender = bot.as_ref().map(|bot| {
         let (outbox, log) = (Outbox::new(home.clone()), log.sink("telegram"));
         MessageSender::new(bot.api.clone(), outbox, shutdown.cancel.clone(), log)
     });
     let own = sender.clone();
-    let posted: Posted = Arc::new(move || own.iter().for_each(|sender| sender.wake()));
+    let posted: Posted = Arc::new(move || {
+        if let Some(sender) = &own {
+            sender.wake();
+        }
+    });
     let (own, dispatching, ending) = (home.clone(), dispatcher.clone(), shutdown.clone());
     let reload = Reload { home: own, env: env.clone(), seen, dispatcher: dispatching, shutdown: ending, log };
     let (clock, sending) = (change.clone(), posted.clone());
@@ -108,16 +108,18 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         sending();
     });
     let (watch, _at_end) = monitor::start(&home, env, reload, wake, log);
-    listen(&home, change, posted.clone(), log);
+    listen(&home, change.clone(), posted.clone(), log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(EventLog(log.sink("turn")))];
     if config.cron.enabled || heartbeat.is_some() {
         let context = Arc::new(run_context(&home, env, config, shutdown.cancel.clone(), posted, log));
         let (zone, runs_jobs) = (Zone::local(env).unwrap_or_else(|_| Zone::utc()), config.cron.enabled);
-        channels.push(Box::new(Clock { context, zone, runs_jobs, heartbeat, changed }));
+        channels.push(Box::new(Clock { context, zone, runs_jobs, heartbeat, wake: change, changed }));
     }
     if let (Some(bot), Some(sender)) = (bot, sender.clone()) {
         let (inbox, damaged) = Inbox::open(&home.state(), bot.id())?;
-        damaged.iter().for_each(|damage| log.write(Level::Warn, damage));
+        for damage in &damaged {
+            log.write(Level::Warn, damage);
+        }
         let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(env));
         channels.push(Box::new(Telegram { sender, settings, account, inbox, reports, hands, local_time, watch }));
     } else {
@@ -125,7 +127,9 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         monitor::tick(watch, shutdown.cancel.clone())?;
     }
     let served = dispatcher.serve(channels);
-    sender.iter().for_each(|sender| sender.wait(UPLOAD_GRACE));
+    if let Some(sender) = sender {
+        sender.wait(UPLOAD_GRACE);
+    }
     served?;
     notify::close(&home)?;
     shutdown.finish()

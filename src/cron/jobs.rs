@@ -176,7 +176,8 @@ impl Jobs {
         let stored = file.jobs.clone();
         let mut tick = Tick::default();
         for job in &mut file.jobs {
-            if !is_queued(job) && self.settle(job)? {
+            if !is_queued(job) && self.find_interrupted(job)? {
+                self.record(&Run::last(job, Status::Unknown))?;
                 tick.interrupted.push(job.clone());
             }
             if !is_plausible && matches!(job.schedule(), Ok(Schedule::At(_))) {
@@ -196,16 +197,14 @@ impl Jobs {
                     tick.due.push(job.clone());
                     None
                 }
-                // The clock was not set then.
-                Due::Missed(at) if at < PLAUSIBLE && now >= PLAUSIBLE => {
-                    job.advance(now, &zone)?;
-                    job.next_run()
-                }
                 Due::Missed(at) => {
-                    self.record(&Run::new(job, now, Status::Missed))?;
                     job.advance(now, &zone)?;
-                    job.set_state("lastStatus", Status::Missed.name().into());
-                    tick.missed.push((job.clone(), at));
+                    // A clock that was not set then makes no job missed.
+                    if at >= PLAUSIBLE || now < PLAUSIBLE {
+                        self.record(&Run::new(job, now, Status::Missed))?;
+                        job.set_state("lastStatus", Status::Missed.name().into());
+                        tick.missed.push((job.clone(), at));
+                    }
                     job.next_run()
                 }
                 Due::Later(next) => {
@@ -241,12 +240,14 @@ impl Jobs {
 
     fn begin(&self, mut file: JobsFile, id: &str, at: Millis, now: Millis) -> Result<ActiveRun> {
         let job = file.find(id)?;
-        self.settle(job)?;
-        let lock = self.run_lock(job).map_err(|e| match e.kind {
+        let lock = self.run_lock(job, FORK_TIME).map_err(|e| match e.kind {
             Kind::Busy => Error::new(Kind::Busy, format!("the job {} is already running", one_line(id, 40)))
                 .hint("wait until it ends; bantam cron history shows when it began"),
             _ => e,
         })?;
+        if job.is(Status::Running) && self.set_interrupted(job)? {
+            self.record(&Run::last(job, Status::Unknown))?;
+        }
         job.advance(now, &self.zone(job.tz())?)?;
         job.set_last(&Run::new(job, at, Status::Running));
         let job = job.clone();
@@ -278,16 +279,20 @@ impl Jobs {
         file.write(&self.home)
     }
 
-    /// Sets the state of a job that says it is running while nobody runs it: as recorded, else unknown. Returns whether that
-    /// is so and the outcome is unknown.
+    /// Sets the state of a job that says it is running while nobody runs it. Returns whether that is so and the outcome is
+    /// unknown. A lock that another process forks with looks held for a moment, so such a job may be found a check later.
     fn find_interrupted(&self, job: &mut Job) -> Result<bool> {
         if !job.is(Status::Running) {
             return Ok(false);
         }
-        match self.run_lock(job) {
-            Err(e) if e.kind == Kind::Busy => return Ok(false),
-            free => drop(free?),
+        match self.run_lock(job, Duration::ZERO) {
+            Err(e) if e.kind == Kind::Busy => Ok(false),
+            free => free.and_then(|_lock| self.set_interrupted(job)),
         }
+    }
+
+    /// Sets the state of a job whose last run was cut short: as recorded, else unknown. Returns whether it is unknown.
+    fn set_interrupted(&self, job: &mut Job) -> Result<bool> {
         // The program may have ended after it had recorded the end.
         let run = Run::last(job, Status::Unknown);
         let recorded = runs::read(&self.home.cron_runs())?.into_iter().rev().find(|other| other.is(&run));
@@ -295,21 +300,12 @@ impl Jobs {
         Ok(job.is(Status::Unknown))
     }
 
-    /// The same, and records a run of unknown outcome.
-    fn settle(&self, job: &mut Job) -> Result<bool> {
-        let is_unknown = self.find_interrupted(job)?;
-        if is_unknown {
-            self.record(&Run::last(job, Status::Unknown))?;
-        }
-        Ok(is_unknown)
-    }
-
     fn record(&self, run: &Run) -> Result<()> {
         runs::record(&self.home.cron_runs(), run)
     }
 
-    fn run_lock(&self, job: &Job) -> Result<Lock> {
-        Lock::acquire(&self.home.run_lock(&session_name("cron", job.id())?), FORK_TIME, &Cancel::new(None))
+    fn run_lock(&self, job: &Job, wait: Duration) -> Result<Lock> {
+        Lock::acquire(&self.home.run_lock(&session_name("cron", job.id())?), wait, &Cancel::new(None))
     }
 
     fn lock(&self) -> Result<Lock> {

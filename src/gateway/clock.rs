@@ -6,7 +6,7 @@
 //! such clocks.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -42,13 +42,23 @@ pub(crate) struct Clock {
     pub runs_jobs: bool,
     /// The built-in job, if heartbeats are switched on.
     pub heartbeat: Option<Job>,
-    /// Receives when the jobs or the clock may have changed.
+    /// Wakes the clock when the jobs or the time may have changed.
+    pub wake: SyncSender<()>,
     pub changed: Receiver<()>,
 }
 
 impl Channel for Clock {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        Builder::new().spawn(move || self.run(&inbound)).doing("starting a thread")?;
+        let wake = self.wake.clone();
+        let stop = self.context.cancel.on_stop(move || {
+            // A full channel holds a wake-up already.
+            let _full = wake.try_send(());
+        });
+        let work = move || {
+            self.run(&inbound);
+            drop(stop);
+        };
+        Builder::new().spawn(work).doing("starting a thread")?;
         Ok(channel().0)
     }
 }
@@ -73,9 +83,7 @@ impl Clock {
                 });
             }
             // The extra time keeps a rounded wait from ending just before its time.
-            if self.changed.recv_timeout(wait + Duration::from_millis(2)) == Err(RecvTimeoutError::Disconnected) {
-                return;
-            }
+            let _timeout = self.changed.recv_timeout(wait + Duration::from_millis(2));
             while self.changed.try_recv().is_ok() {}
         }
     }

@@ -108,7 +108,9 @@ impl Dispatcher {
             }
             waiting.retain(|session| self.start_worker(session).is_err());
         }
-        waiting.iter().for_each(|session| self.work(session));
+        for session in waiting {
+            self.work(&session);
+        }
         self.queues.wait_until_idle(Duration::MAX);
         Ok(())
     }
@@ -188,10 +190,13 @@ impl Dispatcher {
     }
 
     fn show(&self, origin: &Origin, event: Event) {
-        for outbound in self.outbound.get().into_iter().flatten() {
+        let Some((last, others)) = self.outbound.get().and_then(|channels| channels.split_last()) else { return };
+        let outbound = Outbound { origin: origin.clone(), event };
+        for channel in others {
             // Without a receiver, nothing is shown and nothing else changes.
-            drop(outbound.send(Outbound { origin: origin.clone(), event: event.clone() }));
+            drop(channel.send(outbound.clone()));
         }
+        drop(last.send(outbound));
     }
 
     /// Shows how many background tasks the conversation waits for.

@@ -186,7 +186,9 @@ impl Tasks {
         state.stopped.entry(session.to_owned()).or_default().extend(labels);
         let stored = state.save();
         drop(state);
-        stopped.values().for_each(|task| task.cancel.stop());
+        for task in stopped.values() {
+            task.cancel.stop();
+        }
         (stopped.len(), stored)
     }
 
