@@ -32,9 +32,22 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    pub(crate) fn new(home: &Home, config: &Config, env: &Env, notice: fn(&str)) -> Result<Self> {
-        let api = Bot::new(&config.channels.telegram, home, env)?.api;
-        Ok(Self { home: home.clone(), outbox: Outbox::new(home.clone()), api, notice })
+    /// `None` without a bot, which is an error when there is a chat `to` deliver to: it is reported before the model is asked.
+    pub(crate) fn find(
+        home: &Home,
+        config: &Config,
+        env: &Env,
+        to: Option<&str>,
+        notice: fn(&str),
+    ) -> Result<Option<Self>> {
+        match Bot::new(&config.channels.telegram, home, env) {
+            Err(e) if to.is_some() => Err(e),
+            Err(_) => Ok(None),
+            Ok(bot) => {
+                let outbox = Outbox::new(home.clone());
+                Ok(Some(Self { home: home.clone(), outbox, api: bot.api, notice }))
+            }
+        }
     }
 
     /// Delivers the answer of a turn to the chat of `to`, noted there under the title, and what the turn has posted with the

@@ -83,11 +83,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         let request = Request { images, session, origin, cancel, ..Request::new(text.clone(), "") };
         return print(&format!("{}\n", ready.agent.preview(&request)?)).map(|()| 0);
     }
-    // A missing bot or chat is reported before the model is asked.
-    let delivery = match Delivery::new(&factory.home, &loaded.config, env, notice) {
-        Err(e) if to.is_some() => return Err(e),
-        delivery => delivery.ok(),
-    };
+    let delivery = Delivery::find(&factory.home, &loaded.config, env, to.as_deref(), notice)?;
     if output.verbosity == Verbosity::Verbose {
         tell(&format!("bantam: session {chat}"));
     }

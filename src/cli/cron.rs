@@ -196,11 +196,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     let factory = AgentFactory::new(home, env)?;
     let loaded = factory.load(None)?;
     let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
-    // A missing bot is reported before the model is asked.
-    let delivery = match Delivery::new(home, &loaded.config, env, notice) {
-        Err(e) if chat.is_some() => return Err(e),
-        delivery => delivery.ok(),
-    };
+    let delivery = Delivery::find(home, &loaded.config, env, chat.as_deref(), notice)?;
     let ready = factory.build(&loaded.config)?;
     app::make_workspace(home, &loaded.config, env)?;
     output.warn(loaded.warnings.iter().chain(&ready.notices));

@@ -80,15 +80,8 @@ pub(super) fn lines(object: &Value, zone: &Zone) -> Vec<(&'static str, String)> 
         lines.push(("", "to let one in, add the id to channels.telegram.allow_from".to_owned()));
     }
     let jobs = object["jobs"].as_array().map_or(&[][..], Vec::as_slice);
-    for (n, job) in jobs.iter().take(MAX_JOBS).enumerate() {
-        let last = match (&job["last"], text(&job["status"])) {
-            (_, status) if status.is_empty() => String::new(),
-            (Value::Null, status) => format!(" (last: {status})"),
-            (last, status) => format!(" (last: {status} at {})", at(last)),
-        };
-        let label = if n == 0 { "jobs" } else { "" };
-        lines.push((label, format!("{} {}{last}", at(&job["next"]), text(&job["name"]))));
-    }
+    let shown = jobs.iter().take(MAX_JOBS).map(|job| job_line(job, &at));
+    lines.extend(shown.enumerate().map(|(n, line)| (if n == 0 { "jobs" } else { "" }, line)));
     if jobs.len() > MAX_JOBS {
         lines.push(("", format!("and {} more: bantam cron list", jobs.len() - MAX_JOBS)));
     }
@@ -96,6 +89,16 @@ pub(super) fn lines(object: &Value, zone: &Zone) -> Vec<(&'static str, String)> 
         lines.push(("heartbeat", format!("the last was at {}", at(&object["heartbeat"]))));
     }
     lines
+}
+
+fn job_line(job: &Value, at: &dyn Fn(&Value) -> String) -> String {
+    let [name, status] = [&job["name"], &job["status"]].map(|value| value.as_str().unwrap_or_default());
+    let last = match &job["last"] {
+        _ if status.is_empty() => String::new(),
+        Value::Null => format!(" (last: {status})"),
+        last => format!(" (last: {status} at {})", at(last)),
+    };
+    format!("{} {name}{last}", at(&job["next"]))
 }
 
 /// The jobs that will run, the next one first.
