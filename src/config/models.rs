@@ -1,7 +1,5 @@
 //! Chooses the model: from a name, the model list and the environment to an address and a key.
 
-use ureq::http::Uri;
-
 use super::keys;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, Env, ModelEntry};
@@ -134,7 +132,7 @@ impl Config {
 fn check_base(base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
-        Some(("http" | "https", _)) if is_address(base) => Ok(()),
+        Some(("http" | "https", rest)) if is_address(rest) => Ok(()),
         // It may hold a password, so it is not repeated.
         Some(("http" | "https", _)) => Err(fail("api_base is not a valid address").hint("write http://HOST:PORT/v1")),
         Some(_) => {
@@ -147,11 +145,12 @@ fn check_base(base: &str) -> Result<()> {
     }
 }
 
-fn is_address(url: &str) -> bool {
-    let Ok(uri) = url.parse::<Uri>() else { return false };
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| port.bytes().all(|b| b.is_ascii_digit()));
-    uri.host().is_some_and(|host| !host.is_empty()) && port.is_none_or(|port| port.parse::<u16>().is_ok())
+/// Whether what follows the scheme of a URL begins with a host and, if any, a port.
+fn is_address(rest: &str) -> bool {
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let place = authority.rsplit('@').next().unwrap_or_default();
+    let (host, port) = place.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).unwrap_or((place, "80"));
+    !host.is_empty() && port.parse::<u16>().is_ok() && rest.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// The keys of an entry, each once, else the vendor's variable if it is set.
@@ -231,6 +230,12 @@ mod tests {
         assert_eq!(error("127.0.0.1:80/v1").hint.unwrap(), "write http://127.0.0.1:80/v1");
         assert!(error("ftp://h").message.contains("must begin with http:// or https://"));
         assert!(!error("me:hush@h").message.contains("hush"));
+        for base in ["http://exa mple/v1", "http://:80/v1", "http://127.0.0.1:99999/v1", "http://h:x", "https:///v1"] {
+            assert!(error(base).message.contains("not a valid address"), "{base}");
+        }
+        assert!(
+            ["http://[::1]:8080/v1", "https://me:hush@h", "http://h/a:b"].iter().all(|base| check_base(base).is_ok())
+        );
     }
 
     #[test]
