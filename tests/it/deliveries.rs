@@ -86,7 +86,8 @@ fn a_message_that_the_server_fails_on_is_given_up_after_two_minutes_and_said() {
     let texts = api.texts(OWNER);
     assert!(texts.iter().any(|text| text.contains("notes.txt could not be sent")), "{texts:?}");
     assert!(texts.iter().any(|text| text == "Sent."), "{texts:?}");
-    ends(gateway);
+    gateway.signal(Signal::TERM);
+    gateway.finish_within(Duration::from_secs(240)).exits(0);
 }
 
 #[test]
