@@ -82,7 +82,9 @@ impl Agent {
         let (notes, warnings) = self.prompt.notes(now);
         session.close_turn();
         session.messages.push(Message::User(User { notes, ..user }));
-        warnings.into_iter().for_each(|warning| turn.warn(warning));
+        for warning in warnings {
+            turn.warn(warning);
+        }
         Ok(())
     }
 

@@ -84,7 +84,8 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         return print(&format!("{}\n", ready.agent.preview(&request)?)).map(|()| 0);
     }
     let delivery = Delivery::find(&factory.home, &loaded.config, env, to.as_deref(), notice)?;
-    if output.verbosity == Verbosity::Verbose {
+    let is_kept = factory.options.memory.is_none();
+    if is_kept && output.verbosity == Verbosity::Verbose {
         tell(&format!("bantam: session {chat}"));
     }
     let Some(Question { text, images: attachments }) = question else {
@@ -93,7 +94,6 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         delivery.iter().for_each(Delivery::send_posted);
         return code;
     };
-    let is_kept = factory.options.memory.is_none();
     let inbound = Inbound { attachments, ..Inbound::message(origin, session, text) };
     let mut response = terminal::ask(ready.agent, inbound, output, env)?;
     if !is_kept {

@@ -64,7 +64,6 @@ fn an_undone_turn_is_not_history() {
 
 #[test]
 fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
-    let line = |fields: &Value| fields.clone();
     let (user, call) = (
         json!({"role": "user", "content": "q"}),
         json!({"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}),
@@ -82,7 +81,7 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
         (vec![&user, &turn("failed")], "u"),
     ] {
         let mut session = Session::default();
-        let lines = (1..).zip(lines).map(|(seq, fields)| Line { seq, fields: line(fields) });
+        let lines = (1..).zip(lines).map(|(seq, fields)| Line { seq, fields: fields.clone() });
         session.replay(lines.collect(), 9);
         let shown = session.messages.iter().map(|message| match message {
             Message::User(_) => "u",

@@ -214,7 +214,8 @@ fn a_request_larger_than_the_budget_is_not_made() {
 fn without_a_session_none_is_reported() {
     let model = Model::scripted([Reply::text("Hi.")]);
     let home = hasty(&model);
-    assert_eq!(home.agent(["--no-session", "--json", "-m", "hi"]).json()["session"], Value::Null);
+    let run = home.agent(["--no-session", "--json", "-v", "-m", "hi"]);
+    assert_eq!(run.does_not_say("session").json()["session"], Value::Null);
 }
 
 /// A home with two models, and a conversation that uses the second.
