@@ -72,4 +72,5 @@ mod unrestricted;
 mod usage;
 mod waits;
 mod web;
+mod week;
 mod without_telegram;
