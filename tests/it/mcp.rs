@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Run, merged, until};
-use crate::model::{Model, Reply, Request};
+use crate::model::{Model, Reply, Request, call};
 
 const SERVER: &str = include_str!("../support/mcp_server.py");
 
@@ -74,19 +74,18 @@ fn real_servers_answer() {
             "read": read, "network": false
         }
     });
-    for (tool, args, expected) in [
+    let calls = [
         ("every__echo", json!({ "message": "你好" }), "你好"),
         ("every__get-sum", json!({ "a": 2, "b": 40 }), "42"),
         ("time__get_current_time", json!({ "timezone": "Asia/Tokyo" }), "+09:00"),
         ("time__get_current_time", json!({ "timezone": "Nowhere/Land" }), "Nowhere/Land"),
-    ] {
-        let model = Model::answering(move |request, _| match request.texts("tool").pop() {
-            None => Reply::call(tool, &args),
-            Some(result) => Reply::text(&result),
-        });
-        let home = Home::with(&merged(model.config(), &json!({ "mcpServers": servers })));
-        let run = home.agent(["-m", "call it"]);
-        assert!(run.exits(0).stdout.contains(expected), "{tool}: {}\n{}", run.stdout, run.stderr);
+    ];
+    let made = calls.iter().enumerate().map(|(n, (tool, args, _))| call(&format!("c{n}"), tool, args));
+    let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "mcpServers": servers })));
+    home.agent(["-m", "call them"]).exits(0).prints("Done.\n");
+    for ((tool, _, expected), result) in calls.iter().zip(model.request(1).texts("tool")) {
+        assert!(result.contains(expected), "{tool}: {result}");
     }
 }
 
