@@ -47,9 +47,12 @@ fn named(text: &str) -> Option<String> {
 }
 
 fn windows_1252(bytes: &[u8]) -> String {
-    let character = |byte: &u8| match *byte {
-        byte @ 0x80..=0x9f => WINDOWS_1252[usize::from(byte - 0x80)],
+    bytes.iter().map(|byte| windows_1252_character(*byte)).collect()
+}
+
+pub(super) fn windows_1252_character(byte: u8) -> char {
+    match byte {
+        0x80..=0x9f => WINDOWS_1252[usize::from(byte - 0x80)],
         byte => char::from(byte),
-    };
-    bytes.iter().map(character).collect()
+    }
 }

@@ -1,17 +1,13 @@
 //! HTML to Markdown, for a model to read.
 //!
-//! The tokenizer is html5gum's; no tree is built, because pages in the wild rarely nest as they should and a reader
+//! No tree is built, because pages in the wild rarely nest as they should and a reader
 //! cares about the text. What a browser does not show is left out, and so is what surrounds the content (menus, page
 //! headers and footers, forms) if something is left without it.
 
 mod table;
 
-use std::collections::BTreeMap;
-
-use html5gum::emitters::default::DefaultEmitter;
-use html5gum::{HtmlString, Spanned, Token, Tokenizer};
-
 use super::address;
+use super::tokens::{Attributes, Token, tokens};
 use table::Table;
 
 /// Elements whose text is not shown, or is of no use to a reader.
@@ -129,11 +125,8 @@ struct Writer {
     contents: Vec<(String, usize, Option<usize>)>,
 }
 
-type Attributes = BTreeMap<HtmlString, Spanned<HtmlString, ()>>;
-
-fn attribute(attributes: &Attributes, name: &str) -> String {
-    let value = attributes.get(name.as_bytes()).map(|value| String::from_utf8_lossy(value).into_owned());
-    value.unwrap_or_default()
+fn attribute<'a>(attributes: &'a Attributes, name: &str) -> &'a str {
+    attributes.get(name).map_or("", String::as_str)
 }
 
 impl Writer {
@@ -160,17 +153,11 @@ impl Writer {
     }
 
     fn read(&mut self, html: &str) {
-        let mut emitter = DefaultEmitter::default();
-        emitter.naively_switch_states(true);
-        // Reading from a string cannot fail.
-        for token in Tokenizer::new_with_emitter(html, emitter).flatten() {
+        for token in tokens(html) {
             match token {
-                Token::StartTag(tag) => {
-                    self.start(&String::from_utf8_lossy(&tag.name), &tag.attributes, tag.self_closing);
-                }
-                Token::EndTag(tag) => self.end(&String::from_utf8_lossy(&tag.name)),
-                Token::String(text) => self.said(&String::from_utf8_lossy(&text)),
-                Token::Comment(_) | Token::Doctype(_) | Token::Error(_) => {}
+                Token::Start { name, attributes, self_closing } => self.start(&name, &attributes, self_closing),
+                Token::End(name) => self.end(&name),
+                Token::Text(text) => self.said(&text),
             }
         }
     }
@@ -270,9 +257,9 @@ impl Writer {
             return;
         }
         let role = attribute(attributes, "role");
-        let is_surrounding = SURROUNDING.contains(&name) || SURROUNDING_ROLES.contains(&role.as_str());
+        let is_surrounding = SURROUNDING.contains(&name) || SURROUNDING_ROLES.contains(&role);
         let is_hidden = !OPEN_ENDED.contains(&name)
-            && (attributes.contains_key(b"hidden".as_slice()) || attribute(attributes, "aria-hidden") == "true");
+            && (attributes.contains_key("hidden") || attribute(attributes, "aria-hidden") == "true");
         if HIDDEN.contains(&name) || is_hidden || (is_surrounding && self.only_content) {
             let is_open = !(VOID.contains(&name) || self_closing && name == "svg");
             self.hidden = is_open.then(|| (name.to_owned(), 1));
@@ -316,7 +303,7 @@ impl Writer {
                 if self.text_is != Text::Verbatim =>
             {
                 self.open_line();
-                let href = attribute(attributes, "href");
+                let href = attribute(attributes, "href").to_owned();
                 self.inlines.push(Inline { name: name.to_owned(), start: self.text.len(), href });
             }
             "main" | "article" => {
@@ -344,7 +331,7 @@ impl Writer {
         match name {
             "title" => self.text_is = Text::Title,
             _ if href.is_empty() => {}
-            _ => self.base = address::join(&self.base, &href).unwrap_or_default(),
+            _ => self.base = address::join(&self.base, href).unwrap_or_default(),
         }
     }
 

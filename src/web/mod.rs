@@ -5,10 +5,12 @@
 
 mod address;
 mod charset;
+mod entities;
 mod html;
 mod search;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use std::time::{Duration, Instant};
 

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use html5gum::emitters::default::DefaultEmitter;
-use html5gum::{Token, Tokenizer};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 
+use super::tokens::{Token, tokens};
 use super::{error, html, left, read};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -213,31 +212,27 @@ fn from_page(page: &str) -> Option<Vec<Hit>> {
     let mut is_results = false;
     // What the text that comes belongs to.
     let mut part = "";
-    let mut emitter = DefaultEmitter::default();
-    emitter.naively_switch_states(true);
-    for token in Tokenizer::new_with_emitter(page, emitter).flatten() {
+    for token in tokens(page) {
         match token {
-            Token::StartTag(tag) => {
-                let attribute = |name: &str| {
-                    tag.attributes.get(name.as_bytes()).map(|value| String::from_utf8_lossy(value).into_owned())
-                };
-                let class = attribute("class").unwrap_or_default();
-                is_results |= attribute("id").is_some_and(|id| id == "links") || class.contains("no-results");
+            Token::Start { attributes, .. } => {
+                let attribute = |name: &str| attributes.get(name).map_or("", String::as_str);
+                let class = attribute("class");
+                is_results |= attribute("id") == "links" || class.contains("no-results");
                 if class.split_whitespace().any(|word| word == "result__a") {
-                    let address = target(&attribute("href").unwrap_or_default());
+                    let address = target(attribute("href"));
                     hits.push(Hit { title: String::new(), address, snippet: String::new() });
                     part = "title";
                 } else if class.split_whitespace().any(|word| word == "result__snippet") {
                     part = "snippet";
                 }
             }
-            Token::EndTag(tag) if tag.name.as_slice() == b"a" => part = "",
-            Token::String(text) => match (part, hits.last_mut()) {
-                ("title", Some(hit)) => hit.title.push_str(&String::from_utf8_lossy(&text)),
-                ("snippet", Some(hit)) => hit.snippet.push_str(&String::from_utf8_lossy(&text)),
+            Token::End(name) if name == "a" => part = "",
+            Token::End(_) => {}
+            Token::Text(text) => match (part, hits.last_mut()) {
+                ("title", Some(hit)) => hit.title.push_str(&text),
+                ("snippet", Some(hit)) => hit.snippet.push_str(&text),
                 _ => {}
             },
-            _ => {}
         }
     }
     hits.retain(|hit| !hit.address.contains("duckduckgo.com/y.js"));

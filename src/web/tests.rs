@@ -1,3 +1,5 @@
+//! Pages become Markdown, and addresses and encodings are understood.
+
 use super::*;
 
 const BASE: &str = "https://site.example/dir/page?x=1";
@@ -49,6 +51,11 @@ fn html_becomes_markdown() {
         ("<div><div></div><a></a><span> </span></div>x<div></div><p></p>y", "x\n\ny"),
         ("日本<b>語</b> مرحبا 🐓", "日本**語** مرحبا 🐓"),
         ("&eacute;&#233;&#x1F413;&unknown; a & b", "éé🐓&unknown; a & b"),
+        ("&mdash;&nbsp;&copy 2026 &AMP; &euro; &#150; &lt;b&gt;", "—\u{a0}© 2026 & € – <b>"),
+        ("<title>a &amp; <b></title><textarea></p></textarea>1 < 2 && 3 > 2 <3", "1 < 2 && 3 > 2 <3"),
+        ("<p class=x id='y z' data-a=\"&quot;\" =b/>text<!-- <p>no --><!doctype x></ bogus>more", "textmore"),
+        ("<script>if (a < b) { '</scripty>' }</SCRIPT >yes<style>", "yes"),
+        ("<!-->a<!--->b<!-- - -- -->c", "abc"),
         ("<p>unclosed <b>bold<p>next", "unclosed bold\n\nnext"),
         ("<select><option>1</select><textarea>x</textarea><button>Go</button>left", "left"),
     ] {
