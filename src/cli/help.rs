@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_a_terminal() {
-        let pages = commands().map(|command| section(command)).chain([page()]);
+        let pages = commands().map(section).chain([page()]);
         for line in pages.collect::<String>().lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }

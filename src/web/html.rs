@@ -451,14 +451,14 @@ impl Writer {
             .map(|name| attribute(attributes, name))
             .into_iter()
             .find(|src| !src.starts_with("data:"));
-        let source = source.filter(|src| !src.is_empty()).and_then(|src| address::join(&self.base, &src));
+        let source = source.filter(|src| !src.is_empty()).and_then(|src| address::join(&self.base, src));
         match source {
             // An image without a description is decoration.
             _ if alt.trim().is_empty() => {}
             Some(source) if self.inlines.iter().all(|inline| inline.name != "a") => {
                 self.write(&format!("![{}]({source})", alt.trim()));
             }
-            _ => self.write(&alt),
+            _ => self.write(alt),
         }
     }
 

@@ -206,16 +206,17 @@ fn remote(events: bool) -> Model {
         };
         let answer = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
         let progress = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
-        let reply = match events {
-            true => Reply::stream([format!("data: {progress}\n\n"), format!("data: {answer}\n\n")]),
-            false => Reply::json(200, &answer),
+        let reply = if events {
+            Reply::stream([format!("data: {progress}\n\n"), format!("data: {answer}\n\n")])
+        } else {
+            Reply::json(200, &answer)
         };
         reply.header("Mcp-Session-Id", "session-7")
     })
 }
 
 #[track_caller]
-fn asked_afar(server: &Model, headers: Value) -> Run {
+fn asked_afar(server: &Model, headers: &Value) -> Run {
     let model = calling("far__say");
     let entry = json!({ "url": server.base(), "headers": headers });
     let home = Home::with(&merged(model.config(), &json!({ "mcpServers": { "far": entry } })));
@@ -226,7 +227,7 @@ fn asked_afar(server: &Model, headers: Value) -> Run {
 fn a_server_over_http_answers_in_json_or_events() {
     for events in [false, true] {
         let server = remote(events);
-        asked_afar(&server, json!({ "Authorization": "Bearer ${FAR_KEY}" })).exits(0).prints("```\nfrom afar\n```\n");
+        asked_afar(&server, &json!({ "Authorization": "Bearer ${FAR_KEY}" })).exits(0).prints("```\nfrom afar\n```\n");
         let call = server.requests().into_iter().find(|request| request.body["method"] == "tools/call").unwrap();
         assert_eq!(call.header("authorization"), Some("Bearer key-of-the-far-server"));
         assert_eq!(call.header("mcp-session-id"), Some("session-7"));
@@ -237,6 +238,6 @@ fn a_server_over_http_answers_in_json_or_events() {
 #[test]
 fn a_server_that_wants_a_sign_in_says_what_to_do() {
     let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
-    let run = asked_afar(&server, json!({}));
+    let run = asked_afar(&server, &json!({}));
     assert!(run.stderr.contains("it refuses this client (status 401)"), "{}", run.stderr);
 }

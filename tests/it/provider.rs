@@ -122,7 +122,8 @@ fn an_address_that_can_never_work_exits_3() {
     let plain = format!("https://{}/v1", listener.local_addr().unwrap());
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.read(&mut [0; 4096]).unwrap();
+        let asked = stream.read(&mut [0; 4096]).unwrap();
+        assert!(asked > 0, "a request");
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     });
     Home::with(&config_for(&plain)).agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("speak TLS");

@@ -191,7 +191,7 @@ fn a_redirect_to_a_private_address_is_not_followed() {
 
 /// What a search tells the model, with these settings.
 #[track_caller]
-fn searched(settings: Value) -> String {
+fn searched(settings: &Value) -> String {
     let model = calling("web_search", json!({ "query": "größte Städte & more", "count": 2 }));
     let home = Home::with(&merged(model.config(), &json!({ "tools": { "web": { "search": settings } } })));
     home.agent(["-m", "search"]).exits(0).stdout.clone()
@@ -213,40 +213,40 @@ fn every_engine_is_asked_in_its_own_way() {
     const QUERY: &str = "gr%C3%B6%C3%9Fte%20St%C3%A4dte%20%26%20more";
     let path_of = |site: &Model| site.request(0).path;
     let searxng = site(|_| Reply::json(200, &json!({ "results": hits(["title", "url", "content"]) })));
-    assert_eq!(searched(json!({ "base_url": origin(&searxng) })), RESULTS);
+    assert_eq!(searched(&json!({ "base_url": origin(&searxng) })), RESULTS);
     assert_eq!(path_of(&searxng), format!("/search?q={QUERY}&format=json"));
 
     let brave = site(|_| Reply::json(200, &json!({ "web": { "results": hits(["title", "url", "description"]) } })));
     let with_key =
         |provider: &str, site: &Model| json!({ "provider": provider, "base_url": origin(site), "api_key": "BSA-fake" });
-    assert_eq!(searched(with_key("brave", &brave)), RESULTS);
+    assert_eq!(searched(&with_key("brave", &brave)), RESULTS);
     assert_eq!(path_of(&brave), format!("/res/v1/web/search?q={QUERY}&count=2"));
     assert_eq!(brave.request(0).header("x-subscription-token"), Some("BSA-fake"));
 
     let tavily = site(|_| Reply::json(200, &json!({ "results": hits(["title", "url", "content"]) })));
-    assert_eq!(searched(with_key("tavily", &tavily)), RESULTS);
+    assert_eq!(searched(&with_key("tavily", &tavily)), RESULTS);
     assert_eq!(tavily.request(0).body, json!({ "query": "größte Städte & more", "max_results": 2 }));
     assert_eq!(tavily.request(0).header("authorization"), Some("Bearer BSA-fake"));
 
     let serper = site(|_| Reply::json(200, &json!({ "organic": hits(["title", "link", "snippet"]) })));
-    assert_eq!(searched(with_key("serper", &serper)), RESULTS);
+    assert_eq!(searched(&with_key("serper", &serper)), RESULTS);
     assert_eq!(serper.request(0).header("x-api-key"), Some("BSA-fake"));
 
     let page = r#"<div id="links"><div class="result"><h2><a class="result__a" href="//duckduckgo.com/l/?uddg=https%3A%2F%2Fone.example%2F&amp;rut=x">Tokyo</a></h2><a class="result__snippet" href="x">The **largest**.</a></div><div class="result"><h2><a class="result__a" href="https://two.example/">Delhi</a></h2><a class="result__snippet">The second.</a></div></div>"#;
     let duckduckgo = site(move |_| Reply::html(200, page));
-    assert_eq!(searched(json!({ "provider": "duckduckgo", "base_url": origin(&duckduckgo) })), RESULTS);
+    assert_eq!(searched(&json!({ "provider": "duckduckgo", "base_url": origin(&duckduckgo) })), RESULTS);
 }
 
 #[test]
 fn an_engine_that_blocks_or_changes_says_so() {
     let blocked = site(|_| Reply::html(202, "<p>Please prove that you are human"));
-    let text = searched(json!({ "provider": "duckduckgo", "base_url": origin(&blocked) }));
+    let text = searched(&json!({ "provider": "duckduckgo", "base_url": origin(&blocked) }));
     assert!(text.contains("duckduckgo: the engine refuses this request (status 202)"), "{text}");
     let changed = site(|_| Reply::html(200, "<p>A new design"));
-    let text = searched(json!({ "provider": "duckduckgo", "base_url": origin(&changed) }));
+    let text = searched(&json!({ "provider": "duckduckgo", "base_url": origin(&changed) }));
     assert!(text.contains("the answer is not what it should be"), "{text}");
     let empty = site(|_| Reply::json(200, &json!({ "results": [] })));
-    assert_eq!(searched(json!({ "provider": "searxng", "base_url": origin(&empty) })), "no results\n");
-    let text = searched(json!({ "provider": "brave" }));
+    assert_eq!(searched(&json!({ "provider": "searxng", "base_url": origin(&empty) })), "no results\n");
+    let text = searched(&json!({ "provider": "brave" }));
     assert!(text.contains("brave: tools.web.search.api_key is not set"), "{text}");
 }

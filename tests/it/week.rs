@@ -86,9 +86,8 @@ fn illegal(request: &Request) -> Option<String> {
     if rest.first() != Some(&"user") || !["user", "tool"].contains(rest.last().unwrap_or(&"")) {
         return Some(format!("begins or ends with the wrong role: {roles:?}"));
     }
-    let pairs = rest.windows(2).find(|pair| pair[0] == pair[1] && pair[0] != "tool");
-    if let Some(pair) = pairs {
-        return Some(format!("two messages of {} in a row: {roles:?}", pair[0]));
+    if rest.windows(2).any(|pair| pair[0] == pair[1] && pair[0] != "tool") {
+        return Some(format!("two messages of one role in a row: {roles:?}"));
     }
     let glued = request.texts("user").into_iter().find(|text| numbers(text).len() != 1);
     glued.map(|text| format!("a user's message is not one question: {}", text.chars().take(300).collect::<String>()))

@@ -43,11 +43,13 @@ enum End {
     Killed,
 }
 
+/// Who was alive when the model was told the result, and what it was told.
+type Left = (Vec<u32>, String);
+
 fn all_end(ground: Ground, end: End) {
     netns::enter(ground.owner, "nothing", |netns| {
         let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
-        // Who was alive when the model was told the result.
-        let left: Arc<Mutex<Option<(Vec<u32>, String)>>> = Arc::default();
+        let left: Arc<Mutex<Option<Left>>> = Arc::default();
         let model = {
             let (slot, left) = (Arc::clone(&slot), Arc::clone(&left));
             Model::answering(move |request, number| {
