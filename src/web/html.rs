@@ -245,35 +245,14 @@ impl Writer {
     }
 
     fn start(&mut self, name: &str, attributes: &Attributes, self_closing: bool) {
-        if let Some((hidden, depth)) = &mut self.hidden {
-            if hidden == "head" && matches!(name, "title" | "base") {
-                self.describe(name, attributes);
-            } else if name == hidden && !self_closing {
-                *depth += 1;
-            } else if name == "body" {
-                // A head without an end.
-                self.hidden = None;
-            }
+        if self.is_left_out(name, attributes, self_closing) {
             return;
-        }
-        let role = attribute(attributes, "role");
-        let is_surrounding = SURROUNDING.contains(&name) || SURROUNDING_ROLES.contains(&role);
-        let is_hidden = !OPEN_ENDED.contains(&name)
-            && (attributes.contains_key("hidden") || attribute(attributes, "aria-hidden") == "true");
-        if HIDDEN.contains(&name) || is_hidden || (is_surrounding && self.only_content) {
-            let is_open = !(VOID.contains(&name) || self_closing && name == "svg");
-            self.hidden = is_open.then(|| (name.to_owned(), 1));
-            return self.break_line(usize::from(is_surrounding));
         }
         match name {
             "title" | "base" => self.describe(name, attributes),
             "noscript" if !self.is_nested => self.text_is = Text::Noscript,
             "br" => self.break_line(1),
-            "hr" => {
-                self.break_line(2);
-                self.write("---");
-                self.break_line(2);
-            }
+            "hr" => self.paragraph("---"),
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
                 self.break_line(2);
                 self.write(&"#".repeat(usize::from(name.as_bytes()[1] - b'0')));
@@ -313,16 +292,47 @@ impl Writer {
                     self.contents.push((name.to_owned(), self.text.len(), None));
                 }
             }
-            "code" => {
-                let class = attribute(attributes, "class");
-                let language = class.split_whitespace().find_map(|word| word.strip_prefix("language-"));
-                if self.text.ends_with("```") {
-                    self.text.push_str(language.unwrap_or_default());
-                }
+            // `pre` has just begun.
+            "code" if self.text.ends_with("```") => {
+                let classes = attribute(attributes, "class").split_whitespace();
+                let language = classes.filter_map(|class| class.strip_prefix("language-")).next();
+                self.text.push_str(language.unwrap_or_default());
             }
             _ if BLOCKS.contains(&name) => self.break_line(2),
             _ => {}
         }
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        self.break_line(2);
+        self.write(text);
+        self.break_line(2);
+    }
+
+    /// Whether an element is not shown, because it is within one that is hidden or is one itself.
+    fn is_left_out(&mut self, name: &str, attributes: &Attributes, self_closing: bool) -> bool {
+        if let Some((hidden, depth)) = &mut self.hidden {
+            if hidden == "head" && matches!(name, "title" | "base") {
+                self.describe(name, attributes);
+            } else if name == hidden && !self_closing {
+                *depth += 1;
+            } else if name == "body" {
+                // A head without an end.
+                self.hidden = None;
+            }
+            return true;
+        }
+        let role = attribute(attributes, "role");
+        let is_surrounding = SURROUNDING.contains(&name) || SURROUNDING_ROLES.contains(&role);
+        let is_hidden = !OPEN_ENDED.contains(&name)
+            && (attributes.contains_key("hidden") || attribute(attributes, "aria-hidden") == "true");
+        let is_left_out = HIDDEN.contains(&name) || is_hidden || (is_surrounding && self.only_content);
+        if is_left_out {
+            let is_open = !(VOID.contains(&name) || self_closing && name == "svg");
+            self.hidden = is_open.then(|| (name.to_owned(), 1));
+            self.break_line(usize::from(is_surrounding));
+        }
+        is_left_out
     }
 
     /// What stands in the page's head.

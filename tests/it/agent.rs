@@ -426,12 +426,6 @@ fn the_version_is_the_one_of_the_crate() {
 }
 
 #[test]
-fn no_command_at_all_is_wrong_usage_that_shows_the_commands() {
-    let home = Home::empty();
-    home.bantam().run().exits(2).prints("").says("bantam agent");
-}
-
-#[test]
 fn a_working_directory_that_cannot_be_written_is_good_enough() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
