@@ -294,8 +294,8 @@ impl Writer {
             }
             // `pre` has just begun.
             "code" if self.text.ends_with("```") => {
-                let classes = attribute(attributes, "class").split_whitespace();
-                let language = classes.filter_map(|class| class.strip_prefix("language-")).next();
+                let mut classes = attribute(attributes, "class").split_whitespace();
+                let language = classes.find_map(|class| class.strip_prefix("language-"));
                 self.text.push_str(language.unwrap_or_default());
             }
             _ if BLOCKS.contains(&name) => self.break_line(2),
