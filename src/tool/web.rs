@@ -10,7 +10,7 @@ use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, text};
 use crate::http::{Client, Settings};
 use crate::message::Image;
-use crate::text::{clip, fence, one_line, size};
+use crate::text::{clip, fenced, one_line, size};
 use crate::web::{self, Content, Page, Search};
 
 /// The most results that a search may be asked for.
@@ -43,10 +43,10 @@ fn describe(page: Page, max_chars: usize) -> ToolOutput {
             let shown: String = content.chars().take(max_chars).collect();
             let is_cut = page.is_cut || whole > max_chars;
             let cut = if is_cut { format!("\n[cut after {} characters]", whole.min(max_chars)) } else { String::new() };
-            format!("{head}\n{}{cut}", quoted(&(title + &shown)))
+            format!("{head}\n{}{cut}", fenced(&(title + &shown)))
         }
         Content::Image { mime, bytes } => {
-            output.images.push(Image { mime, base64: STANDARD.encode(bytes) });
+            output.images.push(Image { mime: mime.to_owned(), base64: STANDARD.encode(bytes) });
             format!("{head} an image")
         }
         Content::Other(mime, bytes) => {
@@ -55,12 +55,6 @@ fn describe(page: Page, max_chars: usize) -> ToolOutput {
         }
     };
     output
-}
-
-/// Other people's words, within a boundary that they cannot close.
-fn quoted(text: &str) -> String {
-    let fence = fence(text);
-    format!("{fence}\n{text}\n{fence}")
 }
 
 /// Searches, for `count` results unless a call asks for another number.
@@ -81,6 +75,6 @@ pub(crate) fn web_search(search: Search, count: u64) -> Function {
             let snippet = if snippet.is_empty() { snippet } else { format!("\n   {snippet}") };
             format!("{n}. {}\n   {}{snippet}", one_line(&hit.title, 200), clip(&hit.address, 2_000))
         });
-        Ok(ToolOutput::text(quoted(&lines.collect::<Vec<_>>().join("\n"))))
+        Ok(ToolOutput::text(fenced(&lines.collect::<Vec<_>>().join("\n"))))
     })
 }

@@ -379,11 +379,9 @@ impl Writer {
             "table" => self.close_until(|block| matches!(block, Block::Table(_))),
             "td" | "th" => self.end_cell(),
             "main" | "article" => {
-                let open = self.contents.iter_mut().rev().find(|(n, _, end)| n == name && end.is_none());
-                if let (Some((_, _, end)), true) =
-                    (open, self.blocks.iter().all(|block| !matches!(block, Block::Table(_))))
-                {
-                    *end = Some(self.text.len());
+                let open = self.contents.iter().rposition(|(n, _, end)| n == name && end.is_none());
+                if let (Some(n), None) = (open, self.table()) {
+                    self.contents[n].2 = Some(self.text.len());
                 }
                 self.break_line(2);
             }

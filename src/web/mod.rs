@@ -1,7 +1,7 @@
 //! The web: fetches pages for a model to read, and searches.
 //!
 //! Every address comes from a model that may have read a hostile page, so each connection, of each redirect, goes through
-//! the address guard. The answer of the guard's look-up is the one that is connected to, through a proxy too.
+//! the address guard. What the guard's look-up answered is what is connected to, and so no proxy is used.
 
 mod address;
 mod charset;
@@ -22,13 +22,12 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::http::{Client, Exchange, Fault, Head, Outgoing};
 use crate::secret::Secret;
+use crate::wire::ImageKind;
 
 /// The most bytes that are read of one page.
 const MAX_BYTES: usize = 8 << 20;
 /// Browsers follow 20.
 const MAX_REDIRECTS: usize = 10;
-/// The types of images that models see.
-const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// What came from an address.
 #[derive(Debug)]
@@ -46,7 +45,7 @@ pub(crate) struct Page {
 pub(crate) enum Content {
     Text(String),
     Image {
-        mime: String,
+        mime: &'static str,
         bytes: Vec<u8>,
     },
     /// A type that cannot be read as text, and its size in bytes.
@@ -68,7 +67,7 @@ pub(crate) fn fetch(client: &Client, url: &str, timeout: Duration, cancel: &Canc
             continue;
         }
         let (bytes, is_cut) = read(&mut exchange, until, timeout)?;
-        let (title, content) = content(&head, bytes, &address);
+        let (title, content) = content(&head, bytes, is_cut, &address);
         return Ok(Page { status: head.status, address, title, content, is_cut });
     }
     Err(Error::failed(format!("more than {MAX_REDIRECTS} redirects, the last one to {address}")))
@@ -101,12 +100,12 @@ fn error(fault: Fault, timeout: Duration) -> Error {
 }
 
 /// The title and the content of a response's body.
-fn content(head: &Head, bytes: Vec<u8>, address: &str) -> (String, Content) {
+fn content(head: &Head, bytes: Vec<u8>, is_cut: bool, address: &str) -> (String, Content) {
     let header = head.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let mime = header.split(';').next().unwrap_or_default().trim().to_owned();
     let is_html = mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
-    if IMAGES.contains(&mime.as_str()) {
-        return (String::new(), Content::Image { mime, bytes });
+    if let Some(kind) = ImageKind::of(&bytes).filter(|_| !is_cut) {
+        return (String::new(), Content::Image { mime: kind.mime(), bytes });
     }
     let is_text = is_html
         || mime.is_empty()

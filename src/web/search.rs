@@ -40,10 +40,10 @@ enum Answer {
 struct Engine {
     /// As in `tools.web.search.provider`.
     name: &'static str,
-    /// `{base}`, `{query}` and `{count}` are filled in. The API's own base stands in [`Engine::base`].
-    url: &'static str,
     /// Empty: the user's own server, from `tools.web.search.base_url`.
     base: &'static str,
+    /// What follows the base, with places for `{query}` and `{count}`.
+    path: &'static str,
     method: Method,
     /// The header that carries the key, and what stands before the key in it. Empty: no key.
     key: (&'static str, &'static str),
@@ -56,7 +56,7 @@ struct Engine {
 const ENGINES: [Engine; 5] = [
     Engine {
         name: "searxng",
-        url: "{base}/search?q={query}&format=json",
+        path: "/search?q={query}&format=json",
         base: "",
         method: Method::Get,
         key: ("", ""),
@@ -65,7 +65,7 @@ const ENGINES: [Engine; 5] = [
     },
     Engine {
         name: "tavily",
-        url: "{base}/search",
+        path: "/search",
         base: "https://api.tavily.com",
         method: Method::Post("query", "max_results"),
         key: ("authorization", "Bearer "),
@@ -74,7 +74,7 @@ const ENGINES: [Engine; 5] = [
     },
     Engine {
         name: "brave",
-        url: "{base}/res/v1/web/search?q={query}&count={count}",
+        path: "/res/v1/web/search?q={query}&count={count}",
         base: "https://api.search.brave.com",
         method: Method::Get,
         key: ("x-subscription-token", ""),
@@ -83,7 +83,7 @@ const ENGINES: [Engine; 5] = [
     },
     Engine {
         name: "serper",
-        url: "{base}/search",
+        path: "/search",
         base: "https://google.serper.dev",
         method: Method::Post("q", "num"),
         key: ("x-api-key", ""),
@@ -92,7 +92,7 @@ const ENGINES: [Engine; 5] = [
     },
     Engine {
         name: "duckduckgo",
-        url: "{base}/html/?q={query}",
+        path: "/html/?q={query}",
         base: "https://html.duckduckgo.com",
         method: Method::Get,
         key: ("", ""),
@@ -154,8 +154,7 @@ impl Search {
             return Err(Error::failed("tools.web.search.base_url is not set"));
         }
         let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC).to_string();
-        let url =
-            engine.url.replace("{base}", base).replace("{count}", &count.to_string()).replace("{query}", &encoded);
+        let path = engine.path.replace("{count}", &count.to_string()).replace("{query}", &encoded);
         let body = match engine.method {
             Method::Get => None,
             Method::Post(of_query, of_count) => Some(Body::json(&json!({of_query: query, of_count: count}))),
@@ -168,7 +167,7 @@ impl Search {
             headers.push((engine.key.0.to_owned(), Secret::new(format!("{}{}", engine.key.1, self.key.reveal()))));
         }
         let until = Instant::now() + self.timeout;
-        let mut exchange = self.client.send(Outgoing { url, headers, body }, cancel)?;
+        let mut exchange = self.client.send(Outgoing { url: format!("{base}{path}"), headers, body }, cancel)?;
         let head = exchange.head(left(until)).map_err(|fault| error(fault, self.timeout))?;
         let (bytes, _) = read(&mut exchange, until, self.timeout)?;
         let answer = String::from_utf8_lossy(&bytes);

@@ -37,6 +37,7 @@ fn a_page_comes_as_markdown_with_its_status_and_final_address() {
         "/old" => Reply::html(302, "").header("Location", "/new?a=b"),
         "/new?a=b" => Reply::html(200, "<title>T</title><script>no()</script><h1>Hi</h1><p>See <a href=x>this</a>."),
         "/gone" => Reply::html(404, "<p>Not here"),
+        "/picture" => Reply::html(200, "GIF89a"),
         "/json" => Reply::json(200, &json!({ "a": [1, 2] })),
         "/loop" => Reply::html(301, "").header("Location", "/loop"),
         "/file" => Reply::html(302, "").header("Location", "file:///etc/passwd"),
@@ -48,6 +49,7 @@ fn a_page_comes_as_markdown_with_its_status_and_final_address() {
     assert_eq!(text, expected);
     assert!(fetched(&format!("{origin}/gone")).contains("[status 404 from"));
     assert!(fetched(&format!("{origin}/json")).contains("\"a\": [\n    1,"));
+    assert!(fetched(&format!("{origin}/picture")).ends_with("an image\n"));
     assert!(fetched(&format!("{origin}/loop")).contains("more than 10 redirects"));
     assert!(fetched(&format!("{origin}/file")).contains("only http and https"));
     assert!(fetched("http://127.0.0.1:1/").contains("refused"));
