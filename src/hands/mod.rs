@@ -27,7 +27,7 @@ pub(crate) use crate::jail::readable;
 use crate::proxy::listener;
 use crate::text::one_line;
 pub(crate) use crate::wire::Confinement;
-use crate::wire::{FileJob, FilePart, Header, Job, MAX_BODY, Reply, Setup};
+use crate::wire::{FileJob, FilePart, Header, Job, MAX_BODY, Reply, ServeJob, Setup};
 
 /// The argument that makes this program a hands process.
 pub(crate) const ROLE: &str = "hands";
@@ -79,6 +79,30 @@ impl Hands {
             return Err(Error::failed(refusals.join("; ")).doing("entering the jail"));
         }
         Err(no_jail(if self.sandbox == Sandbox::Require { "tools are" } else { "commands are" }, &refusals))
+    }
+
+    /// Starts a program in the strongest jail available. From then on the child's standard input and output are the
+    /// program's, which ends when its input does.
+    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Child> {
+        let job = Job::Serve(job);
+        let mut refusals = Vec::new();
+        for &confinement in self.candidates(&job) {
+            let mut child = self.spawn(confinement, Stdio::null())?;
+            let refused = match exchange::begin(&mut child, &job, cancel) {
+                Ok(Reply { header: Header::Text, .. }) => return Ok(child),
+                Ok(Reply { header: Header::Unavailable { why }, .. }) => {
+                    refusals.push(why);
+                    None
+                }
+                Ok(reply) => Some(reply.header.into_error()),
+                Err(e) => Some(e),
+            };
+            drop(child.kill().and_then(|()| child.wait()));
+            if let Some(e) = refused {
+                return Err(e);
+            }
+        }
+        Err(no_jail("servers are", &refusals))
     }
 
     /// The confinements that will do for a job, strongest first.

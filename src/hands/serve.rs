@@ -10,9 +10,10 @@ use rustix::event::PollFlags;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::exec::{Disk, enter};
+use super::process::INNER_GRACE;
 use super::reaper::Reaper;
 use crate::child;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::files::Trees;
 use crate::jail;
 use crate::sys;
@@ -65,38 +66,8 @@ fn watch(child: &Child, caller: BorrowedFd, disks: &[Disk]) -> Result<()> {
         }
         if ready[1] {
             // The end of its input tells it to end.
-            sys::poll(&watched[..1], Some(super::process::INNER_GRACE / 2))?;
+            sys::poll(&watched[..1], Some(INNER_GRACE / 2))?;
             return Ok(());
         }
     }
-}
-
-impl super::Hands {
-    /// Starts a program in the strongest jail that there is, and returns when it is confined: then its standard input and
-    /// output are those of the child. It ends when its input does.
-    pub(crate) fn serve(&self, job: ServeJob, cancel: &crate::cancel::Cancel) -> Result<Child> {
-        let job = wire::Job::Serve(job);
-        let mut refusals = Vec::new();
-        for &confinement in self.candidates(&job) {
-            let mut child = self.spawn(confinement, Stdio::null())?;
-            match super::exchange::begin(&mut child, &job, cancel) {
-                Ok(Reply { header: Header::Text, .. }) => return Ok(child),
-                Ok(Reply { header: Header::Unavailable { why }, .. }) => refusals.push(why),
-                Ok(reply) => {
-                    end(child);
-                    return Err(reply.header.into_error());
-                }
-                Err(e) => {
-                    end(child);
-                    return Err(e);
-                }
-            }
-            end(child);
-        }
-        Err(Error::failed(format!("this system offers no jail ({})", refusals.join("; "))))
-    }
-}
-
-fn end(mut child: Child) {
-    drop(child.kill().and_then(|()| child.wait()));
 }
