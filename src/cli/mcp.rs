@@ -48,12 +48,10 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     }
     let mut failed = false;
     let row = |(name, entry): (&String, &McpServer)| {
-        let outcome = match ask(name, entry, env).map(|list| (list.tools.len(), list.error)) {
-            Ok((count, None)) => format!("{count} tools"),
-            Ok((_, Some(e))) => e,
-            Err(e) => e.to_string(),
-        };
-        failed |= !outcome.ends_with(" tools");
+        let error = |list: ToolList| list.error.map_or(Ok(list.tools.len()), |e| Err(Error::failed(e)));
+        let count = ask(name, entry, env).and_then(error);
+        failed |= count.is_err();
+        let outcome = count.map_or_else(|e| e.to_string(), |count| format!("{count} tools"));
         let what = if entry.url.is_empty() {
             format!("{} {}", entry.command, entry.args.join(" "))
         } else {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::Transport;
-use crate::cancel::{Cancel, Why};
+use super::{Transport, ended};
+use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::text::one_line;
 
@@ -71,10 +71,7 @@ impl Client {
         match (&result, cancel.why()) {
             (Err(_), Some(why)) => {
                 self.give_up(id);
-                Err(match why {
-                    Why::Stopped => Error::new(Kind::Interrupted, "stopped"),
-                    Why::Deadline => Error::new(Kind::Limit, "the turn timed out"),
-                })
+                Err(ended(why))
             }
             _ => result,
         }
@@ -147,7 +144,7 @@ impl Client {
         let mut params = json!({});
         for _ in 0..MAX_PAGES {
             let mut page = self.request("tools/list", params, within, within, cancel)?;
-            let Value::Array(found) = page["tools"].take() else {
+            let Some(Value::Array(found)) = page.get_mut("tools").map(Value::take) else {
                 return Err(Error::failed("its list of tools is not a list"));
             };
             tools.extend(found);

@@ -6,15 +6,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Transport;
+use super::{MAX_MESSAGE, Transport, too_long};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::http::{Body, Client, Exchange, Fault, Outgoing};
 use crate::secret::Secret;
 use crate::sse::Decoder;
-
-/// The most bytes of one answer.
-const MAX_ANSWER: usize = 8 << 20;
 
 pub(crate) struct Http {
     client: Client,
@@ -80,7 +77,7 @@ impl Transport for Http {
         let mut text = Vec::new();
         while let Some(piece) = exchange.body(left(until)).map_err(error)? {
             text.extend(piece);
-            if text.len() > MAX_ANSWER {
+            if text.len() > MAX_MESSAGE {
                 return Err(too_long());
             }
         }
@@ -103,7 +100,7 @@ impl Transport for Http {
                 Some(piece) => {
                     *bytes += piece.len();
                     let events = decoder.push(&piece).map_err(|_| too_long())?;
-                    if *bytes > MAX_ANSWER {
+                    if *bytes > MAX_MESSAGE {
                         return Err(too_long());
                     }
                     events
@@ -119,10 +116,6 @@ impl Transport for Http {
 
 fn left(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
-}
-
-fn too_long() -> Error {
-    Error::failed(format!("it sent an answer of more than {} MB", MAX_ANSWER >> 20))
 }
 
 fn error(fault: Fault) -> Error {

@@ -96,6 +96,7 @@ pub(super) fn checksum(entry: &McpServer) -> String {
         entry.read,
         entry.write,
         entry.network,
+        entry.memory_mb,
         entry.env.iter().chain(&entry.headers).map(|(name, value)| [name, value.reveal()]).collect::<Vec<_>>()
     ]);
     format!("{:08x}", disk::crc32(text.to_string().as_bytes()))

@@ -10,12 +10,12 @@ mod list;
 mod stdio;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Why};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
 pub(crate) use client::Client;
@@ -31,6 +31,11 @@ const CALL_WITH_PROGRESS: Duration = Duration::from_secs(600);
 /// How often a server may start within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
+
+/// How often a call looks whether the one before it has ended.
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
+/// The most bytes of one message.
+const MAX_MESSAGE: usize = 4 << 20;
 
 /// Carries messages to a server and back.
 pub(crate) trait Transport: Send {
@@ -83,8 +88,15 @@ impl Server {
         Self { name, connect, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits for the calls of other conversations to end, unless its own turn ends first.
+    fn lock(&self, cancel: &Cancel) -> Result<MutexGuard<'_, State>> {
+        loop {
+            match self.state.try_lock() {
+                Ok(state) => return Ok(state),
+                Err(TryLockError::Poisoned(e)) => return Ok(e.into_inner()),
+                Err(TryLockError::WouldBlock) => cancel.sleep(LOCK_INTERVAL).map_err(ended)?,
+            }
+        }
     }
 
     /// Calls a tool; one call of a server at a time.
@@ -102,14 +114,14 @@ impl Server {
     }
 
     fn with_client<T>(&self, cancel: &Cancel, work: impl FnOnce(&mut Client) -> Result<T>) -> Result<T> {
-        let mut state = self.lock();
+        let mut state = self.lock(cancel)?;
         let State { client, starts } = &mut *state;
         let client = match client {
             Some(client) => client,
             None => {
                 starts.retain(|start| start.elapsed() < PERIOD);
                 if starts.len() == MAX_STARTS {
-                    let e = format!("it ended {MAX_STARTS} times within {} minutes", PERIOD.as_secs() / 60);
+                    let e = format!("it was started {MAX_STARTS} times within {} minutes", PERIOD.as_secs() / 60);
                     return Err(Error::failed(e).doing(format_args!("MCP server {}", self.name)));
                 }
                 starts.push_back(Instant::now());
@@ -126,4 +138,16 @@ impl Server {
             _ => e.doing(format_args!("MCP server {}", self.name)),
         })
     }
+}
+
+/// The error of a call whose turn has ended.
+fn ended(why: Why) -> Error {
+    match why {
+        Why::Stopped => Error::new(Kind::Interrupted, "stopped"),
+        Why::Deadline => Error::new(Kind::Limit, "the turn timed out"),
+    }
+}
+
+fn too_long() -> Error {
+    Error::failed(format!("it sent a message of more than {} MB", MAX_MESSAGE >> 20))
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Transport;
+use super::{MAX_MESSAGE, Transport, too_long};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
+use crate::text::one_line;
+use crate::wire::{Header, Reply, receive_reply};
 
-/// The most bytes of one message.
-const MAX_LINE: usize = 8 << 20;
 /// How long a server that was told to end has for it.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -42,7 +42,7 @@ impl Stdio {
             return Err(Error::failed("the server has no pipes"));
         };
         // The bound makes a server that floods wait.
-        let (sender, lines) = sync_channel(64);
+        let (sender, lines) = sync_channel(1);
         let waker = sender.clone();
         let read = move || {
             let reason = read_lines(output, &sender);
@@ -62,15 +62,15 @@ fn read_lines(mut output: impl Read, sender: &SyncSender<Line>) -> String {
     let (mut pending, mut piece) = (Vec::new(), vec![0; 16 << 10]);
     loop {
         let n = match output.read(&mut piece) {
-            Ok(0) => return "it ended".to_owned(),
+            Ok(0) => return reason(&pending),
             Ok(n) => n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(e) => return format!("reading from it: {e}"),
         };
         for part in piece[..n].split_inclusive(|byte| *byte == b'\n') {
             pending.extend_from_slice(part);
-            if pending.len() > MAX_LINE {
-                return format!("it sent a message of more than {} MB", MAX_LINE >> 20);
+            if pending.len() > MAX_MESSAGE {
+                return too_long().message;
             }
             if !part.ends_with(b"\n") {
                 continue;
@@ -82,6 +82,14 @@ fn read_lines(mut output: impl Read, sender: &SyncSender<Line>) -> String {
                 return String::new();
             }
         }
+    }
+}
+
+/// Why the output ended: the jail's last reply, if it could not start the program.
+fn reason(last: &[u8]) -> String {
+    match receive_reply(&mut &*last) {
+        Ok(Reply { header: Header::Refused { why }, .. }) => one_line(&why, 500),
+        _ => "it ended".to_owned(),
     }
 }
 

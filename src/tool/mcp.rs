@@ -11,7 +11,7 @@ use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec};
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Image;
-use crate::text::{fence, one_line};
+use crate::text::{fenced, one_line};
 use crate::wire::ImageKind;
 
 /// The longest name that providers accept.
@@ -78,13 +78,10 @@ fn output(result: &Value) -> ToolOutput {
     if texts.is_empty() && !result["structuredContent"].is_null() {
         texts.push(serde_json::to_string_pretty(&result["structuredContent"]).unwrap_or_default());
     }
-    let text = texts.join("\n\n");
-    let fence = fence(&text);
-    output.text = match (text.is_empty(), output.images.is_empty()) {
-        (true, true) => "(no output)".to_owned(),
-        (true, false) => String::new(),
-        (false, _) => format!("{fence}\n{text}\n{fence}"),
-    };
+    output.text = fenced(&texts.join("\n\n"));
+    if output.text.is_empty() && output.images.is_empty() {
+        "(no output)".clone_into(&mut output.text);
+    }
     output
 }
 

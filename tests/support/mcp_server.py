@@ -104,6 +104,9 @@ def main():
                 tools = [tool("a b/c"), tool("a_b_c"), tool("x" * 300), tool(""), tool("ü" * 50), {"name": 7}, "nothing", tool("long", "d" * 100000), tool("deep", inputSchema={"x": "y" * 100000})]
             if mode == "not_a_list":
                 tools = "none"
+            if mode == "no_object":
+                send({"jsonrpc": "2.0", "id": identity, "result": 7})
+                continue
             if mode == "pages":
                 page = int(message.get("params", {}).get("cursor", "0"))
                 tools = [tool(f"say{page}")]
