@@ -1,0 +1,210 @@
+//! Runs tasks, records what came of each try, and lays the records out.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::support::harness::{Home, merged};
+use crate::tasks::{Outcome, PAGE, Task};
+
+/// The tools that change a file, and those that show whether the change is right.
+const CHANGES: [&str; 3] = ["write_file", "edit_file", "append_file"];
+const CHECKS: [&str; 4] = ["read_file", "exec", "grep", "list_dir"];
+
+/// What one try of a task came to: a line of the file that is kept.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Record {
+    pub model: String,
+    pub version: String,
+    pub task: String,
+    pub weight: u64,
+    /// Why it failed; absent when it passed.
+    pub failure: Option<String>,
+    pub tools: Vec<String>,
+    /// Whether a tool looked at the result after the last change.
+    pub checked: bool,
+    pub steps: u64,
+    pub tokens: u64,
+    pub cost: f64,
+    pub ms: u64,
+}
+
+pub struct Runner {
+    /// The configuration of every home, with the model in it.
+    pub config: Value,
+    pub model: String,
+    /// A folder that takes the place of `agent/`.
+    pub prompts: Option<std::path::PathBuf>,
+    /// Of one prompt.
+    pub timeout: Duration,
+}
+
+impl Runner {
+    /// Tries a task once, in a home of its own.
+    pub fn attempt(&self, task: &Task, page: &str) -> Record {
+        let home = Home::with(&merged(self.config.clone(), &(task.config)()));
+        home.dir("workspace");
+        if let Some(folder) = &self.prompts {
+            copy(folder, &home, "agent").unwrap_or_else(|e| panic!("copying {}: {e}", folder.display()));
+        }
+        (task.set_up)(&home);
+        let mut record = Record {
+            model: self.model.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            task: task.name.to_owned(),
+            weight: task.weight,
+            failure: None,
+            tools: Vec::new(),
+            checked: false,
+            steps: 0,
+            tokens: 0,
+            cost: 0.0,
+            ms: 0,
+        };
+        let mut answers = Vec::new();
+        for (n, prompt) in task.prompts.iter().enumerate() {
+            let answer = self.ask(&home, n, &prompt.replace("{page}", page));
+            record.steps += answer["steps"].as_u64().unwrap_or(0);
+            record.tokens += answer["usage"]["total_tokens"].as_u64().unwrap_or(0);
+            record.cost += answer["cost"].as_f64().unwrap_or(0.0);
+            record.ms += answer["ms"].as_u64().unwrap_or(0);
+            let calls = answer["tool_calls"].as_array().into_iter().flatten();
+            record.tools.extend(calls.filter_map(|call| call["name"].as_str().map(str::to_owned)));
+            answers.push(answer["output"].as_str().unwrap_or_default().to_owned());
+            if answer["ok"] != true {
+                let why = answer["error"]["message"].as_str().unwrap_or("it did not finish");
+                record.failure = Some(format!("question {}: {why}", n + 1));
+                break;
+            }
+        }
+        let last = record.tools.iter().rposition(|tool| CHANGES.contains(&tool.as_str()));
+        record.checked = last.is_some_and(|last| record.tools[last + 1..].iter().any(|t| CHECKS.contains(&t.as_str())));
+        let outcome = Outcome { home: &home, answers, tools: record.tools.clone() };
+        record.failure = record.failure.or_else(|| (task.check)(&outcome).err());
+        record
+    }
+
+    fn ask(&self, home: &Home, n: usize, prompt: &str) -> Value {
+        let seconds = self.timeout.as_secs().to_string();
+        let mut bantam =
+            home.bantam().args(["agent", "--json", "--session", &format!("eval{n}"), "--model", &self.model]);
+        for (name, value) in std::env::vars().filter(|(name, _)| name.ends_with("_API_KEY")) {
+            bantam = bantam.env(&name, value);
+        }
+        let run = bantam.args(["--timeout", &seconds, "-m", prompt]).spawn();
+        run.finish_within(self.timeout + Duration::from_secs(60)).json()
+    }
+}
+
+fn copy(folder: &Path, home: &Home, below: &str) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = format!("{below}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), home, &name)?;
+        } else {
+            home.write(&name, fs::read(entry.path())?);
+        }
+    }
+    Ok(())
+}
+
+/// Serves the web page, and returns its address.
+pub fn serve_page() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = format!("http://{}/bolts", listener.local_addr().unwrap());
+    let answer = |stream: TcpStream| -> io::Result<()> {
+        let mut reader = BufReader::new(&stream);
+        let mut line = String::new();
+        while reader.read_line(&mut line)? > 2 {
+            line.clear();
+        }
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n", PAGE.len());
+        (&stream).write_all(format!("{head}Connection: close\r\n\r\n{PAGE}").as_bytes())
+    };
+    // A client that leaves early is its own affair.
+    thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(answer(stream))));
+    address
+}
+
+/// Of a run, over all its tries.
+#[derive(Debug, PartialEq)]
+pub struct Summary {
+    pub passed: usize,
+    pub tries: usize,
+    /// Of a hundred, each task by its weight.
+    pub score: u64,
+}
+
+pub fn summary(records: &[Record]) -> Summary {
+    let weight = |counts: fn(&Record) -> bool| records.iter().filter(|r| counts(r)).map(|r| r.weight).sum::<u64>();
+    Summary {
+        passed: records.iter().filter(|record| record.failure.is_none()).count(),
+        tries: records.len(),
+        score: weight(|record| record.failure.is_none()) * 100 / weight(|_| true).max(1),
+    }
+}
+
+/// The table that a run prints.
+pub fn table(records: &[Record]) -> String {
+    let mut text = format!(
+        "{:<10} {:>6} {:>5} {:>5} {:>8} {:>8} {:>7} {:>7}  {}\n",
+        "task", "passed", "tools", "steps", "tokens", "cost", "s", "checked", "why not"
+    );
+    for (task, tries) in by_task(records) {
+        let count = tries.len() as u64;
+        let mean = |of: fn(&Record) -> u64| tries.iter().map(|record| of(record)).sum::<u64>() / count;
+        let passed = tries.iter().filter(|record| record.failure.is_none()).count();
+        let checked = tries.iter().filter(|record| record.checked).count();
+        text += &format!(
+            "{task:<10} {:>6} {:>5} {:>5} {:>8} {:>8.4} {:>7.1} {:>7}  {}\n",
+            format!("{passed}/{count}"),
+            mean(|record| record.tools.len() as u64),
+            mean(|record| record.steps),
+            mean(|record| record.tokens),
+            tries.iter().map(|record| record.cost).sum::<f64>() / tries.len() as f64,
+            mean(|record| record.ms) as f64 / 1000.0,
+            format!("{checked}/{count}"),
+            tries.iter().find_map(|record| record.failure.as_deref()).unwrap_or_default()
+        );
+    }
+    let Summary { passed, tries, score } = summary(records);
+    text + &format!("{passed} of {tries} passed, score {score} of 100\n")
+}
+
+/// Two runs side by side, and what differs.
+pub fn comparison(before: &[Record], after: &[Record]) -> String {
+    let mut text = String::new();
+    let (old, new) = (by_task(before), by_task(after));
+    for (task, tries) in &new {
+        let rate = |tries: &[&Record]| tries.iter().filter(|r| r.failure.is_none()).count() * 100 / tries.len();
+        let was = old.get(task).map(|tries| rate(tries));
+        let is = rate(tries);
+        if was != Some(is) {
+            let was = was.map_or_else(|| "not tried".to_owned(), |was| format!("{was} %"));
+            text += &format!("{task:<10} {was} -> {is} %\n");
+        }
+    }
+    let score = |records: &[Record]| summary(records).score;
+    text + &format!("score      {} -> {}\n", score(before), score(after))
+}
+
+fn by_task(records: &[Record]) -> BTreeMap<&str, Vec<&Record>> {
+    let mut tasks: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
+    for record in records {
+        tasks.entry(&record.task).or_default().push(record);
+    }
+    tasks
+}
+
+/// Reads the records of a run.
+pub fn read(path: &Path) -> io::Result<Vec<Record>> {
+    let lines = fs::read_to_string(path)?;
+    lines.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+}
