@@ -1,20 +1,49 @@
-//! Compiles `workspace-template/` into the program: `FILES`, a list of paths and texts.
+//! Compiles texts into the program as lists of paths and texts: `workspace-template/` as `FILES`, and `docs/` as `PAGES`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
-    let root =
-        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").ok_or(io::ErrorKind::NotFound)?).join("workspace-template");
-    println!("cargo::rerun-if-changed={}", root.display());
+    let root = directory("CARGO_MANIFEST_DIR")?;
+    let out = directory("OUT_DIR")?;
+    let template = root.join("workspace-template");
     let mut files = Vec::new();
-    collect(&root, &mut files)?;
+    collect(&template, &mut files)?;
+    list("FILES", &template, files, &out.join("template.rs"))?;
+
+    let mut pages = Vec::new();
+    collect(&root.join("docs"), &mut pages)?;
+    pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let copies = out.join("docs");
+    fs::create_dir_all(&copies)?;
+    for page in &mut pages {
+        let copy = copies.join(page.file_name().ok_or(io::ErrorKind::NotFound)?);
+        fs::write(&copy, without_tables(&fs::read_to_string(&*page)?))?;
+        *page = copy;
+    }
+    list("PAGES", &copies, pages, &out.join("docs.rs"))
+}
+
+fn directory(variable: &str) -> io::Result<PathBuf> {
+    Ok(PathBuf::from(env::var_os(variable).ok_or(io::ErrorKind::NotFound)?))
+}
+
+/// `text` without what stands between `<!-- NAME: begin -->` and its end: the program prints that from its own tables.
+fn without_tables(text: &str) -> String {
+    let mut is_table = false;
+    let lines = text.lines().filter(|line| {
+        is_table = (is_table || line.ends_with(": begin -->")) && !line.ends_with(": end -->");
+        !is_table || line.ends_with(": begin -->")
+    });
+    lines.filter(|line| !line.ends_with(": end -->")).flat_map(|line| [line, "\n"]).collect()
+}
+
+fn list(name: &str, root: &Path, mut files: Vec<PathBuf>, to: &Path) -> io::Result<()> {
     files.sort();
-    let mut code = String::from(
-        "/// Paths and texts, in the order of their paths.\npub(crate) const FILES: &[(&str, &str)] = &[\n",
-    );
+    let mut code =
+        format!("/// Paths and texts, in the order of their paths.\npub(crate) const {name}: &[(&str, &str)] = &[\n");
     for path in files {
-        let name = path.strip_prefix(&root).map_err(io::Error::other)?;
+        let name = path.strip_prefix(root).map_err(io::Error::other)?;
         code.push_str(&format!(
             "    ({:?}, include_str!({:?})),\n",
             name.display().to_string(),
@@ -22,11 +51,11 @@ fn main() -> io::Result<()> {
         ));
     }
     code.push_str("];\n");
-    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or(io::ErrorKind::NotFound)?);
-    fs::write(out.join("template.rs"), code)
+    fs::write(to, code)
 }
 
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    println!("cargo::rerun-if-changed={}", dir.display());
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
         if path.is_dir() {

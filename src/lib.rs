@@ -8,7 +8,7 @@
 //!
 //! | rank | room | job |
 //! |---|---|---|
-//! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`); a conversation at the terminal (`terminal`, `repl`, `input`, `signals`, `printer`, `screen`, `echo`); a question with its files (`question`, `attach`); what onboarding imports (`import`, `convert`) |
+//! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`); a conversation at the terminal (`terminal`, `repl`, `input`, `signals`, `printer`, `screen`, `echo`); a question with its files (`question`, `attach`); what onboarding imports (`import`, `convert`) |
 //! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `ollama`, `factory`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`event_log`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
@@ -54,7 +54,7 @@
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by `app/gateway.rs`.
 //! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`, handed on by `app/mod.rs`; one that opens
 //!   the machine also stands in `NEVER_TAKEN` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests` writes it
-//!   into the README.
+//!   into docs/settings.md.
 //! - **A command**: a file in `cli/` and a line in its table.
 
 // Not in tests, which share modules with the test programs.

@@ -1,12 +1,17 @@
 //! `bantam help`: printed from the command tables.
 
 use super::args::{Args, Command};
-use super::{commands, find, print};
+use super::{commands, find, print, topics};
 use crate::config::Env;
 use crate::error::Result;
 
-pub(super) const COMMAND: Command =
-    Command { name: "help", words: "[COMMAND...]", about: "show this page, or that of a command", flags: &[], run };
+pub(super) const COMMAND: Command = Command {
+    name: "help",
+    words: "[COMMAND|TOPIC...]",
+    about: "show this page, or that of a command",
+    flags: &[],
+    run,
+};
 
 /// The width of the left column, and of a page.
 const LEFT: usize = 27;
@@ -15,13 +20,28 @@ const WIDTH: usize = 80;
 fn run(args: &Args, _: &Env) -> Result<u8> {
     match &args.words[..] {
         [] => overview(),
-        words => show(&find(&words.join(" "))?),
+        words => {
+            let name = words.join(" ");
+            match topics::page(&name) {
+                None => show(&find(&name)?),
+                // `cron` is a group of commands, too.
+                Some(text) => {
+                    let is_group = commands().any(|command| command.group() == Some(&name));
+                    let list = if is_group { sections(&find(&name)?) + "\n" } else { String::new() };
+                    print(&(list + &text)).map(|()| 0)
+                }
+            }
+        }
     }
 }
 
 /// Prints the page of a command, or of all subcommands of a group.
 pub(super) fn show(commands: &[&Command]) -> Result<u8> {
-    print(&commands.iter().map(|command| section(command)).collect::<Vec<_>>().join("\n")).map(|()| 0)
+    print(&sections(commands)).map(|()| 0)
+}
+
+fn sections(commands: &[&Command]) -> String {
+    commands.iter().map(|command| section(command)).collect::<Vec<_>>().join("\n")
 }
 
 pub(super) fn overview() -> Result<u8> {
@@ -29,13 +49,19 @@ pub(super) fn overview() -> Result<u8> {
 }
 
 fn page() -> String {
-    let mut page = String::from("bantam: a personal AI agent in one small program\n\n");
+    let mut page = String::from(
+        "bantam: a personal AI agent in one small program\n\n  \
+         bantam agent \"What is in my workspace?\"\n  \
+         dmesg | bantam agent \"Anything wrong here?\"\n  \
+         bantam agent                     a conversation\n\n",
+    );
     for command in commands() {
         page.push_str(&row(&usage(command), command.about));
     }
+    let topics: Vec<&str> = topics::names().collect();
+    page.push_str(&format!("\n{}\n", wrapped(0, &format!("Topics: {}.", topics.join(", ")))));
     page.push_str(
-        "\n  bantam help COMMAND, bantam --version\n\n\
-         bantam keeps everything in $BANTAM_HOME (default ~/.bantam). Exit codes:\n\
+        "bantam keeps everything in $BANTAM_HOME (default ~/.bantam). Exit codes:\n\
          0 answered, 1 failed, 2 wrong usage, 3 configuration, 4 credentials refused,\n\
          5 provider unreachable, 6 limit reached, 7 session busy, 130 interrupted.\n",
     );

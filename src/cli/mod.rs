@@ -25,6 +25,7 @@ mod skills;
 mod status;
 mod terminal;
 mod tools;
+mod topics;
 mod usage;
 
 use std::ffi::{OsStr, OsString};

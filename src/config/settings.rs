@@ -1,7 +1,7 @@
 //! The table of every setting: its path, its type with the default, and a line of help.
 //!
 //! This table alone drives defaults, environment names, the check for unknown settings, the types of values, where each
-//! value came from, and the reference in the README.
+//! value came from, and the reference in docs/settings.md.
 
 use serde_json::{Value, json};
 
@@ -30,12 +30,30 @@ pub(crate) enum Type {
     Any,
 }
 
+impl Type {
+    /// What it takes, in words.
+    pub(crate) fn words(self) -> String {
+        match self {
+            Self::Text => "text".to_owned(),
+            Self::Secret => "secret".to_owned(),
+            Self::Bool(_) => "true or false".to_owned(),
+            Self::Whole(0, _) => "whole number".to_owned(),
+            Self::Whole(least, _) => format!("whole number from {least}"),
+            Self::Number(..) => "number".to_owned(),
+            Self::Optional => "number or null".to_owned(),
+            Self::OneOf(_, words) => words.join(", "),
+            Self::Texts => "list of texts".to_owned(),
+            Self::Secrets => "list of secrets".to_owned(),
+            Self::Map => "names and texts".to_owned(),
+            Self::Any => "object".to_owned(),
+        }
+    }
+}
+
 /// One setting. In its path `[]` stands for each entry of a list, `*` for each name of a map.
 pub(crate) struct Setting {
     pub path: &'static str,
     pub kind: Type,
-    /// A test compares it with the reference in the README.
-    #[cfg_attr(not(test), expect(dead_code))]
     pub help: &'static str,
 }
 

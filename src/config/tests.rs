@@ -1,46 +1,29 @@
-//! The README's reference says what the tables say.
+//! The reference in docs/settings.md says what the tables say.
 
-use super::settings::{SECTIONS, SETTINGS, Type};
+use super::settings::{SECTIONS, SETTINGS};
 use super::vendors::{Protocol, VENDORS};
 
-/// Compares a section of the README with what it should be, or writes it when `BANTAM_BLESS` is set.
+/// Compares a section of the page with what it should be, or writes it when `BANTAM_BLESS` is set.
 #[track_caller]
 fn section_is(name: &str, lines: &[String]) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-    let readme = fs_err::read_to_string(path).unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
+    let page = fs_err::read_to_string(path).unwrap();
     let [begin, end] = ["begin", "end"].map(|which| format!("<!-- {name}: {which} -->"));
-    let from = readme.find(&begin).expect("the README has the section") + begin.len();
-    let to = from + readme[from..].find(&end).expect("the section ends");
+    let from = page.find(&begin).expect("the page has the section") + begin.len();
+    let to = from + page[from..].find(&end).expect("the section ends");
     let want = format!("\n\n{}\n\n", lines.join("\n"));
-    if readme[from..to] == want {
+    if page[from..to] == want {
         return;
     }
     if std::env::var_os("BANTAM_BLESS").is_some() {
-        fs_err::write(path, format!("{}{want}{}", &readme[..from], &readme[to..])).unwrap();
+        fs_err::write(path, format!("{}{want}{}", &page[..from], &page[to..])).unwrap();
         return;
     }
-    let differs = lines.iter().find(|line| !readme[from..to].contains(*line));
+    let differs = lines.iter().find(|line| !page[from..to].contains(*line));
     panic!(
-        "the section \"{name}\" of README.md differs from the table, first: {differs:?}\n\
+        "the section \"{name}\" of docs/settings.md differs from the table, first: {differs:?}\n\
          update it: BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1"
     );
-}
-
-fn kind(kind: Type) -> String {
-    match kind {
-        Type::Text => "text".to_owned(),
-        Type::Secret => "secret".to_owned(),
-        Type::Bool(_) => "true or false".to_owned(),
-        Type::Whole(0, _) => "whole number".to_owned(),
-        Type::Whole(least, _) => format!("whole number from {least}"),
-        Type::Number(..) => "number".to_owned(),
-        Type::Optional => "number or null".to_owned(),
-        Type::OneOf(_, words) => words.join(", "),
-        Type::Texts => "list of texts".to_owned(),
-        Type::Secrets => "list of secrets".to_owned(),
-        Type::Map => "names and texts".to_owned(),
-        Type::Any => "object".to_owned(),
-    }
 }
 
 #[test]
@@ -49,7 +32,7 @@ fn the_settings_are_those_of_the_table() {
         vec!["| setting | default | kind | meaning | variable |".to_owned(), "|---|---|---|---|---|".to_owned()];
     for setting in SETTINGS {
         let variable = setting.env_name().map_or(String::new(), |name| format!("`{name}`"));
-        let (path, default, kind) = (setting.path, setting.default(), kind(setting.kind));
+        let (path, default, kind) = (setting.path, setting.default(), setting.kind.words());
         lines.push(format!("| `{path}` | `{default}` | {kind} | {} | {variable} |", setting.help.replace('|', "\\|")));
     }
     let sections = SECTIONS.map(|name| format!("`BANTAM_{}`", name.to_ascii_uppercase())).join(" and ");

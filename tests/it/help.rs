@@ -1,6 +1,7 @@
-//! One table of commands: what help says, what the README says, and what a slip of the finger gets.
+//! One table of commands: what help says, what the documentation says, and what a slip of the finger gets.
 
 use std::fs;
+use std::path::Path;
 
 use crate::harness::Home;
 
@@ -18,10 +19,38 @@ fn commands(home: &Home) -> Vec<String> {
     names.map(|words| if known(&words) { words.join(" ") } else { words[0].to_owned() }).collect()
 }
 
+/// README.md and the pages of docs/, by file name.
+fn documentation() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let files = pages.chain([root.join("README.md")]).filter(|path| path.extension().is_some_and(|e| e == "md"));
+    files
+        .map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn every_page_of_the_documentation_is_in_the_program() {
+    let home = Home::empty();
+    let overview = home.bantam().arg("help").run().stdout;
+    for (name, text) in documentation() {
+        if name == "README" {
+            assert!(text.lines().count() <= 150, "README.md has {} lines", text.lines().count());
+            continue;
+        }
+        assert!(overview.contains(&name), "{name} is missing: {overview}");
+        let run = home.bantam().args(["help", &name]).run();
+        run.exits(0).is_quiet();
+        let text = text.split("<!-- ").next().unwrap();
+        assert!(run.stdout.contains(text), "{name}: {}", run.stdout);
+    }
+    assert!(home.bantam().args(["help", "cron"]).run().stdout.contains("bantam cron add"), "the commands come, too");
+}
+
 #[test]
 fn every_command_has_a_page_and_a_place_in_the_readme() {
     let home = Home::empty();
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let docs = documentation();
     let commands = commands(&home);
     for name in ["agent", "onboard", "status", "tools", "sessions list", "sessions show", "help"] {
         assert!(commands.iter().any(|command| command == name), "{name} is missing: {commands:?}");
@@ -33,7 +62,8 @@ fn every_command_has_a_page_and_a_place_in_the_readme() {
         assert!(page.stdout.lines().count() >= 2, "{command} says nothing about itself: {}", page.stdout);
         let same = home.bantam().args(command.split(' ')).arg("--help").run();
         same.exits(0).prints(&page.stdout);
-        assert!(readme.contains(&format!("bantam {command}")), "README.md does not mention `bantam {command}`");
+        let is_mentioned = docs.iter().any(|(_, text)| text.contains(&format!("bantam {command}")));
+        assert!(is_mentioned, "neither README.md nor docs/ mentions `bantam {command}`");
     }
     assert_eq!(home.files(), Vec::<String>::new(), "help leaves nothing behind");
 }

@@ -1,4 +1,4 @@
-//! The recipes of README.md, run as they stand there: by `/bin/sh` as a script or as cron runs a line of a crontab, in an
+//! The recipes of docs/scripting.md, run as they stand there: by `/bin/sh` as a script or as cron runs a line of a crontab, in an
 //! environment with next to nothing in it, without a terminal, and from a directory that cannot be written.
 
 use std::fs;
@@ -17,8 +17,8 @@ const NOT_TO_BE_WRITTEN: &str = "/proc";
 
 /// Each recipe: its title, and the lines of its one block of shell.
 fn recipes() -> Vec<(String, String)> {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let section = readme.split("\n## ").find(|section| section.starts_with("Recipes\n")).expect("a section of recipes");
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scripting.md")).unwrap();
+    let section = page.split("\n## ").find(|section| section.starts_with("Recipes\n")).expect("a section of recipes");
     let parts = section.split("\n### ").skip(1).map(|part| {
         let (title, text) = part.split_once('\n').unwrap();
         let blocks: Vec<&str> = text.split("\n```sh\n").skip(1).collect();
