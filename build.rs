@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+/// Pages that the program does not show.
+const FOR_DEVELOPERS: [&str; 2] = ["architecture.md", "figures.md"];
+
 fn main() -> io::Result<()> {
     let root = directory("CARGO_MANIFEST_DIR")?;
     let out = directory("OUT_DIR")?;
@@ -14,6 +17,7 @@ fn main() -> io::Result<()> {
     let mut pages = Vec::new();
     collect(&root.join("docs"), &mut pages)?;
     pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.retain(|path| !FOR_DEVELOPERS.iter().any(|name| path.ends_with(name)));
     let copies = out.join("docs");
     fs::create_dir_all(&copies)?;
     for page in &mut pages {

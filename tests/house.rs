@@ -201,3 +201,24 @@ fn the_code_map_has_every_room_at_its_rank() {
     let ranked: BTreeSet<(String, usize)> = rooms.map(|room| (room.to_owned(), rank(room).unwrap_or(99))).collect();
     assert_eq!(mapped, ranked, "left: src/lib.rs; right: the files, with the ranks of tests/house.rs");
 }
+
+#[test]
+fn the_tests_that_the_architecture_names_exist() {
+    let page = include_str!("../docs/architecture.md");
+    let table = page.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let names = table.flat_map(|line| line.rsplit_once(" | ").unwrap().1.split('`').skip(1).step_by(2));
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 10, "{names:?}");
+    let mut tests = String::new();
+    for folder in ["tests/it", "tests/jail"] {
+        for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                tests += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    tests += include_str!("house.rs");
+    let missing: Vec<&&str> = names.iter().filter(|name| !tests.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "there are no tests named {missing:?}");
+}
