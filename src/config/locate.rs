@@ -14,7 +14,7 @@ pub(super) fn position(text: &str, path: &[String]) -> Option<(usize, usize)> {
 }
 
 /// The offset of a member of the object or list at `at`.
-fn member(text: &str, at: usize, name: &str) -> Option<usize> {
+pub(super) fn member(text: &str, at: usize, name: &str) -> Option<usize> {
     let is_object = text[at..].starts_with('{');
     let mut at = value_after(text, at + 1);
     for index in 0_usize.. {
@@ -32,14 +32,14 @@ fn member(text: &str, at: usize, name: &str) -> Option<usize> {
 }
 
 /// The value at `at`, and the offset of its end.
-fn read<'a, T: Deserialize<'a>>(text: &'a str, at: usize) -> Option<(T, usize)> {
+pub(super) fn read<'a, T: Deserialize<'a>>(text: &'a str, at: usize) -> Option<(T, usize)> {
     let mut values = Deserializer::from_str(&text[at..]).into_iter();
     let value = values.next()?.ok()?;
     Some((value, at + values.byte_offset()))
 }
 
 /// The offset of the next value or key.
-fn value_after(text: &str, at: usize) -> usize {
+pub(super) fn value_after(text: &str, at: usize) -> usize {
     let is_between = |c: char| c.is_ascii_whitespace() || matches!(c, ',' | ':');
     text.len() - text[at..].trim_start_matches(is_between).len()
 }
