@@ -96,6 +96,8 @@ pub(crate) struct ServeJob {
     pub working_dir: String,
     /// The program's `HOME`.
     pub home: PathBuf,
+    /// The kernel's limit does not bind root, so its processes are counted.
+    pub counts_processes: bool,
 }
 
 /// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.

@@ -1,6 +1,6 @@
 //! The MCP servers of a configuration and their tools.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,15 +8,16 @@ use std::time::SystemTime;
 use super::{make_workspace, trees, workspace};
 use crate::cancel::Cancel;
 use crate::child::Network;
-use crate::config::{Config, Env, McpServer, proxy};
+use crate::config::{Config, Env, McpServer, keys, proxy};
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{Confinement, Hands};
 use crate::http::{Client, Settings};
-use crate::mcp::{Connect, Http, Server, Servers, Stdio, ToolList, Transport, refresh};
+use crate::mcp::{Connect, Http, RemoteTool, Server, Servers, Stdio, ToolList, Transport, refresh};
 use crate::paths::Home;
 use crate::secret::Secret;
+use crate::text::one_line;
 use crate::tool::Tool;
 use crate::tool::mcp::mcp_tools;
 use crate::wire::{ServeJob, Setup};
@@ -31,39 +32,58 @@ pub(super) fn tools(
 ) -> (Vec<Box<dyn Tool>>, Vec<String>) {
     let (mut tools, mut notices): (Vec<Box<dyn Tool>>, _) = (Vec::new(), Vec::new());
     for (name, entry) in &config.mcp_servers {
-        let list = match server(servers, home, config, env, name, entry) {
-            Ok(server) => list(&server, (home, config, env), entry, &mut notices).map(|list| (server, list)),
-            Err(e) => Err(e),
+        let mut offer = || {
+            let server = server(servers, home, config, env, name, entry)?;
+            let found = list(&server, (home, config, env), entry, &mut notices)?;
+            let found = mcp_tools(&server, &found, taken);
+            tools.extend(found.into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
+            Ok(())
         };
-        match list {
-            Ok((server, list)) => {
-                let found = mcp_tools(&server, &list.tools, taken);
-                tools.extend(found.into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
-            }
-            Err(e) => notices.push(format!("the tools of the MCP server {name} are missing: {e}")),
+        if let Err::<_, Error>(e) = offer() {
+            notices.push(missing(name, &e.message));
         }
     }
     (tools, notices)
 }
 
-/// The list on disk, or a fresh one. A failure is told when it happens and kept for a while.
+fn missing(name: &str, why: &str) -> String {
+    format!("the tools of the MCP server {name} are missing: {why}")
+}
+
+/// A sentence for each server that failed lately, which is not asked again for a while.
+pub(crate) fn failed(home: &Home, config: &Config) -> Vec<String> {
+    let error = |(name, entry): (&String, &McpServer)| {
+        let list = ToolList::read(&home.mcp_tools(name), entry, SystemTime::now())?;
+        Some(missing(name, &list.error?))
+    };
+    config.mcp_servers.iter().filter_map(error).collect()
+}
+
+/// The tools in the list on disk, or in a fresh one. A failure is told when it happens, and kept for a while.
 fn list(
     server: &Arc<Server>,
     (home, config, env): (&Home, &Config, &Env),
     entry: &McpServer,
     notices: &mut Vec<String>,
-) -> Result<ToolList> {
-    let (path, now) = (home.mcp_tools(&server.name), SystemTime::now());
-    if let Some(list) = ToolList::read(&path, entry, now) {
-        return Ok(list);
+) -> Result<Vec<RemoteTool>> {
+    let now = SystemTime::now();
+    if let Some(known) = ToolList::read(&home.mcp_tools(&server.name), entry, now) {
+        return known.into_tools().or_else(|_| Ok(Vec::new()));
     }
     make_workspace(home, config, env)?;
-    let (list, changes) = refresh(server, &path, entry, now, &Cancel::new(None))?;
+    let (list, changes) = refresh(server, now, &Cancel::new(None))?;
     notices.extend(changes);
-    match &list.error {
-        Some(e) => Err(Error::failed(e.clone())),
-        None => Ok(list),
+    list.into_tools()
+}
+
+/// The name begins those of the tools, and is a file name.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.is_empty() && name.len() <= 40 && name.chars().all(is_plain) {
+        return Ok(());
     }
+    Err(Error::usage(format!("{}: not a name for an MCP server", one_line(name, 80)))
+        .hint("use letters, digits, - and _, 40 at most"))
 }
 
 /// The server of an entry, which is not started yet.
@@ -75,17 +95,14 @@ pub(crate) fn server(
     name: &str,
     entry: &McpServer,
 ) -> Result<Arc<Server>> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    if name.is_empty() || name.len() > 40 || !name.chars().all(is_plain) {
-        return Err(Error::config("its name may hold letters, digits, - and _, 40 at most"));
-    }
+    check_name(name)?;
     match (entry.command.is_empty(), entry.url.is_empty()) {
         (true, true) => return Err(Error::config(format!("mcpServers.{name} has neither a command nor a url"))),
         (false, false) => return Err(Error::config(format!("mcpServers.{name} has a command and a url"))),
         _ => {}
     }
     let connect = if entry.url.is_empty() { local(home, config, env, name, entry)? } else { remote(env, entry)? };
-    Ok(servers.get(name, entry, || connect))
+    Ok(servers.get(name, entry, home.mcp_tools(name), connect))
 }
 
 /// Speaks HTTP to a server elsewhere.
@@ -123,6 +140,7 @@ fn local(home: &Home, config: &Config, env: &Env, name: &str, entry: &McpServer)
         env: expanded(&entry.env, env)?,
         working_dir: if entry.cwd.is_empty() { ".".to_owned() } else { entry.cwd.clone() },
         home: own_home.clone(),
+        counts_processes: rustix::process::geteuid().is_root(),
     };
     let hands = Hands::new(setup, config.tools.exec.sandbox, AddressGuard::new(false));
     Ok(Box::new(move |cancel| {
@@ -131,21 +149,7 @@ fn local(home: &Home, config: &Config, env: &Env, name: &str, entry: &McpServer)
     }))
 }
 
-/// Names and values, with `${NAME}` replaced by the variable of that name.
-fn expanded(values: &std::collections::BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String, String)>> {
-    let expand = |(name, value): (&String, &Secret)| {
-        let (mut text, mut rest) = (String::new(), value.reveal());
-        while let Some((before, (variable, after))) =
-            rest.split_once("${").and_then(|(b, r)| Some((b, r.split_once('}')?)))
-        {
-            let found = env.get(variable).ok_or_else(|| {
-                Error::config(format!("the variable {variable} is not set")).hint(format!("export {variable}=..."))
-            })?;
-            text.push_str(before);
-            text.push_str(found);
-            rest = after;
-        }
-        Ok((name.clone(), text + rest))
-    };
-    values.iter().map(expand).collect()
+/// Names and values, with variables replaced.
+fn expanded(values: &BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String, String)>> {
+    values.iter().map(|(name, value)| Ok((name.clone(), keys::expand(value, env)?))).collect()
 }

@@ -32,6 +32,9 @@ impl AgentPool {
     /// The agent for a model, and notices about a new one.
     pub(super) fn get(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.factory.options.servers.take_changed() {
+            agents.clear();
+        }
         let key = model.map(str::to_owned);
         if let Some(agent) = agents.get(&key) {
             return Ok((agent.clone(), Vec::new()));

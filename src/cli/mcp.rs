@@ -1,15 +1,17 @@
-//! `bantam mcp`: asks the configured MCP servers for their tools.
+//! `bantam mcp`: asks the configured MCP servers for their tools, and adds servers to the configuration.
 
 use std::time::SystemTime;
 
-use super::args::{Args, Command};
+use serde_json::{Map, Value, json};
+
+use super::args::{Args, Command, Flag};
 use super::{load, print, table, tell};
 use crate::app;
 use crate::cancel::Cancel;
-use crate::config::{Env, McpServer};
-use crate::error::{Error, Result};
-use crate::mcp::{Servers, ToolList};
-use crate::text::{nearest, one_line};
+use crate::config::{Env, McpServer, edit};
+use crate::error::{Context, Error, Result};
+use crate::mcp::{RemoteTool, Servers};
+use crate::text::{counted, nearest, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command {
@@ -26,19 +28,36 @@ pub(super) const COMMANDS: &[Command] = &[
         flags: &[],
         run: test,
     },
+    Command {
+        name: "mcp add",
+        words: "NAME URL|COMMAND...",
+        about: "add an MCP server to config.json, and test it; put -- before a command",
+        flags: &[
+            Flag::new(
+                None,
+                "header",
+                "NAME:VALUE",
+                "send this header, for example \"Authorization: Bearer ${KEY}\" (repeatable)",
+            ),
+            Flag::new(None, "env", "NAME=VALUE", "set this variable for the command (repeatable)"),
+            Flag::new(None, "read", "DIR", "let the command read DIR (repeatable)"),
+            Flag::new(None, "write", "DIR", "let the command change DIR (repeatable)"),
+            Flag::new(None, "no-network", "", "keep the command off the network"),
+        ],
+        run: add,
+    },
 ];
 
 /// Asks a server for its tools, and tells which of them describe themselves otherwise than before.
-fn ask(name: &str, entry: &McpServer, env: &Env) -> Result<ToolList> {
+fn ask(name: &str, entry: &McpServer, env: &Env) -> Result<Vec<RemoteTool>> {
     let (home, loaded) = load(env)?;
     app::make_workspace(&home, &loaded.config, env)?;
     let server = app::mcp::server(&Servers::default(), &home, &loaded.config, env, name, entry)?;
-    let path = home.mcp_tools(name);
-    let (list, changes) = crate::mcp::refresh(&server, &path, entry, SystemTime::now(), &Cancel::new(None))?;
+    let (list, changes) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
     for change in changes {
         tell(&format!("bantam: {change}"));
     }
-    Ok(list)
+    list.into_tools()
 }
 
 fn list(_: &Args, env: &Env) -> Result<u8> {
@@ -48,10 +67,9 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     }
     let mut failed = false;
     let row = |(name, entry): (&String, &McpServer)| {
-        let error = |list: ToolList| list.error.map_or(Ok(list.tools.len()), |e| Err(Error::failed(e)));
-        let count = ask(name, entry, env).and_then(error);
-        failed |= count.is_err();
-        let outcome = count.map_or_else(|e| e.to_string(), |count| format!("{count} tools"));
+        let tools = ask(name, entry, env);
+        failed |= tools.is_err();
+        let outcome = tools.map_or_else(|e| e.to_string(), |tools| counted(tools.len(), "tool"));
         let what = if entry.url.is_empty() {
             format!("{} {}", entry.command, entry.args.join(" "))
         } else {
@@ -71,10 +89,61 @@ fn test(args: &Args, env: &Env) -> Result<u8> {
         let hint = near.map_or("bantam mcp list".to_owned(), |near| format!("bantam mcp test {near}"));
         return Err(Error::usage(format!("no MCP server is called {}", one_line(name, 80))).hint(hint));
     };
-    let list = ask(name, entry, env)?;
-    if let Some(e) = list.error {
-        return Err(Error::failed(e));
-    }
-    let rows = list.tools.iter().map(|tool| [tool.name.clone(), one_line(&tool.description, 120)]);
+    let tools = ask(name, entry, env)?;
+    let rows = tools.iter().map(|tool| [tool.name.clone(), one_line(&tool.description, 120)]);
     print(&table(&rows.collect::<Vec<_>>())).map(|()| 0)
+}
+
+fn add(args: &Args, env: &Env) -> Result<u8> {
+    let (name, words) = args.words.split_first().ok_or_else(|| Error::usage("bantam mcp add needs NAME"))?;
+    app::mcp::check_name(name)?;
+    let (home, loaded) = load(env)?;
+    if loaded.config.mcp_servers.contains_key(name) {
+        return Err(Error::usage(format!("config.json has a server {name} already"))
+            .hint("choose another name, or change mcpServers in config.json"));
+    }
+    let entry = entry(args, words)?;
+    edit::update(&home, env, |text| edit::set(text, &["mcpServers", name], &entry))?;
+    let loaded = load(env)?.1;
+    let Some(entry) = loaded.config.mcp_servers.get(name) else {
+        return Err(
+            Error::config("BANTAM_MCPSERVERS replaces mcpServers of config.json").hint("unset BANTAM_MCPSERVERS")
+        );
+    };
+    let tools = ask(name, entry, env)
+        .doing(format_args!("added {name}, but it cannot be used"))
+        .map_err(|e| e.hint(format!("correct mcpServers.{name} in config.json, then: bantam mcp test {name}")))?;
+    print(&format!("Added {name}: {}\n", counted(tools.len(), "tool"))).map(|()| 0)
+}
+
+/// The entry that the arguments describe.
+fn entry(args: &Args, words: &[String]) -> Result<Value> {
+    let is_url = words.len() == 1 && ["http://", "https://"].iter().any(|scheme| words[0].starts_with(scheme));
+    let (of_other, what) =
+        if is_url { (&["env", "read", "write", "no-network"][..], "a URL") } else { (&["header"][..], "a command") };
+    if let Some(flag) = of_other.iter().find(|flag| args.has(flag)) {
+        return Err(Error::usage(format!("--{flag} is not for {what}")).hint("bantam help mcp add"));
+    }
+    let mut entry = if is_url { json!({"url": words[0]}) } else { json!({"command": words[0], "args": words[1..]}) };
+    for (flag, field, separator) in [("header", "headers", ':'), ("env", "env", '=')] {
+        let pair = |text: &str| {
+            let (name, value) = text.split_once(separator).filter(|(name, _)| !name.trim().is_empty())?;
+            Some((name.trim().to_owned(), Value::from(value.trim())))
+        };
+        let pairs: Option<Map<String, Value>> = args.values(flag).map(pair).collect();
+        match pairs {
+            // It may be a secret.
+            None => return Err(Error::usage(format!("--{flag}: no {separator} in it")).hint("bantam help mcp add")),
+            Some(pairs) if pairs.is_empty() => {}
+            Some(pairs) => entry[field] = pairs.into(),
+        }
+    }
+    for flag in ["read", "write"].into_iter().filter(|flag| args.has(flag)) {
+        let trees = args.values(flag).map(|path| Ok(std::path::absolute(path)?.display().to_string()));
+        entry[flag] = trees.collect::<Result<Vec<_>>>()?.into();
+    }
+    if args.has("no-network") {
+        entry["network"] = false.into();
+    }
+    Ok(entry)
 }

@@ -24,6 +24,9 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
+    for line in app::mcp::failed(&home, &loaded.config) {
+        tell(&format!("bantam: {line}"));
+    }
     let hands = Arc::new(app::hands(&home, &loaded.config, env)?);
     let (tools, missing) = app::tools(&hands, &home, &loaded.config, env, &Servers::default());
     for line in missing {

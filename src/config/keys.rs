@@ -95,6 +95,20 @@ pub(crate) fn known(written: &Secret, env: &Env) -> Option<Secret> {
     (!key.is_empty()).then(|| Secret::new(key))
 }
 
+/// Text with `${NAME}` replaced by the variable of that name, wherever it stands.
+pub(crate) fn expand(written: &Secret, env: &Env) -> Result<String> {
+    let (mut text, mut rest) = (String::new(), written.reveal());
+    while let Some((before, (name, after))) = rest.split_once("${").and_then(|(b, r)| Some((b, r.split_once('}')?))) {
+        let found = env.get(name).ok_or_else(|| {
+            Error::config(format!("the variable {name} is not set")).hint(format!("export {name}=..."))
+        })?;
+        text.push_str(before);
+        text.push_str(found);
+        rest = after;
+    }
+    Ok(text + rest)
+}
+
 /// Where [`resolve`] looks, for people.
 pub(crate) fn source(written: &Secret) -> String {
     match parse(written) {

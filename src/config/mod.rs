@@ -63,6 +63,18 @@ pub(crate) struct McpServer {
     pub memory_mb: u64,
 }
 
+impl McpServer {
+    /// What its headers and its environment may hold of secrets. A path is none.
+    fn secrets(&self, env: &Env) -> Vec<Secret> {
+        let values = self.headers.values().chain(self.env.values()).filter_map(|value| keys::expand(value, env).ok());
+        let values = values.filter(|value| !value.starts_with('/'));
+        // The key of a header stands behind a word: `Bearer KEY`.
+        values
+            .flat_map(|value| value.split(' ').map(Secret::new).chain([Secret::new(&*value)]).collect::<Vec<_>>())
+            .collect()
+    }
+}
+
 /// What may be spent per day; 0 is no limit.
 #[derive(Clone, Copy, Default, Deserialize)]
 pub(crate) struct Budget {

@@ -125,7 +125,8 @@ impl Config {
         });
         let vendors = VENDORS.iter().filter_map(|v| env.get(v.key_env)).map(|key| Secret::new(key.trim()));
         let other = [self.channels.telegram.token.clone(), self.tools.web.search.api_key.clone()];
-        listed.chain(vendors).chain(other).filter_map(|written| keys::known(&written, env)).collect()
+        let known = listed.chain(vendors).chain(other).filter_map(|written| keys::known(&written, env));
+        known.chain(self.mcp_servers.values().flat_map(|server| server.secrets(env))).collect()
     }
 }
 

@@ -11,16 +11,19 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::exec::{Disk, enter};
 use super::process::INNER_GRACE;
+use super::processes::are_more_below;
 use super::reaper::Reaper;
 use crate::child;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::files::Trees;
-use crate::jail;
+use crate::jail::{self, MAX_PROCESSES};
 use crate::sys;
 use crate::wire::{self, Confinement, Header, Reply, ServeJob, Setup};
 
 /// How often free space is measured.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often processes are counted.
+const COUNT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Says that the jail holds, starts the program, and waits for its end or its caller's. Every process that it started has
 /// ended when this returns.
@@ -41,7 +44,7 @@ pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: Borrow
         .spawn()
         .doing(format_args!("starting {}", job.program))?;
     let disks = trees.writable().map(Disk::measure).collect::<Result<Vec<_>>>();
-    let ended = disks.and_then(|disks| watch(&child, caller, &disks));
+    let ended = disks.and_then(|disks| watch(&child, caller, &disks, job));
     // Under Landlock alone the filter may forbid signals, and the outer process kills what is left.
     if setup.confinement != Confinement::Landlock {
         reaper.kill_descendants()?;
@@ -50,14 +53,18 @@ pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: Borrow
 }
 
 /// Waits until the program ends, exceeds a limit, or nobody writes to it any more and its grace is over.
-fn watch(child: &Child, caller: BorrowedFd, disks: &[Disk]) -> Result<()> {
+fn watch(child: &Child, caller: BorrowedFd, disks: &[Disk], job: &ServeJob) -> Result<()> {
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
+    let interval = if job.counts_processes { COUNT_INTERVAL } else { CHECK_INTERVAL };
     loop {
         // No events: the caller's messages are for the program; only the end of the pipe matters here.
         let watched = [(ended.as_fd(), PollFlags::IN), (caller, PollFlags::empty())];
-        let ready = sys::poll(&watched, Some(CHECK_INTERVAL))?;
+        let ready = sys::poll(&watched, Some(interval))?;
         if ready[0] {
             return Ok(());
+        }
+        if job.counts_processes && are_more_below(std::process::id(), MAX_PROCESSES) {
+            return Err(Error::failed(format!("it started more than {MAX_PROCESSES} processes")));
         }
         for disk in disks {
             if disk.is_nearly_full()? {

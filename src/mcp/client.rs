@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::list::{RemoteTool, bounded};
 use super::{Transport, ended};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -19,10 +20,31 @@ const MAX_TOOLS: usize = 500;
 /// JSON-RPC: no such method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
+/// The least time between two reports of progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long to wait for an answer.
+pub(super) struct Patience<'a> {
+    /// From one sign of life to the next.
+    pub silence: Duration,
+    /// In all; longer than the silence, it asks for progress.
+    pub most: Duration,
+    /// Hears what the server says of its progress.
+    pub progress: &'a dyn Fn(&str),
+}
+
+impl Patience<'_> {
+    fn of(time: Duration) -> Self {
+        Self { silence: time, most: time, progress: &|_| {} }
+    }
+}
+
 /// A conversation with a server that has been introduced.
 pub(crate) struct Client {
     transport: Box<dyn Transport>,
     last_id: u64,
+    /// The server has said that its tools are others now.
+    list_changed: bool,
     /// The transport still carries messages.
     is_sound: bool,
 }
@@ -30,10 +52,10 @@ pub(crate) struct Client {
 impl Client {
     /// Introduces this program.
     pub(super) fn start(transport: Box<dyn Transport>, within: Duration, cancel: &Cancel) -> Result<Self> {
-        let mut client = Self { transport, last_id: 0, is_sound: true };
+        let mut client = Self { transport, last_id: 0, list_changed: false, is_sound: true };
         let about = json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")});
         let params = json!({"protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": about});
-        let answer = client.request("initialize", params, within, within, cancel)?;
+        let answer = client.request("initialize", params, &Patience::of(within), cancel)?;
         let revision = answer["protocolVersion"].as_str().unwrap_or_default();
         if !REVISIONS.contains(&revision) {
             let revision = one_line(revision, 40);
@@ -50,24 +72,27 @@ impl Client {
         self.is_sound
     }
 
-    /// Asks, and waits for the answer: `silence` from one sign of life to the next, `most` in all.
+    /// Whether the server has said since this was asked last that its tools have changed.
+    pub(super) fn take_list_changed(&mut self) -> bool {
+        std::mem::take(&mut self.list_changed)
+    }
+
+    /// Asks, and waits for the answer.
     pub(super) fn request(
         &mut self,
         method: &str,
         params: Value,
-        silence: Duration,
-        most: Duration,
+        patience: &Patience,
         cancel: &Cancel,
     ) -> Result<Value> {
         self.last_id += 1;
         let id = self.last_id;
         let mut params = params;
-        if most > silence {
+        if patience.most > patience.silence {
             params["_meta"] = json!({"progressToken": id});
         }
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let latest = Instant::now() + most;
-        let result = self.exchange(&request, id, silence, latest, cancel);
+        let result = self.exchange(&request, id, patience, cancel);
         match (&result, cancel.why()) {
             (Err(_), Some(why)) => {
                 self.give_up(id);
@@ -77,15 +102,10 @@ impl Client {
         }
     }
 
-    fn exchange(
-        &mut self,
-        request: &Value,
-        id: u64,
-        silence: Duration,
-        latest: Instant,
-        cancel: &Cancel,
-    ) -> Result<Value> {
+    fn exchange(&mut self, request: &Value, id: u64, patience: &Patience, cancel: &Cancel) -> Result<Value> {
+        let (silence, latest) = (patience.silence, Instant::now() + patience.most);
         let mut until = (Instant::now() + silence).min(latest);
+        let mut reported = None::<Instant>;
         self.carried(|transport| transport.send(request, until, cancel))?;
         for _ in 0..MAX_ASIDES {
             let message = match self.carried(|transport| transport.receive(until, cancel)) {
@@ -109,7 +129,12 @@ impl Client {
                 }
                 (Some("notifications/progress"), _) if message["params"]["progressToken"] == id => {
                     until = (Instant::now() + silence).min(latest);
+                    if reported.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
+                        reported = Some(Instant::now());
+                        (patience.progress)(&progress(&message["params"]));
+                    }
                 }
+                (Some("notifications/tools/list_changed"), _) => self.list_changed = true,
                 (Some(_), _) => {}
             }
         }
@@ -138,16 +163,18 @@ impl Client {
         result
     }
 
-    /// All tools, page by page, as the server describes them.
-    pub(super) fn list_tools(&mut self, within: Duration, cancel: &Cancel) -> Result<Vec<Value>> {
-        let mut tools = Vec::new();
-        let mut params = json!({});
+    /// All tools, page by page, within bounds.
+    pub(super) fn list_tools(&mut self, within: Duration, cancel: &Cancel) -> Result<Vec<RemoteTool>> {
+        let (mut tools, mut params) = (Vec::new(), json!({}));
+        let until = Instant::now() + within;
+        self.list_changed = false;
         for _ in 0..MAX_PAGES {
-            let mut page = self.request("tools/list", params, within, within, cancel)?;
-            let Some(Value::Array(found)) = page.get_mut("tools").map(Value::take) else {
+            let patience = Patience::of(until.saturating_duration_since(Instant::now()));
+            let page = self.request("tools/list", params, &patience, cancel)?;
+            let Some(found) = page["tools"].as_array() else {
                 return Err(Error::failed("its list of tools is not a list"));
             };
-            tools.extend(found);
+            tools.extend(found.iter().filter_map(bounded));
             match page["nextCursor"].as_str() {
                 Some(cursor) if tools.len() < MAX_TOOLS => params = json!({"cursor": cursor}),
                 _ => break,
@@ -155,6 +182,15 @@ impl Client {
         }
         tools.truncate(MAX_TOOLS);
         Ok(tools)
+    }
+}
+
+/// What a server says of its progress, on one line.
+fn progress(params: &Value) -> String {
+    match (params["message"].as_str(), &params["total"]) {
+        (Some(message), _) => one_line(message, 200),
+        (None, total) if total.is_number() => format!("{} of {total}", params["progress"]),
+        (None, _) => one_line(&params["progress"].to_string(), 40),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{MAX_MESSAGE, Transport, too_long};
+use super::{MAX_MESSAGE, Transport, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::http::{Body, Client, Exchange, Fault, Outgoing};
@@ -31,13 +31,14 @@ impl Http {
         Self { client, url, headers, session: None, revision: None, messages: VecDeque::new(), stream: None }
     }
 
-    fn queue(&mut self, text: &str) {
-        match serde_json::from_str(text) {
-            Ok(Value::Array(batch)) => self.messages.extend(batch),
-            Ok(message) => self.messages.push_back(message),
+    fn queue(&mut self, text: &str) -> Result<()> {
+        match parse(text)? {
+            Some(Value::Array(batch)) => self.messages.extend(batch),
+            Some(message) => self.messages.push_back(message),
             // An event without a message, as some servers send to keep a connection alive.
-            Err(_) => {}
+            None => {}
         }
+        Ok(())
     }
 }
 
@@ -53,10 +54,11 @@ impl Transport for Http {
         match head.status {
             200..=299 => {}
             401 | 403 => {
-                let e = Error::failed(format!("it refuses this client (status {})", head.status));
-                return Err(
-                    e.hint("put the server's key into the entry's headers; signing in by OAuth is not supported")
-                );
+                return Err(Error::failed(format!(
+                    "it refuses this client (status {}): put its key into the entry's headers; signing in by OAuth is not \
+                     supported",
+                    head.status
+                )));
             }
             404 if self.session.is_some() => return Err(Error::failed("it has forgotten this session")),
             300..=399 => {
@@ -81,8 +83,7 @@ impl Transport for Http {
                 return Err(too_long());
             }
         }
-        self.queue(&String::from_utf8_lossy(&text));
-        Ok(())
+        self.queue(&String::from_utf8_lossy(&text))
     }
 
     fn receive(&mut self, until: Instant, _: &Cancel) -> Result<Value> {
@@ -108,7 +109,7 @@ impl Transport for Http {
                 None => self.stream.take().and_then(|(_, decoder, _)| decoder.finish()).into_iter().collect(),
             };
             for event in events {
-                self.queue(&event);
+                self.queue(&event)?;
             }
         }
     }

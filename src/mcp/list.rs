@@ -10,7 +10,7 @@ use super::Server;
 use crate::cancel::Cancel;
 use crate::config::McpServer;
 use crate::disk::{self, Durability};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::text::{clip, one_line};
 
 /// The longest description and schema that go to a model, in bytes.
@@ -35,7 +35,8 @@ pub(crate) struct ToolList {
     entry: String,
     /// When it was made, in seconds since 1970.
     at: u64,
-    pub tools: Vec<RemoteTool>,
+    /// After an error, those of the list before: what they say next is compared with them.
+    tools: Vec<RemoteTool>,
     /// Why there are no tools.
     pub error: Option<String>,
 }
@@ -48,36 +49,40 @@ impl ToolList {
         let is_usable = list.error.is_none() || age < RETRY_AFTER.as_secs();
         (list.entry == checksum(entry) && is_usable).then_some(list)
     }
+
+    /// The tools, or why there are none.
+    pub(crate) fn into_tools(self) -> Result<Vec<RemoteTool>> {
+        self.error.map_or(Ok(self.tools), |e| Err(Error::failed(e)))
+    }
 }
 
-/// Asks a server for its tools and keeps what it says. Returns the list, and a sentence for each tool that describes itself
-/// otherwise than before: a server can change what the model is told about a tool that its user has come to trust.
-pub(crate) fn refresh(
+/// Asks a server for its tools and keeps what it says; see [`keep`].
+pub(crate) fn refresh(server: &Server, now: SystemTime, cancel: &Cancel) -> Result<(ToolList, Vec<String>)> {
+    keep(server, server.tools(cancel), now)
+}
+
+/// Keeps what a server has said of its tools. Returns the list, and a sentence for each tool that describes itself otherwise
+/// than before: a server can change what the model is told about a tool that its user has come to trust.
+pub(super) fn keep(
     server: &Server,
-    path: &Path,
-    entry: &McpServer,
+    found: Result<Vec<RemoteTool>>,
     now: SystemTime,
-    cancel: &Cancel,
 ) -> Result<(ToolList, Vec<String>)> {
+    let Server { name, list: path, checksum, .. } = server;
     let before: Option<ToolList> = fs_err::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    let found = server.tools(cancel);
+    let before = before.map(|list| list.tools).unwrap_or_default();
     let (tools, error) = match found {
-        Ok(tools) => (tools.iter().filter_map(bounded).collect(), None),
-        Err(e) => (Vec::new(), Some(one_line(&e.to_string(), 500))),
+        Ok(tools) => (tools, None),
+        Err(e) => (before.clone(), Some(one_line(&e.to_string(), 500))),
     };
-    let list = ToolList { entry: checksum(entry), at: seconds(now), tools, error };
-    let is_changed = |tool: &&RemoteTool| {
-        let old = before.iter().flat_map(|before| &before.tools).find(|old| old.name == tool.name);
-        old.is_some_and(|old| old.description != tool.description)
+    let is_changed = |tool: &&RemoteTool| before.iter().any(|old| old.name == tool.name && old != *tool);
+    let told = |tool: &RemoteTool| {
+        let tool = one_line(&tool.name, 80);
+        format!("MCP server {name}: the tool {tool} describes itself otherwise than before: bantam mcp test {name}")
     };
-    let name = &server.name;
-    let changes = list.tools.iter().filter(is_changed);
-    let changes =
-        changes.map(|tool| format!("{name}: the tool {} has another description than before", tool.name)).collect();
+    let changes = tools.iter().filter(is_changed).map(told).collect();
+    let list = ToolList { entry: checksum.clone(), at: seconds(now), tools, error };
     let text = serde_json::to_vec(&list).unwrap_or_default();
-    if let Some(directory) = path.parent() {
-        disk::make_dir(directory)?;
-    }
     disk::replace(path, &text, Durability::Later).doing("keeping the list of tools")?;
     Ok((list, changes))
 }
@@ -103,7 +108,7 @@ pub(super) fn checksum(entry: &McpServer) -> String {
 }
 
 /// `None` for a tool that cannot be offered: without a name, or with a schema that is none or too long.
-fn bounded(tool: &Value) -> Option<RemoteTool> {
+pub(super) fn bounded(tool: &Value) -> Option<RemoteTool> {
     let name = tool["name"].as_str().filter(|name| !name.is_empty() && name.len() <= 200)?.to_owned();
     let description = tool["description"].as_str().or(tool["title"].as_str()).unwrap_or_default();
     let mut schema = tool["inputSchema"].clone();

@@ -10,8 +10,10 @@ mod list;
 mod stdio;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -19,6 +21,7 @@ use crate::cancel::{Cancel, Why};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
 pub(crate) use client::Client;
+use client::Patience;
 pub(crate) use http::Http;
 pub(crate) use list::{RemoteTool, ToolList, refresh};
 pub(crate) use stdio::Stdio;
@@ -34,8 +37,9 @@ const PERIOD: Duration = Duration::from_secs(600);
 
 /// How often a call looks whether the one before it has ended.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-/// The most bytes of one message.
+/// The most bytes of one message, and the most values in it: in memory a value may take hundreds of bytes.
 const MAX_MESSAGE: usize = 4 << 20;
+const MAX_VALUES: usize = 50_000;
 
 /// Carries messages to a server and back.
 pub(crate) trait Transport: Send {
@@ -52,8 +56,13 @@ pub(crate) type Connect = dyn Fn(&Cancel) -> Result<Box<dyn Transport>> + Send +
 pub(crate) struct Server {
     /// As the configuration names it.
     pub name: String,
+    /// Where the list of its tools is kept, and the checksum of its entry.
+    list: PathBuf,
+    checksum: String,
     connect: Box<Connect>,
     state: Mutex<State>,
+    /// Set when its tools have changed; see [`Servers::take_changed`].
+    changed: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -65,29 +74,33 @@ struct State {
 
 /// The servers that this program has to do with, by name. Conversations share them.
 #[derive(Default)]
-pub(crate) struct Servers(Mutex<BTreeMap<String, (String, Arc<Server>)>>);
+pub(crate) struct Servers {
+    by_name: Mutex<BTreeMap<String, Arc<Server>>>,
+    changed: Arc<AtomicBool>,
+}
 
 impl Servers {
-    /// The server of this entry. One whose entry has changed ends when its last call does.
-    pub(crate) fn get(&self, name: &str, entry: &McpServer, connect: impl FnOnce() -> Box<Connect>) -> Arc<Server> {
-        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The server of this entry, whose list of tools is kept at `list`. One whose entry has changed ends when its last call
+    /// does.
+    pub(crate) fn get(&self, name: &str, entry: &McpServer, list: PathBuf, connect: Box<Connect>) -> Arc<Server> {
+        let mut servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         let checksum = list::checksum(entry);
-        match servers.get(name) {
-            Some((known, server)) if *known == checksum => server.clone(),
-            _ => {
-                let server = Arc::new(Server::new(name.to_owned(), connect()));
-                servers.insert(name.to_owned(), (checksum, server.clone()));
-                server
-            }
+        if let Some(known) = servers.get(name).filter(|known| known.checksum == checksum) {
+            return known.clone();
         }
+        let (name, state, changed) = (name.to_owned(), Mutex::default(), self.changed.clone());
+        let server = Arc::new(Server { name: name.clone(), list, checksum, connect, state, changed });
+        servers.insert(name, server.clone());
+        server
+    }
+
+    /// Whether a server has changed its tools since this was asked last: who holds their list has to make it again.
+    pub(crate) fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::Relaxed)
     }
 }
 
 impl Server {
-    pub(crate) fn new(name: String, connect: Box<Connect>) -> Self {
-        Self { name, connect, state: Mutex::default() }
-    }
-
     /// Waits for the calls of other conversations to end, unless its own turn ends first.
     fn lock(&self, cancel: &Cancel) -> Result<MutexGuard<'_, State>> {
         loop {
@@ -99,17 +112,31 @@ impl Server {
         }
     }
 
-    /// Calls a tool; one call of a server at a time.
+    /// Calls a tool; one call of a server at a time. `tell` hears of progress, and of tools that describe themselves otherwise
+    /// than before.
     ///
     /// # Errors
     /// In words for the model. A server that broke off is started again by the next call.
-    pub(crate) fn call(&self, tool: &str, arguments: &Value, cancel: &Cancel) -> Result<Value> {
+    pub(crate) fn call(&self, tool: &str, arguments: &Value, cancel: &Cancel, tell: &dyn Fn(String)) -> Result<Value> {
         let params = json!({"name": tool, "arguments": arguments});
-        self.with_client(cancel, |client| client.request("tools/call", params, CALL, CALL_WITH_PROGRESS, cancel))
+        let progress = |text: &str| tell(format!("MCP server {}: {text}", self.name));
+        let patience = Patience { silence: CALL, most: CALL_WITH_PROGRESS, progress: &progress };
+        self.with_client(cancel, |client| {
+            let result = client.request("tools/call", params, &patience, cancel)?;
+            if client.take_list_changed() {
+                // The result counts, whatever comes of this.
+                if let Ok(tools) = client.list_tools(CALL, cancel) {
+                    let kept = list::keep(self, Ok(tools), SystemTime::now());
+                    kept.into_iter().flat_map(|(_, changes)| changes).for_each(tell);
+                    self.changed.store(true, Ordering::Relaxed);
+                }
+            }
+            Ok(result)
+        })
     }
 
     /// Asks for its tools.
-    pub(crate) fn tools(&self, cancel: &Cancel) -> Result<Vec<Value>> {
+    pub(crate) fn tools(&self, cancel: &Cancel) -> Result<Vec<RemoteTool>> {
         self.with_client(cancel, |client| client.list_tools(START, cancel))
     }
 
@@ -146,6 +173,24 @@ fn ended(why: Why) -> Error {
         Why::Stopped => Error::new(Kind::Interrupted, "stopped"),
         Why::Deadline => Error::new(Kind::Limit, "the turn timed out"),
     }
+}
+
+/// Reads a message; `None` if it is no JSON.
+fn parse(text: &str) -> Result<Option<Value>> {
+    let (mut values, mut in_string, mut escaped) = (0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+    }
+    if values > MAX_VALUES {
+        return Err(Error::failed(format!("it sent a message of more than {MAX_VALUES} values")));
+    }
+    Ok(serde_json::from_str(text).ok())
 }
 
 fn too_long() -> Error {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{MAX_MESSAGE, Transport, too_long};
+use super::{MAX_MESSAGE, Transport, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::text::one_line;
@@ -76,9 +76,12 @@ fn read_lines(mut output: impl Read, sender: &SyncSender<Line>) -> String {
                 continue;
             }
             // What is not JSON is a server's log in the wrong place.
-            let message = serde_json::from_str(String::from_utf8_lossy(&pending).trim());
+            let message = match parse(String::from_utf8_lossy(&pending).trim()) {
+                Ok(message) => message,
+                Err(e) => return e.message,
+            };
             pending.clear();
-            if message.is_ok_and(|message: Value| sender.send(Line::Message(message)).is_err()) {
+            if message.is_some_and(|message| sender.send(Line::Message(message)).is_err()) {
                 return String::new();
             }
         }

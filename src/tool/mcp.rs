@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec};
+use crate::bus::Event;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Image;
 use crate::text::{fenced, one_line};
@@ -30,7 +31,10 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool], taken: &mut 
             source: server.name.clone().into(),
         };
         let (server, remote) = (server.clone(), remote.name.clone());
-        Function::new(spec, &[], move |args, turn| Ok(output(&server.call(&remote, args, turn.cancel)?)))
+        Function::new(spec, &[], move |args, turn| {
+            let tell = |text| (turn.events)(Event::Notice(text));
+            Ok(output(&server.call(&remote, args, turn.cancel, &tell)?))
+        })
     };
     tools.iter().map(tool).collect()
 }

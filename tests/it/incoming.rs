@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::gateway::{ends, start};
-use crate::harness::{Home, Running, merged};
+use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
 const OWNER: i64 = 42;
@@ -154,13 +154,6 @@ fn what_cannot_be_kept_or_fetched_is_said_and_the_turn_goes_on() {
     assert_eq!(api.asked("getFile").len(), 3, "what is too large is not asked for");
 }
 
-/// The most memory that the process has had so far, in KB.
-fn peak(gateway: &Running) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
 #[test]
 fn a_large_file_is_never_in_memory() {
     let model = Model::answering(|_, _| Reply::text("Seen."));
@@ -169,10 +162,10 @@ fn a_large_file_is_never_in_memory() {
     let gateway = start(&home);
     api.document(OWNER, "small.bin", "x/y", &[0, 1], &json!({}));
     api.wait_for_texts(OWNER, 1);
-    let before = peak(&gateway);
+    let before = gateway.peak();
     api.document(OWNER, "large.bin", "x/y", &vec![7; 18 << 20], &json!({}));
     api.wait_for_texts(OWNER, 2);
-    let grown = peak(&gateway) - before;
+    let grown = gateway.peak() - before;
     ends(gateway);
     assert_eq!(fs::metadata(place_of(&home, &model, 1, "large.bin")).unwrap().len(), 18 << 20);
     assert!(grown < 6 << 10, "{grown} KB for a file of 18 MB");
