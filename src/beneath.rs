@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use crate::error::{Context, Error, Result};
 
 /// The kernel's limit on symbolic links followed in one path.
-const MAX_LINKS: usize = 40;
+pub(crate) const MAX_LINKS: usize = 40;
 
 /// How often to retry while renames keep the kernel from being sure. A hostile process can force that for ever.
 const MAX_RETRIES: usize = 128;
@@ -56,6 +56,23 @@ pub(crate) enum Reach {
 pub(crate) enum Links {
     Follow,
     Refuse,
+}
+
+/// Holds the place at an absolute path that goes through no symbolic link.
+pub(crate) fn open_straight(path: &Path) -> Result<OwnedFd, Errno> {
+    match openat2(CWD, path, SEARCH, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
+        Err(Errno::AGAIN | Errno::NOSYS | Errno::PERM) => {
+            let root = Dir { fd: openat(CWD, "/", SEARCH, Mode::empty())?, reach: Reach::Beneath };
+            root.open_at(path.strip_prefix("/").unwrap_or(path), SEARCH, Mode::empty(), Links::Refuse)
+        }
+        result => result,
+    }
+}
+
+impl From<OwnedFd> for Dir {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd, reach: Reach::Beneath }
+    }
 }
 
 impl Dir {

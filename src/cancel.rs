@@ -46,6 +46,10 @@ impl Cancel {
         Self { shared: self.shared.clone(), deadline: [self.deadline, own].into_iter().flatten().min() }
     }
 
+    pub(crate) fn is_same_turn(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// Stops the turn and wakes its threads; later waits end at once.
     pub fn stop(&self) {
         let hooks = {

@@ -9,7 +9,7 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`); a conversation at the terminal (`terminal`, `repl`, `input`, `signals`, `printer`, `screen`, `echo`); a question with its files (`question`, `attach`); what onboarding imports (`import`, `convert`) |
-//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `ollama`, `factory`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
+//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `ollama`, `factory`), what its tools may reach (`trees`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`event_log`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
@@ -33,6 +33,7 @@
 //! | 0 | [`message`], [`bus`], [`error`], `secret` | types that every room uses |
 //! | 0 | `template` | the files a new home starts with |
 //! | 0 | `wire` | the messages between bantam and a hands process |
+//! | 0 | `tree` | a tree of the host that tools may reach: where it is, and whether it is still what it was |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
 //! | 0 | `disk` | directories and atomic replacement (`mod`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), locks (`lock`) |
 //! | 0 | `cancel`, `child`, `beneath`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
@@ -96,6 +97,7 @@ mod telegram;
 mod template;
 mod text;
 pub mod tool;
+mod tree;
 mod usage;
 mod web;
 mod wire;

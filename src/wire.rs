@@ -6,13 +6,14 @@
 //! a fixed schema.
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
+use crate::tree::{Access, Tree};
 
 /// Bytes of a reply's header, and of its body.
 const MAX_HEADER: usize = 16 << 10;
@@ -46,13 +47,9 @@ pub(crate) struct Setup {
     pub confinement: Confinement,
     pub network: Network,
     /// The tree it works in.
-    pub workspace: PathBuf,
-    /// bantam's own instructions, readable.
-    pub agent_dir: Option<PathBuf>,
-    /// Further readable trees.
-    pub read_paths: Vec<PathBuf>,
-    /// Further writable trees.
-    pub write_paths: Vec<PathBuf>,
+    pub workspace: Tree,
+    /// What it may reach besides; where one does not exist, there is none.
+    pub trees: Vec<Tree>,
     /// Allows everything its user may access except this tree, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
     /// The data segment of each process, in MiB; 0 for no limit.
@@ -60,9 +57,15 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// The trees that may be read and not changed.
-    pub(crate) fn readable_trees(&self) -> impl Iterator<Item = &Path> {
-        self.read_paths.iter().chain(&self.agent_dir).map(PathBuf::as_path)
+    /// The setup with every tree as it is now, to be recognised later.
+    pub(crate) fn identified(&self) -> Result<Self> {
+        let trees = self.trees.iter().map(Tree::identified).collect::<Result<_>>()?;
+        Ok(Self { workspace: self.workspace.identified()?, trees, ..self.clone() })
+    }
+
+    /// The trees with this access, but the workspace.
+    pub(crate) fn trees_to(&self, access: Access) -> impl Iterator<Item = &Tree> {
+        self.trees.iter().filter(move |tree| tree.access == access)
     }
 }
 

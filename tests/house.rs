@@ -19,7 +19,10 @@ const RANKS: &[(usize, &str)] = &[
     (3, "agent doctor"),
     (2, "provider tool telegram"),
     (1, "web mcp config http hands jail files proxy session skills usage cron outbox markdown"),
-    (0, "message bus cancel child text paths disk log sse error secret beneath sys guard template zone notify wire"),
+    (
+        0,
+        "message bus cancel child text paths disk log sse error secret beneath sys guard template tree zone notify wire",
+    ),
 ];
 
 /// What only a few files do: how it is written, who may, and why nobody else does.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{make_workspace, trees, workspace};
+use super::make_workspace;
+use super::trees::Layout;
 use crate::cancel::Cancel;
 use crate::child::Network;
 use crate::config::{Config, Env, McpServer, keys, proxy};
@@ -20,6 +21,7 @@ use crate::secret::Secret;
 use crate::text::one_line;
 use crate::tool::Tool;
 use crate::tool::mcp::mcp_tools;
+use crate::tree::{Access, Resolved, Tree};
 use crate::wire::{ServeJob, Setup};
 
 /// The tools of all servers whose list is known or can be had, and a notice for each that is not.
@@ -118,19 +120,16 @@ fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
 
 /// Starts a program in a jail of its own: it may change the workspace, its home and what its entry names.
 fn local(home: &Home, config: &Config, env: &Env, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
-    let workspace = workspace(home, config, env)?;
-    let setting = |part: &str| format!("mcpServers.{name}.{part}");
-    let read_paths = trees(home, &entry.read, &setting("read"), env)?;
-    let mut write_paths = trees(home, &entry.write, &setting("write"), env)?;
+    let (read, write) = (format!("mcpServers.{name}.read"), format!("mcpServers.{name}.write"));
+    let layout = Layout::new(home, config, env)?;
+    let mut trees = layout.trees(&[(&write, &entry.write, Access::Write), (&read, &entry.read, Access::Read)])?;
     let own_home = home.mcp_home(name);
-    write_paths.push(own_home.clone());
+    trees.push(Tree { real: Resolved::of(&own_home).real, ..Tree::at(own_home.clone(), Access::Write) });
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: if entry.network { Network::Full } else { Network::None },
-        workspace,
-        agent_dir: None,
-        read_paths,
-        write_paths,
+        workspace: trees.remove(0),
+        trees,
         all_except: None,
         memory_mb: entry.memory_mb,
     };

@@ -12,8 +12,8 @@ mod ollama;
 mod pool;
 mod reload;
 mod shutdown;
+mod trees;
 
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -44,11 +44,13 @@ use crate::tool::skill::{read_skill, run_skill};
 use crate::tool::subagent::{spawn, subagent};
 use crate::tool::think::think;
 use crate::tool::web::{web_fetch, web_search};
+use crate::tree::Access;
 use crate::usage::Ledger;
 use crate::web::Search;
 use crate::wire::Setup;
 use crate::zone::Zone;
 pub(crate) use models::chain;
+pub(crate) use trees::{Layout, paths, workspace};
 
 /// What an agent is built from.
 pub(crate) struct Parts<'a> {
@@ -161,23 +163,23 @@ fn history(config: &Config, window: u64) -> History {
 
 /// Runs the file and exec jobs of all tools.
 pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
-    let workspace = workspace(home, config, env)?;
-    let exec = &config.tools.exec;
-    if let Some(tree) = hands::readable(&real(home.root())).filter(|_| exec.sandbox != Sandbox::Off) {
+    let (layout, exec, tools) = (Layout::new(home, config, env)?, &config.tools.exec, &config.tools);
+    if let Some(tree) = hands::readable(layout.home()).filter(|_| exec.sandbox != Sandbox::Off) {
         let root = home.root().display();
         return Err(Error::config(format!("{root} is in {tree}, which commands can read: they could read its keys"))
             .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"));
     }
-    let mut read_paths = trees(home, &config.tools.read_paths, "tools.read_paths", env)?;
-    read_paths.extend(zone_files(home, env));
+    let mut trees = layout.trees(&[
+        ("tools.write_paths", &tools.write_paths, Access::Write),
+        ("tools.read_paths", &tools.read_paths, Access::Read),
+    ])?;
+    trees.extend(layout.always_readable());
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: exec.network,
-        workspace,
-        agent_dir: Some(home.agent()),
-        read_paths,
-        write_paths: trees(home, &config.tools.write_paths, "tools.write_paths", env)?,
-        all_except: (!config.agents.defaults.restrict_to_workspace).then(|| real(home.root())),
+        workspace: trees.remove(0),
+        trees,
+        all_except: (!config.agents.defaults.restrict_to_workspace).then(|| layout.home().to_owned()),
         memory_mb: exec.memory_mb,
     };
     Ok(Hands::new(setup, exec.sandbox, AddressGuard::new(config.tools.web.fetch.allow_private)))
@@ -187,13 +189,6 @@ pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
 pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
     let names = ["TZ", "TZDIR"].into_iter().chain(config.tools.exec.pass_env.iter().map(String::as_str));
     names.filter_map(|name| Some((name.to_owned(), env.get(name)?.clone()))).collect()
-}
-
-/// The files of the local time zone that `TZ` and `TZDIR` name by their paths. Commands may read them.
-fn zone_files(home: &Home, env: &Env) -> impl Iterator<Item = PathBuf> {
-    let named = ["TZ", "TZDIR"].into_iter().filter_map(|name| env.get(name));
-    let paths = named.map(|path| PathBuf::from(path.strip_prefix(':').unwrap_or(path)));
-    paths.filter(|path| path.is_absolute() && check_outside_home(home, path, "TZ").is_ok())
 }
 
 /// The skills of a home.
@@ -269,53 +264,4 @@ pub(crate) fn local_time(env: &Env) -> LocalTime {
         let unix = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         zone.clock(unix.try_into().unwrap_or_default())
     })
-}
-
-/// The absolute path of the workspace.
-pub(crate) fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
-    let written = config.agents.defaults.workspace.as_str();
-    if written.is_empty() {
-        return Ok(home.workspace());
-    }
-    let workspace = absolute(written, env).doing("finding the workspace")?;
-    check_outside_home(home, &workspace, "agents.defaults.workspace")?;
-    Ok(workspace)
-}
-
-/// The trees that a setting opens to the tools.
-pub(crate) fn trees(home: &Home, written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
-    let mut trees = Vec::new();
-    for path in written.iter().filter(|path| !path.is_empty()) {
-        let tree = absolute(path, env).doing(setting)?;
-        check_outside_home(home, &tree, setting)?;
-        trees.push(tree);
-    }
-    Ok(trees)
-}
-
-fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
-    std::path::absolute(match (written.strip_prefix('~'), env.get("HOME")) {
-        (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => PathBuf::from(format!("{user}{rest}")),
-        _ => PathBuf::from(written),
-    })
-}
-
-/// The path without symbolic links; as it is if nothing exists there yet.
-fn real(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
-}
-
-/// Keeps tools away from the keys, the conversations and what the agent obeys: none of their trees may contain the home or be
-/// inside it, except the workspace there.
-fn check_outside_home(home: &Home, tree: &Path, setting: &str) -> Result<()> {
-    let (root, tree) = (real(home.root()), real(tree));
-    let within = tree.strip_prefix(&root).is_ok_and(|below| !below.starts_with("workspace"));
-    if within || root.starts_with(&tree) {
-        let (tree, root) = (tree.display(), root.display());
-        return Err(Error::config(format!(
-            "{setting}: {tree} would give the tools access to bantam's own files in {root}"
-        ))
-        .hint(format!("choose a directory that is not in {root} and does not contain it, or set BANTAM_HOME")));
-    }
-    Ok(())
 }

@@ -122,7 +122,7 @@ fn system(home: &Home, root: &Path, config: &Config, env: &Env) -> Result<String
     }
     lines.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
     let mut writable = vec![app::workspace(home, config, env)?];
-    writable.extend(app::trees(home, &config.tools.write_paths, "tools.write_paths", env)?);
+    writable.extend(app::paths(&config.tools.write_paths, "tools.write_paths", env)?);
     writable.retain(|path| !path.starts_with(root));
     for path in [root].into_iter().chain(writable.iter().map(PathBuf::as_path)) {
         // The dash ignores a path that does not exist.

@@ -10,9 +10,10 @@ use rustix::fs::{AtFlags, OFlags, renameat, statat};
 use rustix::io::Errno;
 
 use super::atomic::LockedEntry;
-use super::{Access, Trees, text_reply};
+use super::{Trees, text_reply};
 use crate::beneath::Links;
 use crate::error::{Error, Result};
+use crate::tree::Access;
 use crate::wire::{FilePart, Reply};
 
 /// Names to try for one file.

@@ -22,26 +22,22 @@ use rustix::io::Errno;
 use crate::beneath::{self, Dir, Links, Reach};
 use crate::error::{Error, Result};
 use crate::jail;
+use crate::tree::{Access, Tree};
 use crate::wire::{FileJob, Header, Reply, Setup};
 
 /// The kernel's limit on a path, its NUL included.
 const PATH_MAX: usize = 4096;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
-
 /// The trees that file jobs may touch, each held by a handle. The workspace is the first.
 pub(crate) struct Trees {
-    trees: Vec<Tree>,
+    trees: Vec<HeldTree>,
     /// `/`, where the user has opened everything. Any other tree that holds a path takes precedence.
-    root: Option<Tree>,
+    root: Option<Dir>,
 }
 
-struct Tree {
-    path: PathBuf,
+struct HeldTree {
+    /// As it is configured, and without links.
+    paths: [PathBuf; 2],
     dir: Dir,
     access: Access,
 }
@@ -68,20 +64,21 @@ impl Target<'_> {
 
 impl Trees {
     /// A configured tree that cannot be opened is left out: its files do not exist then.
-    pub(crate) fn open(workspace: Dir, setup: &Setup) -> Self {
-        let mut trees = vec![Tree { path: setup.workspace.clone(), dir: workspace, access: Access::Write }];
-        let write = setup.write_paths.iter().map(|path| (path.as_path(), Access::Write));
-        for (path, access) in write.chain(setup.readable_trees().map(|path| (path, Access::Read))) {
-            trees.extend(Dir::open(path).ok().map(|dir| Tree { path: path.to_owned(), dir, access }));
+    pub(crate) fn open(workspace: Dir, setup: &Setup) -> Result<Self> {
+        let held = |tree: &Tree, dir| {
+            let paths = [tree.path.clone(), tree.real.clone()];
+            HeldTree { paths, dir, access: tree.access }
+        };
+        let mut trees = vec![held(&setup.workspace, workspace)];
+        for tree in &setup.trees {
+            trees.extend(tree.open()?.map(|fd| held(tree, fd.into())));
         }
-        let Some(home) = &setup.all_except else { return Self { trees, root: None } };
+        let Some(home) = &setup.all_except else { return Ok(Self { trees, root: None }) };
         let reach = reach(setup, home, &trees);
         trees[0].dir.set_reach(reach.clone());
-        let root = Dir::open("/".as_ref()).ok().map(|mut dir| {
-            dir.set_reach(reach);
-            Tree { path: "/".into(), dir, access: Access::Write }
-        });
-        Self { trees, root }
+        let mut root = Dir::open("/".as_ref())?;
+        root.set_reach(reach);
+        Ok(Self { trees, root: Some(root) })
     }
 
     pub(crate) fn workspace(&self) -> &Dir {
@@ -101,11 +98,13 @@ impl Trees {
         if asked.is_relative() {
             return Ok(Target { tree: self.workspace(), path: asked, asked });
         }
-        let holding = self.trees.iter().filter_map(|tree| Some((tree, asked.strip_prefix(&tree.path).ok()?)));
+        let below = |tree: &HeldTree| tree.paths.iter().find_map(|path| asked.strip_prefix(path).ok());
         // The outermost: the root of a tree within a writable one may have been replaced by a link.
+        let holding = self.trees.iter().filter_map(|tree| Some((tree, below(tree)?)));
         let granting = holding.clone().filter(|(tree, _)| tree.access >= access);
-        let found = granting.min_by_key(|(tree, _)| tree.path.components().count());
-        let Some((tree, below)) = found.or_else(|| self.root.as_ref().map(|tree| (tree, asked))) else {
+        let found =
+            granting.max_by_key(|(_, below)| below.components().count()).map(|(tree, below)| (&tree.dir, below));
+        let Some((tree, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, asked))) else {
             return Err(if holding.count() == 0 {
                 beneath::explain(Errno::XDEV, asked)
             } else {
@@ -113,15 +112,14 @@ impl Trees {
             });
         };
         let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        Ok(Target { tree: &tree.dir, path: below, asked })
+        Ok(Target { tree, path: below, asked })
     }
 }
 
 /// How far a path leads where the user has opened everything but bantam's home.
-fn reach(setup: &Setup, home: &Path, trees: &[Tree]) -> Reach {
+fn reach(setup: &Setup, home: &Path, trees: &[HeldTree]) -> Reach {
     if !setup.confinement.is_sandboxed() {
-        let open = setup.workspace.canonicalize().unwrap_or_else(|_| setup.workspace.clone());
-        return Reach::Except { closed: home.to_owned(), open };
+        return Reach::Except { closed: home.to_owned(), open: setup.workspace.real.clone() };
     }
     // The jail leaves the home out itself. A tree that the configuration opens may cover what the jail made.
     let opened: Vec<u64> = trees.iter().filter_map(|tree| Some(fstat(&tree.dir).ok()?.st_dev)).collect();

@@ -17,19 +17,25 @@ fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_a
         std::fs::create_dir_all(root.join(tree)).unwrap();
     }
     let at = |below: &str| root.join(below);
+    let tree = |below: &str, access| Tree::at(at(below), access);
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: Network::None,
-        agent_dir: None,
-        workspace: at("work"),
-        read_paths: vec![at("open/closed"), at("closed"), at("not/there")],
-        write_paths: vec![at("open"), at("closed/open")],
+        workspace: Tree { path: at("named"), ..tree("work", Access::Write) },
+        trees: vec![
+            tree("open/closed", Access::Read),
+            tree("closed", Access::Read),
+            tree("not/there", Access::Read),
+            tree("open", Access::Write),
+            tree("closed/open", Access::Write),
+        ],
         all_except: None,
         memory_mb: 0,
     };
-    let trees = Trees::open(Dir::open(&setup.workspace).unwrap(), &setup);
+    let trees = Trees::open(Dir::open(&setup.workspace.real).unwrap(), &setup).unwrap();
     for (path, access, comes_to) in [
         (at("work"), Access::Write, Some(".")),
+        (at("named/a"), Access::Write, Some("a")),
         (at("work/"), Access::Read, Some(".")),
         (at("work//a/./b"), Access::Write, Some("a/b")),
         (at("work/../secret"), Access::Read, Some("../secret")),
@@ -76,21 +82,19 @@ fn job(n: usize) -> FileJob {
 /// Calls the tools' own code `TRIES` times.
 #[track_caller]
 fn nothing_escapes(racy: &RacyWorkspace) {
-    let (workspace, none) = (racy.workspace.clone(), Vec::new());
+    let workspace = racy.workspace.clone();
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: Network::None,
-        workspace: workspace.clone(),
-        agent_dir: None,
-        read_paths: none.clone(),
-        write_paths: none,
+        workspace: Tree::at(workspace.clone(), Access::Write),
+        trees: Vec::new(),
         all_except: None,
         memory_mb: 0,
     };
     let (mut done, mut refused) = (0, 0);
     for n in 0..TRIES {
         // As every call does: the handle of the root is new each time.
-        let reply = perform(&Trees::open(Dir::open(&workspace).unwrap(), &setup), &job(n), &|| false);
+        let reply = perform(&Trees::open(Dir::open(&workspace).unwrap(), &setup).unwrap(), &job(n), &|| false);
         let said = match reply {
             Ok(reply) => {
                 assert_eq!(reply.header, Header::Text);

@@ -18,10 +18,11 @@ use super::reaper::Reaper;
 use crate::beneath::{self, Dir, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
-use crate::files::{Access, Target, Trees};
+use crate::files::{Target, Trees};
 use crate::jail;
 use crate::proxy::listener;
 use crate::sys;
+use crate::tree::Access;
 use crate::wire::{Confinement, ExecJob, Header, MAX_BODY, Reply, Setup, Termination};
 
 /// The kernel limits one argument to 128 KiB (`MAX_ARG_STRLEN`).
@@ -38,7 +39,7 @@ const DISK_INTERVAL: Duration = Duration::from_millis(100);
 /// When this returns, every process that the command started has ended, or will have before the caller reads on.
 pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: BorrowedFd) -> Result<Reply> {
     check(&job.command)?;
-    if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command, &setup.workspace)) {
+    if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command, &setup.workspace.path)) {
         return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
     }
     enter(trees, &job.working_dir)?;
@@ -55,7 +56,7 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
         .args(["-c", &job.command])
         .envs(if guarded { listener::environment() } else { Vec::new() })
         .envs(job.env.iter().map(|(name, value)| (name, value)))
-        .env("HOME", &setup.workspace)
+        .env("HOME", &setup.workspace.path)
         .env("TERM", "dumb")
         .process_group(0)
         .stdin(Stdio::null())

@@ -40,6 +40,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Runs jobs, one process each.
 pub(crate) struct Hands {
     setup: Setup,
+    /// The setup of the turn that made the last call: its trees are found once.
+    turn: Mutex<Option<(Cancel, Setup)>>,
     sandbox: Sandbox,
     guard: AddressGuard,
     /// What confined the last call, and when a stronger one was last tried.
@@ -49,7 +51,7 @@ pub(crate) struct Hands {
 impl Hands {
     /// Replaces `setup.confinement` by what the sandbox setting and the system allow.
     pub(crate) fn new(setup: Setup, sandbox: Sandbox, guard: AddressGuard) -> Self {
-        Self { setup, sandbox, guard, selected: Mutex::default() }
+        Self { setup, turn: Mutex::default(), sandbox, guard, selected: Mutex::default() }
     }
 
     /// Does one job in the strongest confinement available, and waits for the end of its process.
@@ -87,7 +89,7 @@ impl Hands {
         let job = Job::Serve(job);
         let mut refusals = Vec::new();
         for &confinement in self.candidates(&job) {
-            let mut child = self.spawn(confinement, Stdio::null())?;
+            let mut child = self.spawn(confinement, Stdio::null(), cancel)?;
             let refused = match exchange::begin(&mut child, &job, cancel) {
                 Ok(Reply { header: Header::Text, .. }) => return Ok(child),
                 Ok(Reply { header: Header::Unavailable { why }, .. }) => {
@@ -159,7 +161,7 @@ impl Hands {
 
     /// The tree that jobs work in; absolute.
     pub(crate) fn workspace(&self) -> &Path {
-        &self.setup.workspace
+        &self.setup.workspace.path
     }
 
     /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is
@@ -179,7 +181,7 @@ impl Hands {
         } else {
             (None, Stdio::null())
         };
-        let mut child = self.spawn(confinement, stderr)?;
+        let mut child = self.spawn(confinement, stderr, cancel)?;
         let proxy = receiver.map(|receiver| receiver.start_proxy(&self.guard)).transpose();
         let count_processes =
             confinement.is_sandboxed() && matches!(job, Job::Exec { .. }) && rustix::process::geteuid().is_root();
@@ -194,8 +196,17 @@ impl Hands {
         }
     }
 
-    fn spawn(&self, confinement: Confinement, stderr: Stdio) -> Result<Child> {
-        let setup = serde_json::to_string(&Setup { confinement, ..self.setup.clone() })?;
+    /// The setup with the trees as they were when this turn first used them.
+    fn setup_of(&self, turn: &Cancel) -> Result<Setup> {
+        let mut known = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((of, setup)) if of.is_same_turn(turn) => Ok(setup.clone()),
+            _ => Ok(known.insert((turn.clone(), self.setup.identified()?)).1.clone()),
+        }
+    }
+
+    fn spawn(&self, confinement: Confinement, stderr: Stdio, turn: &Cancel) -> Result<Child> {
+        let setup = serde_json::to_string(&Setup { confinement, ..self.setup_of(turn)? })?;
         let mut command = child::again(ROLE);
         command.arg(setup).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         command.spawn().doing("starting the hands process")

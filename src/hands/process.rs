@@ -109,7 +109,9 @@ fn do_job(setup: &Setup) -> Result<()> {
     let confined = match setup.confinement {
         Confinement::Namespaces => jail::enter_namespaces(setup),
         Confinement::Landlock => jail::become_owner(setup).and_then(|()| jail::enter_landlock(setup)),
-        Confinement::Unconfined | Confinement::Disabled => jail::enter_workspace(setup),
+        // The file tools read what the workspace's owner may.
+        Confinement::Unconfined => jail::become_owner(setup),
+        Confinement::Disabled => jail::enter_workspace(setup),
     };
     if let Err(e) = confined {
         return if setup.confinement.is_sandboxed() { unavailable(&e) } else { Err(e) };
@@ -118,7 +120,7 @@ fn do_job(setup: &Setup) -> Result<()> {
     set_limits(setup, max_processes)?;
     // The working directory, because only root may be able to pass through the directories of its path.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
-    let trees = Trees::open(workspace, setup);
+    let trees = Trees::open(workspace, setup)?;
 
     // Not buffered: what follows the job belongs to the program that it starts.
     let mut input = fs_err::File::from_parts(io::stdin().as_fd().try_clone_to_owned()?.into(), "the job's pipe");

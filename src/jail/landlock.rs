@@ -1,10 +1,13 @@
 //! Landlock: the kernel decides at the moment of opening which files a process may use.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    Scope,
 };
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 
 use crate::error::{Error, Result};
 
@@ -13,19 +16,34 @@ pub(super) const OLDEST_ABI: u32 = 3;
 /// The first version that restricts signals and abstract sockets.
 pub(super) const SIGNALS_ABI: u32 = 6;
 
+/// Holds the places at these paths; missing ones are left out.
+pub(super) fn held<'a>(paths: impl Iterator<Item = &'a Path>) -> impl Iterator<Item = OwnedFd> {
+    paths.filter_map(|path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok())
+}
+
 /// Restricts this process and what it starts: it may read and execute below `readable`, do anything below `writable`,
-/// and nothing elsewhere; without `tcp` it makes no TCP connections and no listeners. Missing paths are left out, and so is
-/// what this kernel's version cannot restrict.
-pub(super) fn enter(readable: &[&Path], writable: &[&Path], tcp: bool) -> Result<()> {
+/// and nothing elsewhere; without `tcp` it makes no TCP connections and no listeners. What this kernel's version cannot
+/// restrict is left out.
+pub(super) fn enter(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result<()> {
     restrict(readable, writable, tcp).map_err(|e| Error::failed(e.to_string()).doing("entering Landlock"))
 }
 
-fn restrict(readable: &[&Path], writable: &[&Path], tcp: bool) -> Result<(), RulesetError> {
+fn restrict(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result<(), RulesetError> {
     let all = AccessFs::from_all(ABI::V5);
     let mut ruleset = Ruleset::default().handle_access(all)?.scope(Scope::from_all(ABI::V6))?;
     if !tcp {
         ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
     }
-    let ruleset = ruleset.create()?.add_rules(path_beneath_rules(readable, AccessFs::from_read(ABI::V5)))?;
-    ruleset.add_rules(path_beneath_rules(writable, all))?.restrict_self().map(drop)
+    let ruleset = ruleset.create()?.add_rules(rules(readable, AccessFs::from_read(ABI::V5)))?;
+    ruleset.add_rules(rules(writable, all))?.restrict_self().map(drop)
+}
+
+fn rules(
+    places: Vec<OwnedFd>,
+    access: BitFlags<AccessFs>,
+) -> impl Iterator<Item = Result<PathBeneath<OwnedFd>, RulesetError>> {
+    places.into_iter().map(move |place| {
+        let is_dir = fstat(&place).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+        Ok(PathBeneath::new(place, if is_dir { access } else { access & AccessFs::from_file(ABI::V5) }))
+    })
 }

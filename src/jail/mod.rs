@@ -16,17 +16,20 @@ mod paths;
 mod root;
 mod seccomp;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::Uid;
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Signal, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::beneath::open_straight;
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::sys;
+use crate::tree::{Access, Resolved};
 use crate::wire::{Confinement, Setup};
 pub(crate) use namespaces::{enter_namespaces, make_namespaces};
 use seccomp::FilterContext;
@@ -36,16 +39,18 @@ pub(crate) const MAX_PROCESSES: usize = 256;
 
 /// The system tree, readable in every jail, that contains `path`.
 pub(crate) fn readable(path: &Path) -> Option<&'static str> {
-    let real = |tree: &str| Path::new(tree).canonicalize();
-    paths::SYSTEM
-        .iter()
-        .copied()
-        .find(|tree| path.starts_with(tree) || real(tree).is_ok_and(|tree| path.starts_with(tree)))
+    // Most links among them lead to another one of them.
+    let is_known = |target: &Path| paths::SYSTEM.iter().any(|tree| target.starts_with(tree));
+    let leads_elsewhere = |tree: &str| std::fs::read_link(tree).is_ok_and(|to| !is_known(&Path::new("/").join(to)));
+    let holds = |tree: &str| leads_elsewhere(tree) && path.starts_with(Resolved::of(tree.as_ref()).real);
+    paths::SYSTEM.iter().copied().find(|tree| path.starts_with(tree) || holds(tree))
 }
 
 pub(crate) fn enter_workspace(setup: &Setup) -> Result<()> {
-    std::env::set_current_dir(&setup.workspace)
-        .doing(format_args!("entering the workspace {}", setup.workspace.display()))
+    let workspace = setup.workspace.open().and_then(|dir| dir.ok_or_else(|| Errno::NOENT.into()));
+    workspace
+        .and_then(|dir| Ok(rustix::process::fchdir(dir)?))
+        .doing(format_args!("entering the workspace {}", setup.workspace.path.display()))
 }
 
 /// Enters the workspace and drops root's ids for those of its owner.
@@ -80,15 +85,20 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     die_with_parent()?;
     drop_capabilities()?;
     let host_network = setup.network == Network::Full;
-    let readable: Vec<&Path> = paths::system(setup.network).chain(setup.readable_trees()).collect();
-    let mut open_trees = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();
-    // A rule for a link would apply to its target.
-    open_trees.retain(|path| !path.is_symlink());
-    let trees = setup.write_paths.iter().chain([&setup.workspace]).chain(&open_trees).map(PathBuf::as_path);
-    let writable: Vec<&Path> = trees.chain(paths::DEVICES.iter().map(Path::new)).collect();
-    landlock::enter(&readable, &writable, host_network)?;
+    let readable = landlock::held(paths::system(setup.network)).chain(trees(setup, Access::Read)?).collect();
+    // By the working directory, because only root may be able to pass through the directories of its path.
+    let own = paths::DEVICES.iter().map(Path::new).chain([".".as_ref()]);
+    let open = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();
+    let open = open.iter().filter_map(|path| open_straight(path).ok());
+    let writable = landlock::held(own).chain(open).chain(trees(setup, Access::Write)?).collect();
+    landlock::enter(readable, writable, host_network)?;
     let context = FilterContext { landlock_alone: true, host_network, signals_confined: abi >= landlock::SIGNALS_ABI };
     seccomp::enter(context).doing("applying the seccomp filter")
+}
+
+/// The configured trees with this access, held.
+fn trees(setup: &Setup, access: Access) -> Result<Vec<OwnedFd>> {
+    setup.trees_to(access).filter_map(|tree| tree.open().transpose()).collect()
 }
 
 /// The parent is single-threaded, so only its end sends the signal.

@@ -1,7 +1,7 @@
 //! Confinement by namespaces: the outer process makes them, the inner one finishes the jail.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
@@ -11,11 +11,13 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 use super::root;
 use super::seccomp::{self, FilterContext};
-use super::{all_except, die_with_parent, drop_capabilities, landlock};
+use super::{all_except, die_with_parent, drop_capabilities, landlock, trees};
+use crate::beneath::open_straight;
 use crate::child::Network;
 use crate::error::{Context, Result};
 use crate::proxy::listener;
 use crate::sys;
+use crate::tree::Access;
 use crate::wire::Setup;
 
 /// The id inside for a workspace that root owns: never 0.
@@ -91,10 +93,10 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
     drop_capabilities()?;
     // Without a usable Landlock the mounts are the only layer for files.
     if sys::landlock_abi().is_ok_and(|abi| abi >= landlock::OLDEST_ABI) {
-        let open_trees = open_trees.iter().filter(|path| !path.is_symlink()).chain(&setup.write_paths);
-        let writable = open_trees.map(PathBuf::as_path).chain([&*setup.workspace, "/tmp".as_ref(), "/dev".as_ref()]);
-        let writable: Vec<&Path> = writable.collect();
-        landlock::enter(&["/".as_ref()], &writable, true)?;
+        let own = ["/tmp", "/dev", "."].map(Path::new);
+        let open = open_trees.iter().filter_map(|path| open_straight(path).ok());
+        let writable = landlock::held(own.into_iter()).chain(open).chain(trees(setup, Access::Write)?).collect();
+        landlock::enter(landlock::held([Path::new("/")].into_iter()).collect(), writable, true)?;
     }
     let context = FilterContext { landlock_alone: false, host_network, signals_confined: true };
     seccomp::enter(context).doing("applying the seccomp filter")
@@ -103,7 +105,7 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
 /// Files to make in the new `/etc`: name and text.
 fn etc_files(setup: &Setup) -> Vec<(&'static str, String)> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let workspace = setup.workspace.display();
+    let workspace = setup.workspace.path.display();
     let mut files = vec![
         ("passwd", format!("agent:x:{uid}:{gid}::{workspace}:/bin/sh\nroot:x:0:0::/:/bin/sh\n")),
         ("group", format!("agent:x:{gid}:\nroot:x:0:\n")),

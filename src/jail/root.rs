@@ -15,8 +15,10 @@ use rustix::mount::{
 };
 
 use super::paths;
+use crate::beneath::open_straight;
 use crate::error::{Context, Error, Result};
 use crate::sys;
+use crate::tree::{Access, Tree};
 use crate::wire::Setup;
 
 /// Parts of /proc that concern the whole machine; read-only.
@@ -37,12 +39,14 @@ const SCRATCH_SIZE: &str = "32m";
 const GUARDED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const GUARDED_READ_ONLY: MountAttrFlags = GUARDED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
 
-const CLONE_TREE: OpenTreeFlags =
-    OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC).union(OpenTreeFlags::AT_RECURSIVE);
+const CLONE_TREE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
+    .union(OpenTreeFlags::OPEN_TREE_CLOEXEC)
+    .union(OpenTreeFlags::AT_RECURSIVE)
+    .union(OpenTreeFlags::AT_EMPTY_PATH);
 
 /// A detached mount on its way from the old root to the new one.
-struct Tree<'a> {
-    mount: OwnedFd,
+struct Mount<'a> {
+    fd: OwnedFd,
     at: &'a Path,
     /// May disappear at any moment, and is left out then.
     is_optional: bool,
@@ -54,7 +58,7 @@ struct Tree<'a> {
 /// files in `/etc`, by name and text. Links among the open trees become the same links.
 pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)]) -> Result<()> {
     let mut links = Vec::new();
-    let trees = take_trees(setup, open_trees, &mut links)?;
+    let mounts = take_trees(setup, open_trees, &mut links)?;
     let root = tmpfs("4m", GUARDED)?;
     // Any directory serves as its mount point: it becomes the root soon, and the mount namespace is ours alone.
     let mount_point = ["/tmp", "/mnt", "/usr"].into_iter().find(|dir| Path::new(dir).is_dir());
@@ -62,10 +66,10 @@ pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)
     attach(root.as_fd(), CWD, Path::new(mount_point)).doing("attaching the new root")?;
     let root = root.as_fd();
     fill(root, etc, &links)?;
-    for Tree { mount, at, is_optional } in &trees {
+    for Mount { fd, at, is_optional } in &mounts {
         let target = below_root(at);
-        make_mount_point(root, &target, mount.as_fd()).doing(at.display())?;
-        match attach(mount.as_fd(), root, &target) {
+        make_mount_point(root, &target, fd.as_fd()).doing(at.display())?;
+        match attach(fd.as_fd(), root, &target) {
             Err(_) if *is_optional => {}
             result => result.doing(format_args!("attaching {}", at.display()))?,
         }
@@ -81,39 +85,50 @@ fn take_trees<'a>(
     setup: &'a Setup,
     open_trees: &'a [PathBuf],
     links: &mut Vec<(&'a Path, PathBuf)>,
-) -> Result<Vec<Tree<'a>>> {
-    let mut trees = Vec::new();
+) -> Result<Vec<Mount<'a>>> {
+    let mut mounts = Vec::new();
     for path in paths::system(setup.network) {
         match fs_err::symlink_metadata(path) {
             Ok(meta) if meta.is_symlink() => links.push((path, fs_err::read_link(path)?)),
-            Ok(_) => trees.push(take(path, GUARDED_READ_ONLY)?),
+            Ok(_) => mounts.push(take(CWD, path, path, GUARDED_READ_ONLY)?),
             Err(_) => {}
         }
     }
     for path in paths::DEVICES.iter().map(Path::new) {
-        trees.push(take(path, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?);
+        mounts.push(take(CWD, path, path, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?);
     }
-    for path in setup.readable_trees().filter(|path| path.exists()) {
-        trees.push(take(path, GUARDED_READ_ONLY)?);
+    let take_held = |tree: &'a Tree, attributes| {
+        tree.open()?.map(|held| take(held, Path::new(""), &tree.real, attributes)).transpose()
+    };
+    for tree in setup.trees_to(Access::Read) {
+        mounts.extend(take_held(tree, GUARDED_READ_ONLY)?);
     }
     // By the working directory, because only root may be able to pass through the directories of its path.
-    trees.push(Tree { at: &setup.workspace, ..take(Path::new("."), GUARDED)? });
-    for path in setup.write_paths.iter().filter(|path| path.exists()) {
-        trees.push(take(path, GUARDED)?);
+    mounts.push(take(CWD, Path::new("."), &setup.workspace.real, GUARDED)?);
+    for tree in setup.trees_to(Access::Write) {
+        mounts.extend(take_held(tree, GUARDED)?);
     }
     for path in open_trees {
         match fs_err::read_link(path) {
             Ok(target) if !links.iter().any(|(known, _)| known == path) => links.push((path, target)),
             Ok(_) => {}
-            Err(_) => trees.extend(take(path, GUARDED).ok().map(|tree| Tree { is_optional: true, ..tree })),
+            Err(_) => {
+                let held = open_straight(path).ok();
+                let mount = held.and_then(|held| take(held, Path::new(""), path, GUARDED).ok());
+                mounts.extend(mount.map(|mount| Mount { is_optional: true, ..mount }));
+            }
         }
     }
-    Ok(trees)
+    // What the user calls a tree leads there inside, too.
+    let trees = setup.trees.iter().chain([&setup.workspace]);
+    links.extend(trees.filter(|tree| tree.path != tree.real).map(|tree| (&*tree.path, tree.real.clone())));
+    Ok(mounts)
 }
 
-fn take(path: &Path, attributes: MountAttrFlags) -> Result<Tree<'_>> {
-    let mount = take_mount(CWD, path, attributes).doing(format_args!("taking {}", path.display()))?;
-    Ok(Tree { mount, at: path, is_optional: false })
+/// Takes what is at `path` below `held`, to be mounted at `at`.
+fn take<'a>(held: impl AsFd, path: &Path, at: &'a Path, attributes: MountAttrFlags) -> Result<Mount<'a>> {
+    let fd = take_mount(held, path, attributes).doing(format_args!("taking {}", at.display()))?;
+    Ok(Mount { fd, at, is_optional: false })
 }
 
 /// A copy of the mounts at `path`, with more attributes.
@@ -136,7 +151,11 @@ fn fill(root: BorrowedFd, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) ->
     for (path, target) in links {
         let path = below_root(path);
         make_dirs(root, path.parent().unwrap_or(Path::new("")))?;
-        symlinkat(target, root, &path).doing(path.display())?;
+        match symlinkat(target, root, &path) {
+            // A directory on the way to another tree, or a link that is there already.
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(Error::from(e).doing(path.display())),
+        }
     }
     make_dirs(root, Path::new("etc"))?;
     for (name, text) in etc {

@@ -34,8 +34,8 @@ fn bare_spawn() -> Duration {
 /// The time of one call, or why this confinement is unavailable.
 fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Duration, String> {
     let setup = json!({
-        "confinement": confinement, "network": "none", "workspace": workspace, "agent_dir": null,
-        "read_paths": [], "write_paths": [], "all_except": null, "memory_mb": 512,
+        "confinement": confinement, "network": "none", "trees": [], "all_except": null, "memory_mb": 512,
+        "workspace": { "path": workspace, "real": workspace, "access": "write", "id": null },
     });
     let job = json!({ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [] } }).to_string();
     let started = Instant::now();

@@ -257,7 +257,7 @@ fn opened(calls: impl FnOnce(&str, &str) -> Vec<(&'static str, Value)>) -> (Fixt
     let [read, write] = ["read", "write"].map(|name| other.dir(name).display().to_string());
     other.write("read/book.txt", "first page\n");
     other.write("write/draft.txt", "first words\n");
-    let paths = json!({ "tools": { "read_paths": [read, "/nowhere/at/all"], "write_paths": [write] } });
+    let paths = json!({ "tools": { "read_paths": [read], "write_paths": [write] } });
     (Fixture::configured(&paths, calls(&read, &write)), other)
 }
 
@@ -324,6 +324,43 @@ fn no_setting_opens_bantams_own_files_to_its_tools() {
     let config = json!({ "agents": { "defaults": { "workspace": workspace } } });
     home.config(&merged(config_for("http://127.0.0.1:9"), &config).to_string());
     home.agent(["-m", "hi"]).exits(3).says("agents.defaults.workspace").fails_with_a_hint();
+}
+
+#[test]
+fn trees_that_are_not_there_or_contradict_each_other_are_refused_by_name() {
+    let other = Home::empty();
+    let at = |path: &str| other.path(path).display().to_string();
+    other.dir("data/inner");
+    other.dir("links");
+    symlink(other.path("data"), other.path("links/data")).unwrap();
+    let (data, inner, linked) = (at("data"), at("data/inner"), at("links/data"));
+    let refused = |tools: Value, names: &[&str]| {
+        let home = Home::with(&merged(config_for("http://127.0.0.1:9"), &json!({ "tools": tools })));
+        let run = home.agent(["-m", "hi"]);
+        run.exits(3).fails_with_a_hint();
+        for name in names {
+            run.says(name);
+        }
+    };
+    refused(json!({ "read_paths": [at("none")] }), &["tools.read_paths", &at("none"), "does not exist"]);
+    refused(json!({ "write_paths": [at("none")] }), &["tools.write_paths", "does not exist"]);
+    for (read, write) in [(&inner, &data), (&data, &inner), (&linked, &inner), (&data, &data)] {
+        let names = [read.as_str(), write.as_str(), "tools.read_paths", "tools.write_paths", "overlap"];
+        refused(json!({ "read_paths": [read], "write_paths": [write] }), &names);
+    }
+    // A link that tools could replace.
+    refused(json!({ "read_paths": [linked], "write_paths": [at("links")] }), &["links/data", "tools.write_paths"]);
+    // In the same mode one of them is enough, and links of the user's own lead to it.
+    other.write("data/inner/book.txt", "first page\n");
+    let paths = json!({ "tools": { "read_paths": [linked, inner, data] } });
+    let read = |path: String| ("read_file", json!({ "path": path }));
+    let calls = vec![
+        read(format!("{linked}/inner/book.txt")),
+        read(format!("{inner}/book.txt")),
+        ("exec", json!({ "command": format!("cat {linked}/inner/book.txt {inner}/book.txt") })),
+    ];
+    let told = Fixture::configured(&paths, calls).succeeds();
+    assert!(told.iter().all(|text| text.contains("first page")), "{told:?}");
 }
 
 #[test]

@@ -162,6 +162,21 @@ fn a_home_where_commands_may_read_is_refused() {
     run.exits(3).fails_with_a_hint().says("/opt");
 }
 
+#[test]
+fn a_home_behind_a_link_that_tools_could_replace_is_refused() {
+    let model = Model::never_asked();
+    let (home, other) = (Home::empty(), Home::empty());
+    let links = other.dir("links");
+    symlink(home.path(""), links.join("home")).unwrap();
+    let all = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
+    let some = json!({ "tools": { "write_paths": [links] } });
+    for (open, by) in [(all, "restrict_to_workspace"), (some, "tools.write_paths")] {
+        home.config(&merged(model.config(), &open).to_string());
+        let run = home.bantam().env("BANTAM_HOME", links.join("home")).args(["agent", "-m", "hi"]).run();
+        run.exits(3).fails_with_a_hint().says("links/home").says(by);
+    }
+}
+
 /// A directory below `/tmp`, removed at the end.
 struct BelowTmp(PathBuf);
 

@@ -285,13 +285,18 @@ const LISTENER: i32 = 900;
 pub struct Questions(OwnedFd);
 
 impl Questions {
-    pub fn of(child: &Child) -> Self {
+    /// `None` of a process that has ended.
+    pub fn of(child: &Child) -> Option<Self> {
         let child = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
         // SAFETY: the call takes integers and gives a descriptor that nobody else owns.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, child.as_raw_fd(), LISTENER, 0) };
-        assert!(fd >= 0, "taking the questions: {}", io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        if fd < 0 && error.raw_os_error() == Some(libc::ESRCH) {
+            return None;
+        }
+        assert!(fd >= 0, "taking the questions: {error}");
         // SAFETY: as above.
-        Self(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) })
+        Some(Self(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) }))
     }
 
     /// Answers with this version until nobody is left to ask.

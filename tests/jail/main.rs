@@ -25,3 +25,4 @@ mod reach;
 mod refusal;
 mod runner;
 mod terminal;
+mod trees;

@@ -59,10 +59,10 @@ impl Starter {
 }
 
 /// A name, who starts the program, what the kernel lacks, and the version of Landlock that it tells.
-type Conditions = (&'static str, Starter, &'static [&'static [Rule]], Option<i64>);
+pub type Conditions = (&'static str, Starter, &'static [&'static [Rule]], Option<i64>);
 
 /// The table's columns.
-const COLUMNS: [Conditions; 6] = [
+pub const COLUMNS: [Conditions; 6] = [
     ("root: both", Starter::Root, &[], None),
     ("root for a user: namespaces", Starter::RootForUser, &[NO_LANDLOCK], None),
     ("user: namespaces", Starter::User, &[NO_LANDLOCK], None),

@@ -2,7 +2,7 @@
 //! and hold. And everywhere: what the file tools reach.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -351,6 +351,34 @@ fn where_a_jail_is_required_file_tools_are_refused_without_one() {
                 assert!(!fixture.workspace().join("ran").exists(), "it ran all the same");
             },
         );
+    }
+}
+
+#[test]
+fn what_only_root_may_read_is_read_with_the_rights_of_the_workspaces_owner() {
+    const GROUNDS: [&[&[Rule]]; 3] = [&[NO_NAMESPACES, NO_LANDLOCK], &[NO_NAMESPACES], &[NO_LANDLOCK]];
+    for rules in GROUNDS {
+        let set = |fixture: &Fixture| {
+            let tree = fixture.path("outside");
+            let secret = tree.join("only-root");
+            fs::write(&secret, fixture.canary("R12")).unwrap();
+            fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+            let config = fixture.home().join("config.json");
+            let written: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+            let opened = json!({ "tools": { "read_paths": [tree] } });
+            fs::write(config, merged(written, &opened).to_string()).unwrap();
+        };
+        let ask = |fixture: &Fixture, _: &[String]| {
+            let at = |name: &str| fixture.path("outside").join(name);
+            vec![
+                call("theirs", "read_file", &json!({ "path": at("R01") })),
+                call("roots", "read_file", &json!({ "path": at("only-root") })),
+            ]
+        };
+        told(Starter::RootForUser, rules, &json!({}), set, ask, |fixture, results| {
+            assert!(results[0].1.contains(&fixture.canary("R01")), "{results:?}");
+            assert!(results[1].1.contains("permission denied"), "{results:?}");
+        });
     }
 }
 

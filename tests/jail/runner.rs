@@ -268,7 +268,7 @@ pub fn start(netns: &Netns, fixture: &Fixture, ground: Ground) -> Child {
     let child = netns.spawn(command, Birth { uid, rules, ninth, asks_for_landlock: ground.landlock.is_some() });
     if let Some(version) = ground.landlock {
         let questions = Questions::of(&child);
-        thread::spawn(move || questions.answer(version));
+        thread::spawn(move || questions.map(|questions| questions.answer(version)));
     }
     child
 }
