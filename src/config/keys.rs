@@ -1,7 +1,7 @@
 //! Resolves API keys: given as they are, in a variable, in a file, or printed by a command.
 
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::mpsc;
@@ -9,10 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
 use std::time::Duration;
 
+use rustix::process::geteuid;
+
 use super::Env;
 use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::secret::{Redactor, Secret};
+use crate::tree::Resolved;
 
 /// How long a command may take to print a key.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -143,15 +146,32 @@ fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
     Ok(key)
 }
 
+/// What of a file, the directories above it and the links to it belongs to, or can be written by, neither the caller nor
+/// root, who could have us run any program.
+fn changeable(file: &Path) -> Result<Option<(PathBuf, String)>> {
+    let found = Resolved::of(&std::path::absolute(file)?);
+    for place in found.links.iter().chain([&found.real]).flat_map(|entry| entry.ancestors()) {
+        let meta = fs_err::symlink_metadata(place)?;
+        // In a sticky directory everybody may change what is theirs alone; a link has no mode.
+        let is_shared = meta.is_symlink() || meta.is_dir() && meta.mode() & 0o1000 != 0;
+        if ![0, geteuid().as_raw()].contains(&meta.uid()) {
+            return Ok(Some((place.to_owned(), format!("user {} owns", meta.uid()))));
+        }
+        if meta.mode() & 0o022 != 0 && !is_shared {
+            return Ok(Some((place.to_owned(), "others can write".to_owned())));
+        }
+    }
+    Ok(None)
+}
+
 fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
     let fail = |what: String| Error::config(format!("reading a key from a command: {what}"));
-    // Whoever can write the file could have us run any program.
-    let mode = fs_err::metadata(config).map_or(0, |meta| meta.permissions().mode());
-    if mode & 0o022 != 0 {
-        let path = config.display();
-        return Err(
-            fail(format!("others can write {path}, so its command was not run")).hint(format!("chmod go-w {path}"))
+    if let Some((place, who)) = changeable(config)? {
+        let hint = format!(
+            "only you or root should own {0}, and nobody else write it: chown, or chmod go-w {0}",
+            place.display()
         );
+        return Err(fail(format!("{who} {}, so its command was not run", place.display())).hint(hint));
     }
     let words =
         shell_words::split(command).map_err(|e| fail(e.to_string()).hint("correct the quotes of \"cmd:...\""))?;

@@ -1,5 +1,9 @@
 //! Several keys for one model, and several models for one question.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
 use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, merged};
@@ -160,4 +164,51 @@ fn a_stand_in_that_cannot_be_used_is_told_and_left_out() {
     let home = Home::with(&merged(model.config(), &extra));
     let run = home.agent(["-m", "hi"]);
     run.exits(0).prints("Hello.\n").says("groq/llama is left out").says("nonsense is left out");
+}
+
+/// Opens a configuration to others, and names the place where.
+type Spoil<'a> = &'a dyn Fn(&Home) -> PathBuf;
+
+#[test]
+fn a_command_in_a_file_that_others_can_change_is_not_run() {
+    let model = Model::never_asked();
+    let other = Home::empty();
+    let ran = other.dir("ran");
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let spoil: [(&str, Spoil); 5] = [
+        ("others can write", &|home| {
+            set_mode(&home.path("config.json"), 0o666);
+            home.path("config.json")
+        }),
+        ("others can write", &|home| {
+            set_mode(&home.path(""), 0o777);
+            home.path("")
+        }),
+        ("user 61001 owns", &|home| {
+            chown(home.path("config.json"), Some(61001), None).unwrap();
+            home.path("config.json")
+        }),
+        ("user 61001 owns", &|home| {
+            let above = home.path("..").canonicalize().unwrap();
+            chown(&above, Some(61001), None).unwrap();
+            above
+        }),
+        // The file itself is safe, but not the link to it.
+        ("others can write", &|home| {
+            let shared = home.dir("shared");
+            fs::rename(home.path("config.json"), home.path("safe.json")).unwrap();
+            symlink(home.path("safe.json"), shared.join("config.json")).unwrap();
+            symlink("shared/config.json", home.path("config.json")).unwrap();
+            set_mode(&shared, 0o777);
+            shared
+        }),
+    ];
+    for (says, spoil) in spoil {
+        let command = format!("cmd:/bin/sh -c 'echo >{}; echo key'", ran.join("it").display());
+        let home = with_keys(&model, &json!([command]));
+        let place = spoil(&home);
+        let run = home.agent(["-m", "hi"]);
+        run.exits(3).fails_with_a_hint().says(says).says(place.to_str().unwrap().trim_end_matches('/'));
+        assert!(!ran.join("it").exists(), "{says} {}", place.display());
+    }
 }
