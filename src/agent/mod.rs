@@ -182,6 +182,11 @@ impl Agent {
         self.limits
     }
 
+    /// `text` without known secrets.
+    pub(crate) fn redact(&self, text: String) -> String {
+        self.redactor.redact(text)
+    }
+
     /// The first request of a turn, as JSON for people. Sends and stores nothing.
     ///
     /// # Errors

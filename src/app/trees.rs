@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::stat;
 
+use crate::beneath::{Dir, open_straight};
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
@@ -135,6 +136,26 @@ impl<'a> Layout<'a> {
             }
         }
         Ok(trees)
+    }
+
+    /// The tree that tools can change and that holds a file which the user named, and where the file is in it. `None` for a
+    /// file elsewhere.
+    ///
+    /// # Errors
+    /// A link that a tool may have made leads there.
+    pub(crate) fn hold_in(&self, path: &Path) -> Result<Option<(Dir, PathBuf)>> {
+        let file = Place::new("-a", std::path::absolute(path)?);
+        let holding = self.writable.iter().find_map(|tree| Some((tree, file.real().strip_prefix(tree.real()).ok()?)));
+        if let Some((tree, below)) = holding {
+            return Ok(Some((Dir::from(open_straight(tree.real())?), below.to_owned())));
+        }
+        match self.changeable(file.links()) {
+            // Where everything is open, only the home is shut.
+            Some((link, _)) if !self.all_open || file.real().starts_with(self.home()) => {
+                Err(Error::failed(format!("the link {link}, which tools can change, leads out of their trees")))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Bantam's own instructions, and the files of the local time zone that `TZ` and `TZDIR` name by their paths: readable

@@ -13,7 +13,7 @@ use super::{notice, print, report, tell, terminal};
 use crate::agent::Request;
 use crate::app::deliver::Delivery;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
-use crate::app::{self, Options};
+use crate::app::{self, Layout, Options};
 use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
 use crate::config::{self, Env, Origin as Source, Override};
@@ -68,11 +68,14 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         key => key.unwrap_or("default").to_owned(),
     };
     let session = session_name("cli", &chat)?;
-    let question = question::read(args, &factory.home, output.verbosity)?;
+    let mut question = question::read(args, &factory.home, output.verbosity)?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with -m \"...\""));
     }
     let (loaded, ready) = factory.for_session(&session)?;
+    if let Some(question) = &mut question {
+        question.attach(args, || Layout::new(&factory.home, &loaded.config, env), &ready.agent)?;
+    }
     if !args.has("dry-run") {
         app::make_workspace(&factory.home, &loaded.config, env)?;
     }

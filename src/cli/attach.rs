@@ -1,11 +1,14 @@
 //! Attached files: text goes into the message, images beside it.
 
 use std::io::Read;
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use fs_err::File;
 
+use crate::app::Layout;
+use crate::beneath::Links;
 use crate::error::{Error, Result};
 use crate::message::Image;
 use crate::text::{fence, one_line};
@@ -23,21 +26,23 @@ const MAX_TEXT: usize = 1 << 20;
 /// The largest image, in bytes. Servers refuse larger ones, and later turns send it again.
 const MAX_IMAGE: usize = 4 << 20;
 
-pub(super) fn read(path: &str) -> Result<Attachment> {
+pub(super) fn read(path: &str, layout: &Layout) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
-    // The user named it, so it may be a pipe or a link as well as a file.
-    let file = std::fs::metadata(path).and_then(|meta| {
-        if meta.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { Ok(File::open(path)?.into_file()) }
-    });
+    // The user named it, so it may be a pipe or a link, but not one that a model made.
+    let file = match layout.hold_in(Path::new(path)) {
+        Ok(Some((tree, below))) => tree.read(&below, Path::new(path), Links::Refuse).map_err(|e| wrong(e.message))?,
+        Ok(None) => open(path).map_err(|e| {
+            let what = match e.kind() {
+                std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+                _ => e.to_string(),
+            };
+            wrong(what).hint("check the path; -a takes one file, and can be given again for another")
+        })?,
+        Err(e) => return Err(wrong(e.message)),
+    };
     let mut bytes = Vec::new();
-    file.and_then(|file| file.take(MAX_IMAGE as u64 + 1).read_to_end(&mut bytes)).map_err(|e| {
-        let what = match e.kind() {
-            std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-            _ => e.to_string(),
-        };
-        wrong(what).hint("check the path; -a takes one file, and can be given again for another")
-    })?;
+    file.take(MAX_IMAGE as u64 + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
     if let Some(kind) = ImageKind::of(&bytes) {
         if bytes.len() > MAX_IMAGE {
             return Err(
@@ -58,4 +63,8 @@ pub(super) fn read(path: &str) -> Result<Attachment> {
         _ => Err(wrong("neither text in UTF-8 nor a PNG, JPEG, GIF or WebP image".to_owned())
             .hint("convert it first, for example with pdftotext, or put it into the workspace and name it")),
     }
+}
+
+fn open(path: &str) -> std::io::Result<File> {
+    if std::fs::metadata(path)?.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { File::open(path) }
 }

@@ -9,6 +9,8 @@ use super::args::Args;
 use super::attach::{self, Attachment};
 use super::printer::Verbosity;
 use super::tell;
+use crate::agent::Agent;
+use crate::app::Layout;
 use crate::beneath;
 use crate::error::{Context, Error, Result};
 use crate::message::Image;
@@ -49,7 +51,7 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
         (true, false) => piped,
         (false, false) => format!("{asked}\n\n{piped}"),
     };
-    let mut text = match args.value("template") {
+    let text = match args.value("template") {
         Some(name) => fill(name, &find_template(name, home)?, &params(args)?, &input)?,
         None if args.has("param") => {
             return Err(Error::usage("--param without --template").hint("name the template with -t"));
@@ -59,14 +61,25 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     if text.trim().is_empty() {
         return Err(Error::usage("no question").hint("bantam agent -m \"a question\", or pipe one in"));
     }
-    let mut images = Vec::new();
-    for path in args.values("attach") {
-        match attach::read(path)? {
-            Attachment::Text(part) => text.push_str(&format!("\n\n{part}")),
-            Attachment::Image(image) => images.push(image),
+    Ok(Some(Question { text, images: Vec::new() }))
+}
+
+impl Question {
+    /// Adds the attached files. What tools can change may hold what they found: known secrets are struck.
+    pub(super) fn attach<'a>(
+        &mut self,
+        args: &Args,
+        layout: impl Fn() -> Result<Layout<'a>>,
+        agent: &Agent,
+    ) -> Result<()> {
+        for path in args.values("attach") {
+            match attach::read(path, &layout()?)? {
+                Attachment::Text(part) => self.text.push_str(&format!("\n\n{}", agent.redact(part))),
+                Attachment::Image(image) => self.images.push(image),
+            }
         }
+        Ok(())
     }
-    Ok(Some(Question { text, images }))
 }
 
 fn params(args: &Args) -> Result<BTreeMap<&str, &str>> {

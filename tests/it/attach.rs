@@ -1,11 +1,12 @@
 //! `-a`: files that go with a question.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use crate::harness::Home;
-use crate::model::{Model, Reply};
+use crate::harness::{CANARY, Home, merged};
+use crate::model::{Model, Reply, call};
 
 /// One pixel.
 const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
@@ -66,4 +67,52 @@ fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
     let text = home.write("text.txt", "x");
     home.bantam().args(["agent", "-a"]).arg(&text).run().exits(2).says("no question");
     assert!(home.files().iter().all(|file| !file.starts_with("sessions/")), "{:?}", home.files());
+}
+
+#[test]
+fn a_link_or_a_pipe_that_a_model_left_in_the_workspace_leads_nowhere() {
+    let model = Model::never_asked();
+    let (home, other) = (Home::with(&model.config()), Home::empty());
+    home.dir("workspace/pipes");
+    other.dir("mine");
+    symlink("../config.json", home.path("workspace/photo.txt")).unwrap();
+    symlink("photo.txt", home.path("workspace/chain.txt")).unwrap();
+    symlink("..", home.path("workspace/dir")).unwrap();
+    symlink(home.path("workspace"), other.path("mine/work")).unwrap();
+    let pipe = home.path("workspace/pipes/pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let attach = |path: String| home.bantam().args(["agent", "-n", "-m", "what?", "-a", &path]).run();
+    let at = |path: &str| home.path(path).display().to_string();
+    for path in ["workspace/photo.txt", "workspace/chain.txt", "workspace/dir/config.json"] {
+        attach(at(path)).exits(2).says("which tools can change");
+    }
+    let through = other.path("mine/work");
+    attach(format!("{}/dir/config.json", through.display())).exits(2).says("which tools can change");
+    attach(pipe.display().to_string()).exits(2).says("not a regular file");
+    attach(format!("{}/pipes/pipe", through.display())).exits(2).says("not a regular file");
+}
+
+#[test]
+fn known_secrets_are_struck_from_what_is_attached_and_from_what_read_paths_gives() {
+    let other = Home::empty();
+    let tree = other.dir("tree").display().to_string();
+    // The harness looks for the whole key in files.
+    let (start, end) = CANARY.split_at(10);
+    let book = other.write("tree/book.txt", format!("{start}\n{end}\n"));
+    let whole = format!("awk '{{printf \"%s\", $0}}' {}", book.display());
+    let model = Model::scripted([
+        Reply::calls([
+            call("a", "exec", &json!({ "command": whole })),
+            call("b", "read_file", &json!({ "path": book })),
+        ]),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "read_paths": [tree] } })));
+    // A pipe is not a file, and what it carries is nowhere else.
+    let asked = home.bantam().after("exec 9<<END\nkey = ${KEY}\nEND").env("KEY", CANARY);
+    asked.args(["agent", "-n", "-m", "what?", "-a", "/dev/fd/9"]).run().exits(0);
+    let user = model.request(0).last("user");
+    assert!(user.contains("key = ") && !user.contains(CANARY), "{user}");
+    let told = model.request(1).texts("tool");
+    assert!(!told[0].contains(CANARY) && !told[0].contains("rror") && told[1].contains(end), "{told:?}");
 }
