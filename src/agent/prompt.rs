@@ -158,6 +158,9 @@ impl PromptFiles {
             prompt.section(title, &text.unwrap_or_default());
         }
         let found = self.skills.all();
+        if let Some(e) = found.unreadable {
+            return Err(unreadable(&e));
+        }
         prompt.warnings.extend(found.problems);
         let readable = tools.specs().any(|spec| spec.name == READ_SKILL);
         prompt.section("SKILLS", &catalogue(&found.skills, readable));
@@ -191,15 +194,17 @@ impl SystemPrompt {
     /// Reads a file that the agent obeys.
     fn read(&mut self, dir: &Path, name: &str) -> Result<Option<String>> {
         let path = dir.join(name);
-        let text = beneath::read_untrusted(dir, name).map_err(|e| {
-            Error::config(format!("reading {}: {e}", path.display()))
-                .hint("make it a readable file, or remove it: the agent does not answer without what it obeys")
-        })?;
+        let text = beneath::read_untrusted(dir, name).map_err(|e| unreadable(&e.doing(path.display())))?;
         if fs_err::metadata(&path).is_ok_and(|meta| meta.len() > MAX_UNTRUSTED as u64) {
             self.warnings.push(format!("{} is cut at {MAX_UNTRUSTED} bytes", path.display()));
         }
         Ok(text)
     }
+}
+
+fn unreadable(e: &Error) -> Error {
+    Error::config(format!("reading {}", e.message))
+        .hint("make it a readable file, or remove it: the agent does not answer without what it obeys")
 }
 
 fn left_out(dir: &Path, name: &str, error: &impl std::fmt::Display) -> String {

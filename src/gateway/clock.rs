@@ -137,7 +137,8 @@ impl Clock {
         if let Due::Later(next) = self.context.logged(heartbeat::check(job, now, &self.zone))? {
             return next;
         }
-        let file = beneath::read_untrusted(&self.context.home.agent(), "HEARTBEAT.md").ok().flatten();
+        let file = beneath::read_untrusted(&self.context.home.agent(), "HEARTBEAT.md");
+        let file = self.context.logged(file.doing("reading agent/")).flatten();
         if let Some(question) = file.and_then(|file| heartbeat::question(&file)) {
             self.context.logged(Run::send(&self.context, job, question, inbound));
         }

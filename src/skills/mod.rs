@@ -6,12 +6,14 @@
 mod front;
 mod install;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::beneath;
 use crate::child::PATH;
+use crate::error::Error;
 use crate::template;
 use crate::text::one_line;
 pub(crate) use install::{install, remove};
@@ -64,6 +66,8 @@ pub(crate) struct Found {
     pub(crate) skills: Vec<Skill>,
     /// One sentence for each skill that is broken or doubtful.
     pub(crate) problems: Vec<String>,
+    /// What is there and cannot be read.
+    pub(crate) unreadable: Option<Error>,
 }
 
 impl Found {
@@ -84,7 +88,8 @@ impl Skills {
     /// Reads all skills. Broken ones are left out and reported.
     pub(crate) fn all(&self) -> Found {
         let mut found = Found::default();
-        if !self.agent_dir.exists() {
+        let is_there = |path: &Path| fs_err::symlink_metadata(path).is_ok_and(|meta| !meta.is_symlink());
+        if matches!(fs_err::symlink_metadata(&self.agent_dir), Err(e) if e.kind() == ErrorKind::NotFound) {
             for (path, text) in template::below("agent/skills") {
                 if let Some(name) = path.strip_suffix("/SKILL.md") {
                     self.add(&mut found, name, None, text);
@@ -92,7 +97,14 @@ impl Skills {
             }
             return found;
         }
-        let entries = fs_err::read_dir(self.dir()).into_iter().flatten().flatten();
+        let entries = match fs_err::read_dir(self.dir()) {
+            Err(e) if e.kind() != ErrorKind::NotFound => {
+                found.unreadable = Some(Error::failed(e.to_string()));
+                None
+            }
+            entries => entries.ok(),
+        };
+        let entries = entries.into_iter().flatten().flatten();
         // Links are reported below.
         let folders = entries.filter(|entry| !entry.file_type().is_ok_and(|kind| kind.is_file()));
         let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -103,7 +115,13 @@ impl Skills {
             match beneath::read_untrusted(&self.agent_dir, &path) {
                 Ok(Some(text)) => self.add(&mut found, &name, Some(self.dir().join(&name)), &text),
                 Ok(None) => {}
-                Err(e) => found.problems.push(format!("{}/{path}: {e}", self.agent_dir.display())),
+                Err(e) => {
+                    let e = e.doing(self.agent_dir.join(&path).display());
+                    found.problems.push(e.message.clone());
+                    if is_there(&self.dir().join(&name)) && is_there(&self.agent_dir.join(&path)) {
+                        found.unreadable = Some(e);
+                    }
+                }
             }
         }
         found

@@ -1,5 +1,8 @@
 //! `bantam agent`: what goes in, what comes out, and the exit code.
 
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -430,4 +433,36 @@ fn a_working_directory_that_cannot_be_written_is_good_enough() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
     home.bantam().args(["agent", "-m", "hi"]).cwd("/proc").run().exits(0).prints("Hello.\n");
+}
+
+/// Takes a lease on a file, so that whoever opens it has to wait, and says so.
+const LEASE: &str = "
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fcntl.fcntl(os.open(sys.argv[1], os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print('held', flush=True)
+sys.stdin.read()";
+
+#[test]
+fn without_what_it_obeys_the_agent_does_not_answer() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    let skill = "---\ndescription: x\nalways: true\n---\nNever say no.\n";
+    for (name, text) in
+        [("agent/AGENT.md", "Obey.\n"), ("agent/SOUL.md", "Be.\n"), ("agent/skills/yes/SKILL.md", skill)]
+    {
+        let path = home.write(name, text);
+        let mut command = Command::new("python3");
+        let mut holder =
+            command.args(["-c", LEASE]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "held\n");
+        home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says(&path.display().to_string());
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+    }
+    fs::remove_dir_all(home.path("agent")).unwrap();
+    fs::write(home.path("agent"), "not a folder").unwrap();
+    home.agent(["-m", "hi"]).exits(3).fails_with_a_hint().says("agent");
 }
