@@ -66,6 +66,22 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
 }
 
+/// Whether there is anything to see in it. Telegram refuses a message of white space, control and format characters alone.
+pub(crate) fn has_text(text: &str) -> bool {
+    text.chars().any(|c| !is_invisible(c))
+}
+
+/// Whether nothing is shown for it.
+pub(crate) fn is_invisible(c: char) -> bool {
+    c.is_whitespace()
+        || c.is_control()
+        || matches!(c, '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}')
+        || matches!(c, '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202F}')
+        || matches!(c, '\u{205F}'..='\u{206F}' | '\u{2800}' | '\u{3164}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}')
+        || matches!(c, '\u{FFA0}' | '\u{FFF0}'..='\u{FFFC}' | '\u{1BCA0}'..='\u{1BCA3}')
+        || matches!(c, '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
+}
+
 /// The candidate nearest to `word`, if it may be a misspelling of it.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).clamp(1, 3);
@@ -163,6 +179,12 @@ mod tests {
     #[test]
     fn printable_text_cannot_steer_a_terminal() {
         assert_eq!(printable("a\x1b]0;x\x07\u{9b}31m\r\n\tb"), "a]0;x31m\n\tb");
+    }
+
+    #[test]
+    fn text_that_shows_nothing_is_no_text() {
+        assert!(!has_text(" \n\t\u{200b}\u{feff}\u{2060}\u{ad}\u{3164}\u{e0041}\u{fe0f}\u{85}\u{180b}"));
+        assert!(has_text("\u{200b}.\u{200b}") && has_text("👋") && has_text("न"));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Call<'a> {
     pub model: &'a str,
     pub session: &'a str,
     pub channel: &'a str,
+    /// The id of the message that the call was made for, or empty.
+    pub cause: &'a str,
     pub usage: Usage,
     /// The tokens are guessed: the server did not count them, or the answer broke off.
     pub estimated: bool,
@@ -114,6 +116,11 @@ impl Ledger {
         Ok(())
     }
 
+    /// The calls recorded for a message.
+    pub(crate) fn calls(&self, cause: &str) -> Result<u32> {
+        calls(&self.dir, cause)
+    }
+
     pub(crate) fn record(&self, call: &Call, now: SystemTime) -> Result<()> {
         let day = self.day(now);
         let mut line = json!({
@@ -130,6 +137,9 @@ impl Ledger {
         if call.estimated {
             line["estimated"] = true.into();
         }
+        if !call.cause.is_empty() {
+            line["cause"] = clip(call.cause, MAX_NAME).into();
+        }
         let written = disk::append_line(&self.month(&day), &line.to_string(), Durability::Later);
         let mut today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
         let failed_before = std::mem::replace(&mut today.failing, written.is_err());
@@ -144,10 +154,39 @@ impl Ledger {
     }
 }
 
-/// What the report needs of a line.
+/// The calls recorded below `dir` for a message. Reads all there is: only a restart in the midst of an answer needs it.
+pub(crate) fn calls(dir: &Path, cause: &str) -> Result<u32> {
+    let (mut calls, cause) = (0, clip(cause, MAX_NAME));
+    for name in months(dir)?.iter().filter(|_| !cause.is_empty()) {
+        read_lines(&dir.join(name), 0, &mut |line| {
+            let line = Some(line).filter(|line| line.windows(cause.len()).any(|part| part == cause.as_bytes()));
+            calls += u32::from(line.and_then(UsageLine::parse).is_some_and(|line| line.cause == cause));
+        })?;
+    }
+    Ok(calls)
+}
+
+/// The names of the files, sorted.
+fn months(dir: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    match fs_err::read_dir(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {}
+        entries => {
+            for entry in entries? {
+                names.push(entry?.file_name().to_string_lossy().into_owned());
+            }
+        }
+    }
+    names.retain(|name| name.strip_suffix(".jsonl").is_some_and(|month| month.len() == 7));
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// What is needed of a line.
 struct UsageLine {
     date: String,
     model: String,
+    cause: String,
     usage: Usage,
     cost: Option<f64>,
 }
@@ -157,7 +196,14 @@ impl UsageLine {
         let line: Value = serde_json::from_slice(line).ok()?;
         let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
         let date = text("date").filter(|date| date.len() == 10)?;
-        Some(Self { date, model: text("model")?, usage: Usage::from_json(&line), cost: line.get("cost")?.as_f64() })
+        let cause = text("cause").unwrap_or_default();
+        Some(Self {
+            date,
+            model: text("model")?,
+            cause,
+            usage: Usage::from_json(&line),
+            cost: line.get("cost")?.as_f64(),
+        })
     }
 }
 
@@ -209,21 +255,7 @@ pub(crate) struct UsageReport {
 /// Adds up all that was recorded below `dir` since the day `since`.
 pub(crate) fn report(dir: &Path, since: &str) -> Result<UsageReport> {
     let mut report = UsageReport::default();
-    let mut names = Vec::new();
-    match fs_err::read_dir(dir) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(report),
-        entries => {
-            for entry in entries? {
-                names.push(entry?.file_name().to_string_lossy().into_owned());
-            }
-        }
-    }
-    names.sort_unstable();
-    for name in names {
-        let month = name.strip_suffix(".jsonl").filter(|month| month.len() == 7);
-        if month.is_none_or(|month| month < clip(since, 7)) {
-            continue;
-        }
+    for name in months(dir)?.into_iter().filter(|name| clip(name, 7) >= clip(since, 7)) {
         let mut damaged = 0;
         read_lines(&dir.join(&name), 0, &mut |line| match UsageLine::parse(line) {
             Some(line) if line.date.as_str() >= since => {
@@ -255,7 +287,7 @@ mod tests {
 
     fn call(tokens: u64, cost: Option<f64>) -> Call<'static> {
         let usage = Usage { prompt_tokens: tokens, completion_tokens: 1, cached_tokens: 0 };
-        Call { model: "m/x", session: "cli_default", channel: "cli", usage, estimated: false, cost }
+        Call { model: "m/x", session: "cli_default", channel: "cli", cause: "", usage, estimated: false, cost }
     }
 
     /// A folder of its own, removed at the end.

@@ -1,4 +1,4 @@
-//! Asks the models once for the agent: checks the ledger before, and records what the request cost.
+//! Asks the models once for the agent: checks the limits before, and records what the request cost.
 
 use std::time::{Instant, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::text::millis;
 use crate::usage::Call;
 
 impl Agent {
-    /// Asks the model chain if the ledger allows it, and records which model answered and what that cost. The error comes
+    /// Asks the model chain if the limits allow it, and records which model answered and what that cost. The error comes
     /// with the text that arrived before it.
     pub(super) fn ask_and_bill(
         &self,
@@ -22,13 +22,11 @@ impl Agent {
         tools: &[ToolOffer],
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, (ProviderError, String)> {
-        if let Some(Err(e)) = self.ledger.as_ref().map(|ledger| ledger.check(SystemTime::now())) {
-            return Err((ProviderError::Unasked(e), String::new()));
-        }
         let request = provider::Request { system, messages, tools, stream: self.stream, cancel: &turn.cancel };
-        if let Err(e) = turn.tokens.check(|| request_tokens(&request)) {
-            return Err((ProviderError::Unasked(e), String::new()));
-        }
+        let budget = self.ledger.as_ref().map_or(Ok(()), |ledger| ledger.check(SystemTime::now()));
+        budget
+            .and_then(|()| turn.spending.begin_call(&self.limits, || request_tokens(&request)))
+            .map_err(|e| (ProviderError::Unasked(e), String::new()))?;
         let mut arrived = String::new();
         let mut on_delta = |text: &str| {
             arrived.push_str(text);
@@ -75,15 +73,15 @@ impl Agent {
     /// Records a call; `counted` is its usage as the host counts it.
     fn bill(&self, turn: &TurnContext, model: AskedModel, usage: Usage, counted: Usage) {
         let cost = model.price.of(usage);
-        turn.tokens.spend(usage.total());
+        turn.spending.spend(usage.total());
         let mut total = turn.cost();
         model.name.clone_into(&mut total.model);
         total.add(counted, cost);
         drop(total);
         let Some(ledger) = &self.ledger else { return };
         let Request { session, origin, .. } = turn.request;
-        let call =
-            Call { model: model.name, session, channel: &origin.channel, usage, estimated: counted != usage, cost };
+        let (cause, estimated) = (turn.spending.cause(), counted != usage);
+        let call = Call { model: model.name, session, channel: &origin.channel, cause, usage, estimated, cost };
         if let Err(e) = ledger.record(&call, SystemTime::now()) {
             turn.warn(e.message);
         }

@@ -32,7 +32,7 @@ use std::time::{Duration, SystemTime};
 
 pub use builder::Builder;
 pub use task::{Background, TaskResult};
-pub use turn_context::Tokens;
+pub use turn_context::Spending;
 
 use crate::bus::Origin;
 pub use crate::cancel::{Cancel, Hook, Why};
@@ -57,6 +57,8 @@ pub struct Limits {
     /// Tokens of all requests together, as the provider counts them; `None` for no limit. A request whose size would exceed
     /// it is not made; its reply may.
     pub budget_tokens: Option<u64>,
+    /// Requests to the model for one message, with all subagents and background tasks. The last one offers no tools.
+    pub max_calls: u32,
     pub retry: Retry,
 }
 
@@ -66,6 +68,7 @@ impl Default for Limits {
             max_steps: 25,
             timeout: Duration::from_secs(600),
             budget_tokens: None,
+            max_calls: 500,
             retry: Retry { max: 3, first_wait: Duration::from_secs(1) },
         }
     }
@@ -137,8 +140,8 @@ pub struct Request {
     pub metadata: BTreeMap<String, String>,
     /// Stops the turn.
     pub cancel: Cancel,
-    /// The token budget, if it is shared with other turns; `None` for all of [`Limits::budget_tokens`].
-    pub tokens: Option<Arc<Tokens>>,
+    /// What has been spent already, if it is shared with other turns.
+    pub spending: Option<Arc<Spending>>,
     /// Runs tasks that tools start and do not wait for; `None` if that is not possible.
     pub background: Option<Arc<dyn Background>>,
 }
@@ -156,7 +159,7 @@ impl Request {
             id: String::new(),
             metadata: BTreeMap::new(),
             cancel: Cancel::new(None),
-            tokens: None,
+            spending: None,
             background: None,
         }
     }

@@ -5,6 +5,7 @@ use crate::error::{Error, Kind};
 use crate::message::{Reply, Stop};
 use crate::provider::ProviderError;
 use crate::session::TurnEnd;
+use crate::text::has_text;
 
 pub(super) struct Outcome {
     /// The last reply, not stored yet.
@@ -17,7 +18,7 @@ pub(super) struct Outcome {
 impl Outcome {
     /// A reply without calls. `limit` says why no further step is possible, if so.
     pub(super) fn of_reply(reply: Reply, limit: Option<Error>) -> Self {
-        if reply.text.trim().is_empty() {
+        if !has_text(&reply.text) {
             return Self::of_error(match limit {
                 Some(limit) => Error { message: format!("{}, and the model gave no answer", limit.message), ..limit },
                 None => Error::failed("the model gave an empty answer")

@@ -1,13 +1,13 @@
 //! Subagents: the one engine for every tool that hands a task to another agent.
 //!
 //! A subagent is this agent with a context of its own: it sees its task and nothing of the conversation, lacks the tools
-//! that talk or start others, has the same limits, shares the token budget, and remembers nothing. Its caller waits for
+//! that talk or start others, has the same limits, shares the turn's spending, and remembers nothing. Its caller waits for
 //! it, or hands the task to a [`Background`].
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::turn_context::{Events, Tokens, TurnContext};
+use super::turn_context::{Events, Spending, TurnContext};
 use super::{Agent, Request};
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
@@ -15,9 +15,6 @@ use crate::error::{Error, Kind, Result};
 use crate::message::Usage;
 use crate::session::Memory;
 use crate::tool::{NOT_FOR_SUBAGENTS, Task, ToolOutput};
-
-/// Subagents of one turn.
-const MOST: u32 = 16;
 
 /// The channel of subagents.
 const CHANNEL: &str = "subagent";
@@ -28,7 +25,7 @@ pub trait Background: Send + Sync {
     ///
     /// # Errors
     /// In words for the model: too many tasks are waiting, say.
-    fn begin(&self, label: &str, task: Task, tokens: Arc<Tokens>) -> Result<()>;
+    fn begin(&self, label: &str, task: Task, spending: Arc<Spending>) -> Result<()>;
 }
 
 /// What a task produced and cost.
@@ -44,7 +41,7 @@ impl Agent {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task, turn: &TurnContext) -> Result<ToolOutput> {
         let chat = format!("{CHANNEL}_{}", self.count_subagent(turn)?);
-        let done = self.perform(task, &chat, turn.tokens.clone(), &turn.cancel, &|event| {
+        let done = self.perform(task, &chat, turn.spending.clone(), &turn.cancel, &|event| {
             (turn.events)(match event {
                 Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("subagent: {summary}") },
                 event => event,
@@ -60,7 +57,7 @@ impl Agent {
             return Err(Error::failed("background tasks are not available here: use subagent, which waits"));
         };
         self.count_subagent(turn)?;
-        background.begin(label, task, turn.tokens.clone())
+        background.begin(label, task, turn.spending.clone())
     }
 
     /// The number of the turn's next subagent, from 1.
@@ -68,15 +65,18 @@ impl Agent {
         if self.is_subagent {
             return Err(Error::failed("a subagent cannot start others: do the task yourself"));
         }
-        let number = turn.subagents.fetch_add(1, Ordering::Relaxed) + 1;
-        if number > MOST {
-            return Err(Error::failed(format!("this turn has used its {MOST} subagents: do the rest yourself")));
-        }
-        Ok(number)
+        Ok(turn.subagents.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Runs a task as a subagent on this thread. The ledger records its calls under the session `chat`.
-    pub fn perform(&self, task: &Task, chat: &str, tokens: Arc<Tokens>, cancel: &Cancel, events: Events) -> TaskResult {
+    pub fn perform(
+        &self,
+        task: &Task,
+        chat: &str,
+        spending: Arc<Spending>,
+        cancel: &Cancel,
+        events: Events,
+    ) -> TaskResult {
         let input = format!(
             "You are a subagent. Another agent gave you the task below; you do not see its conversation, and nobody can \
              answer questions. Complete the task with your tools, then report what you found or did, and what you could \
@@ -86,7 +86,7 @@ impl Agent {
         let request = Request {
             origin: Origin { channel: CHANNEL.to_owned(), chat: chat.to_owned() },
             cancel: cancel.with_timeout(self.limits.timeout),
-            tokens: Some(tokens),
+            spending: Some(spending),
             ..Request::new(input, chat)
         };
         // The subagent's text is for its caller, not for the user.

@@ -300,7 +300,7 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
 
     let used_up = ledger(1);
     let usage = Usage { prompt_tokens: 1, ..Usage::default() };
-    let call = Call { model: "m", session: "s", channel: "c", usage, estimated: false, cost: None };
+    let call = Call { model: "m", session: "s", channel: "c", cause: "", usage, estimated: false, cost: None };
     used_up.as_ref().unwrap().record(&call, SystemTime::now()).unwrap();
     let (response, kept, offered) = run(vec![says("done")], |mut b| {
         b.ledger = used_up;

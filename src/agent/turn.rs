@@ -1,14 +1,13 @@
 //! The loop: ask the model, run the tools it calls, and ask again, until it answers.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::calls::Calls;
 use super::compact::Compaction;
 use super::outcome::Outcome;
 use super::prompt::SystemPrompt;
-use super::turn_context::{Events, Tokens, TurnContext};
+use super::turn_context::{Events, TurnContext, no_call_left};
 use super::{Agent, Request, history};
 use crate::bus::{CallReport, Event, Response};
 use crate::disk::Durability;
@@ -16,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, Stop, ToolCall, User};
 use crate::provider::ProviderError;
 use crate::session::{Entry, Session, TurnEnd};
-use crate::text::millis;
+use crate::text::{has_text, millis};
 use crate::tool::valid_name;
 
 /// Calls of one reply that are run and stored.
@@ -27,8 +26,8 @@ impl Agent {
     pub fn run(&self, request: &Request, events: Events) -> Response {
         let started = Instant::now();
         let cancel = request.cancel.with_timeout(self.limits.timeout);
-        let tokens = request.tokens.clone().unwrap_or_else(|| Arc::new(Tokens::new(self.limits.budget_tokens)));
-        let turn = TurnContext::new(request, cancel, events, tokens, self.model());
+        let turn =
+            TurnContext::new(request, cancel, events, request.spending.clone().unwrap_or_default(), self.model());
         let mut response = Response { session: request.session.clone(), ..Response::default() };
         let outcome = self.run_turn(&turn, &mut response).unwrap_or_else(Outcome::of_error);
         response.stop = outcome.stop();
@@ -56,6 +55,12 @@ impl Agent {
             Some(TurnEnd::Done) => return Ok(Outcome::of_reply(last_reply(session), None)),
             Some(TurnEnd::Cancelled) => return Err(Error::new(Kind::Interrupted, "stopped by the user")),
             Some(TurnEnd::Failed) | None => {}
+        }
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| resumed) {
+            match ledger.calls(turn.spending.cause()) {
+                Ok(calls) => turn.spending.restore(calls),
+                Err(e) => turn.warn(e.message),
+            }
         }
         let mut prompt = self.prompt.build(&self.tools, &turn.request.origin)?;
         prompt.warnings.drain(..).for_each(|warning| turn.warn(warning));
@@ -100,13 +105,14 @@ impl Agent {
         let (mut step, mut answered_nothing) = (0, false);
         loop {
             step += 1;
-            let limit = self.limit_reached(step, calls.is_stuck());
+            let limit = self.limit_reached(turn, step, calls.is_stuck());
             let offers = if limit.is_some() || answered_nothing { &[][..] } else { &self.offers };
             let mut reply = match compaction.ask_with_compaction(session, offers) {
                 Ok(reply) => reply,
                 Err((error, arrived)) => {
                     let model = turn.cost().model.clone();
-                    let unanswered = session.messages.last().is_some_and(Message::is_question);
+                    let unanswered = session.messages.last().is_some_and(Message::is_question)
+                        && (!turn.follows || matches!(error, ProviderError::BadRequest(_)));
                     return Ok(Outcome::of_failure(error, arrived, &model, unanswered));
                 }
             };
@@ -118,7 +124,7 @@ impl Agent {
             }
             if reply.calls.is_empty() {
                 let may_ask_again = !answered_nothing && step < self.limits.max_steps;
-                if !may_ask_again || !reply.text.trim().is_empty() {
+                if !may_ask_again || has_text(&reply.text) {
                     // A first step may have needed no tools.
                     return Ok(Outcome::of_reply(reply, limit.filter(|_| step > 1 || wants_tools)));
                 }
@@ -126,7 +132,7 @@ impl Agent {
                 (turn.events)(Event::Trace("the model answered nothing: asking again, without tools".to_owned()));
                 continue;
             }
-            let no_more_tools = self.limit_reached(step + 1, false).is_some();
+            let no_more_tools = self.limit_reached(turn, step + 1, false).is_some();
             self.run_calls(&mut calls, reply, no_more_tools, session, &mut response.tool_calls)?;
             if let Some(why) = turn.cancel.why() {
                 return Ok(Outcome::of_error(ProviderError::Cancelled(why).into_error(self.model())));
@@ -135,7 +141,7 @@ impl Agent {
     }
 
     /// Why this step gets no tools, if so.
-    fn limit_reached(&self, step: u32, stuck: bool) -> Option<Error> {
+    fn limit_reached(&self, turn: &TurnContext, step: u32, stuck: bool) -> Option<Error> {
         let limit = self.limits.max_steps;
         if stuck {
             let message = "the model made the same calls over and over, so tools were withheld";
@@ -143,11 +149,12 @@ impl Agent {
                 Error::new(Kind::Limit, message).hint("rephrase the request, or use another model (--model, /model)"),
             );
         }
-        (step >= limit).then(|| {
+        if step >= limit {
             let s = if limit == 1 { "" } else { "s" };
-            Error::new(Kind::Limit, format!("the turn reached its limit of {limit} step{s}"))
-                .hint("allow more with --max-steps, or ask it to continue")
-        })
+            let error = Error::new(Kind::Limit, format!("the turn reached its limit of {limit} step{s}"));
+            return Some(error.hint("allow more with --max-steps, or ask it to continue"));
+        }
+        (turn.spending.calls_left(&self.limits) <= 1).then(|| no_call_left(&self.limits))
     }
 
     /// Appends a reply with calls, runs them, and appends their results.

@@ -123,6 +123,7 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
             max_steps: defaults.max_tool_iterations,
             timeout: Duration::from_secs(defaults.timeout),
             budget_tokens: options.budget_tokens,
+            max_calls: defaults.max_calls,
             retry: Retry {
                 max: defaults.max_retries,
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),

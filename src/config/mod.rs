@@ -99,6 +99,8 @@ pub(crate) struct Defaults {
     pub context_window: u64,
     pub temperature: Option<f64>,
     pub max_tool_iterations: u32,
+    /// For one message.
+    pub max_calls: u32,
     /// Seconds per turn.
     pub timeout: u64,
     pub max_retries: u32,

@@ -76,6 +76,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     row("agents.defaults.context_window", Whole(1024, 131_072), "what the model can read at once, in tokens"),
     row("agents.defaults.temperature", Optional, "sent only when set"),
     row("agents.defaults.max_tool_iterations", Whole(1, 25), "steps of one turn; the last is asked without tools"),
+    row("agents.defaults.max_calls", Whole(1, 500), "model calls for one message, with tasks and subagents"),
     row("agents.defaults.timeout", Whole(1, 600), "seconds one turn may take, with all retries and tools"),
     row("agents.defaults.max_retries", Whole(0, 3), "retries after a temporary failure"),
     row(

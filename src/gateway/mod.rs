@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use crate::agent::{Agent, Request, Tokens};
-use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
+use crate::agent::{Agent, Request, Spending};
+use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 use crate::message::add_cost;
@@ -58,7 +58,7 @@ pub(crate) struct Busy {
 /// Limits for all turns and background tasks of a dispatcher together.
 struct SharedLimits {
     deadline: Instant,
-    tokens: Arc<Tokens>,
+    spending: Arc<Spending>,
 }
 
 pub(crate) struct Dispatcher {
@@ -85,9 +85,7 @@ impl Dispatcher {
 
     /// For one question: the agent's limits bound its turn and all that follows from it. The time starts now.
     pub(crate) fn one_shot(agent: Arc<Agent>) -> Self {
-        let limits = agent.limits();
-        let (deadline, tokens) = (Instant::now() + limits.timeout, Arc::new(Tokens::new(limits.budget_tokens)));
-        let limits = Some(SharedLimits { deadline, tokens });
+        let limits = Some(SharedLimits { deadline: Instant::now() + agent.limits().timeout, spending: Arc::default() });
         Self { limits, ..Self::new(Arc::new(agent), 1, Tasks::default()) }
     }
 
@@ -224,7 +222,7 @@ impl Dispatcher {
             self.run_turn(message, cancel, None);
             return;
         }
-        let (origin, session, id) = (message.origin.clone(), message.session.clone(), message.task_id());
+        let (origin, session, id) = (message.origin.clone(), message.session.clone(), message.first_id());
         // `None`: the task was stopped after its report came in.
         let Some((report, written)) = self.tasks.begin_answer(&id) else { return };
         self.show_failure(&origin, written);
@@ -265,12 +263,17 @@ impl Dispatcher {
             report: Inbound { kind: Kind::Report, ack: ack.clone(), ..template },
             depth: report.as_ref().map_or(0, |report| report.depth),
         });
+        let spending = match (&report, &self.limits) {
+            (Some(report), _) => report.spending.clone(),
+            (None, Some(limits)) => limits.spending.clone(),
+            (None, None) => Arc::new(Spending::of(&message.first_id(), 0)),
+        };
         let request = Request {
             images: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
             id: message.ids.join("+"),
             cancel: self.bounded(cancel),
-            tokens: self.limits.as_ref().map(|limits| limits.tokens.clone()),
+            spending: Some(spending.clone()),
             background: Some(background),
             ..Request::new(text, session)
         };
@@ -285,7 +288,11 @@ impl Dispatcher {
             response.usage.add(report.usage);
             add_cost(&mut response.cost, report.cost);
         }
-        let is_kept = ack.is_none_or(|ack| ack.end(&message, &response));
+        // That no call is left is said once, and not for each report that waits.
+        let is_silent =
+            response.stop == TurnStop::Limit && spending.is_told_again(&agent.limits()) && response.output.is_empty();
+        let is_kept =
+            ack.is_none_or(|ack| if is_silent { ack.reply(&message, "") } else { ack.end(&message, &response) });
         self.show(&origin, Event::Done(Box::new(response)));
         is_kept
     }
@@ -299,8 +306,8 @@ impl Inbound {
         }
     }
 
-    /// The id of the background task that a report or a task belongs to.
-    fn task_id(&self) -> String {
+    /// The id of the message; of a report or a task, that of the background task.
+    fn first_id(&self) -> String {
         self.ids.first().cloned().unwrap_or_default()
     }
 }

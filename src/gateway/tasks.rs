@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Dispatcher;
-use crate::agent::{Agent, Background, TaskResult, Tokens};
+use crate::agent::{Agent, Background, Spending, TaskResult};
 use crate::bus::{Event, Inbound, Kind, Origin};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability};
@@ -26,11 +26,12 @@ use crate::outbox::{Item, Outbox};
 use crate::paths::Home;
 use crate::text::{clip, fenced};
 use crate::tool::Task;
+use crate::usage;
 
 /// Tasks that run at the same time.
 pub(super) const MAX_RUNNING: usize = 4;
-/// Tasks of one conversation that run or wait for that.
-const MAX_UNFINISHED: usize = MAX_RUNNING + 16;
+/// Tasks of one conversation whose reports are not answered yet.
+const MAX_OPEN: usize = MAX_RUNNING + 16;
 /// How many tasks may follow from one another, each begun by the answer to the one before.
 const MAX_DEPTH: u64 = 4;
 /// The longest report that goes to the model, in bytes.
@@ -60,6 +61,9 @@ struct OpenTask {
     chat: String,
     /// How many tasks led to this one, with itself.
     depth: u64,
+    /// The id of the message that all of them follow from.
+    #[serde(default)]
+    cause: String,
     /// `None` until it has ended.
     report: Option<String>,
     /// The turns that began to answer the report.
@@ -68,6 +72,8 @@ struct OpenTask {
     usage: Usage,
     #[serde(skip)]
     cost: Option<f64>,
+    #[serde(skip)]
+    spending: Arc<Spending>,
     #[serde(skip)]
     cancel: Cancel,
     /// A turn answers its report; to stop that is to stop the turn.
@@ -78,6 +84,7 @@ struct OpenTask {
 /// What the answer to a report needs to know about its task.
 pub(crate) struct Report {
     pub depth: u64,
+    pub spending: Arc<Spending>,
     pub usage: Usage,
     pub cost: Option<f64>,
 }
@@ -97,6 +104,7 @@ impl Tasks {
         let outbox = Outbox::new(home.clone());
         let answered = outbox.answered()?;
         let (mut open, mut messages) = (BTreeMap::new(), Vec::new());
+        let mut spending: BTreeMap<String, Arc<Spending>> = BTreeMap::new();
         for (id, mut task) in stored.unwrap_or_default() {
             let report = task.report.take().unwrap_or_else(|| interrupted(&task.label));
             if answered.contains(&id) {
@@ -111,6 +119,11 @@ impl Tasks {
             let origin = Origin { channel: task.channel.clone(), chat: task.chat.clone() };
             let message = Inbound::message(origin, task.session.clone(), report.clone());
             messages.push(Inbound { kind: Kind::Report, ids: vec![id.clone()], is_alone: task.answers > 0, ..message });
+            if !spending.contains_key(&task.cause) {
+                let calls = usage::calls(&home.usage(), &task.cause)?;
+                spending.insert(task.cause.clone(), Arc::new(Spending::of(&task.cause, calls)));
+            }
+            task.spending = spending[&task.cause].clone();
             task.report = Some(report);
             open.insert(id, task);
         }
@@ -135,13 +148,12 @@ impl Tasks {
 
     /// Stores a new task.
     fn add(&self, id: &str, task: OpenTask) -> Result<()> {
-        let mut state = self.lock();
-        let is_unfinished = |other: &&OpenTask| other.session == task.session && other.report.is_none();
-        if state.open.values().filter(is_unfinished).count() >= MAX_UNFINISHED {
+        if self.count(Some(&task.session)) >= MAX_OPEN {
             return Err(Error::failed(format!(
-                "{MAX_UNFINISHED} background tasks of this conversation run or wait: wait for their reports"
+                "{MAX_OPEN} background tasks of this conversation are open: wait for them"
             )));
         }
+        let mut state = self.lock();
         state.open.insert(id.to_owned(), task);
         state.save().inspect_err(|_| drop(state.open.remove(id)))
     }
@@ -160,7 +172,8 @@ impl Tasks {
         let open = state.open.get_mut(id)?;
         open.is_answering = true;
         open.answers += 1;
-        let report = Report { depth: open.depth, usage: open.usage, cost: open.cost };
+        let (spending, usage) = (open.spending.clone(), open.usage);
+        let report = Report { depth: open.depth, spending, usage, cost: open.cost };
         Some((report, state.save()))
     }
 
@@ -220,7 +233,7 @@ pub(crate) struct Spawner {
 }
 
 impl Background for Spawner {
-    fn begin(&self, label: &str, task: Task, tokens: Arc<Tokens>) -> Result<()> {
+    fn begin(&self, label: &str, task: Task, spending: Arc<Spending>) -> Result<()> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let Self { dispatcher, agent, report, depth } = self;
         let (origin, session) = (&report.origin, &report.session);
@@ -241,6 +254,8 @@ impl Background for Spawner {
             channel: origin.channel.clone(),
             chat: origin.chat.clone(),
             depth: depth + 1,
+            cause: spending.cause().to_owned(),
+            spending: spending.clone(),
             cancel: cancel.clone(),
             ..OpenTask::default()
         };
@@ -250,7 +265,7 @@ impl Background for Spawner {
         let work = move || {
             let slot = own.task_slots.acquire();
             let show = |event| own.show(&report.origin, labelled(&label, event));
-            let result = agent.perform(&task, &report.task_id(), tokens, &cancel, &show);
+            let result = agent.perform(&task, &report.first_id(), spending, &cancel, &show);
             drop(slot);
             send_report(&own, &label, report, result);
             own.queues.task_ends();
@@ -277,7 +292,7 @@ fn labelled(label: &str, event: Event) -> Event {
 /// Stores what a task came to and queues it for its conversation, unless the task was stopped.
 fn send_report(dispatcher: &Arc<Dispatcher>, label: &str, report: Inbound, result: TaskResult) {
     let text = report_text(label, result.report);
-    let (origin, id) = (report.origin.clone(), report.task_id());
+    let (origin, id) = (report.origin.clone(), report.first_id());
     match dispatcher.tasks.end(&id, &text, result.usage, result.cost) {
         Ok(false) => return,
         Ok(true) => {}

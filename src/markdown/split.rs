@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use super::html::switch;
 use super::styled::{CODE, LINK, PRE, Style, StyledText, WHOLE};
-use super::unicode::{begins_cluster, is_invisible};
+use super::unicode::begins_cluster;
+use crate::text::is_invisible;
 
 /// The most text of a message, in UTF-16 code units.
 pub(super) const MAX_UNITS: usize = 4096;

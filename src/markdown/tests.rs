@@ -3,7 +3,7 @@
 use super::blocks;
 use super::html::{Piece, pieces};
 use super::split::MAX_UNITS as LIMIT;
-use super::unicode::is_invisible;
+use crate::text::is_invisible;
 
 #[path = "../../tests/support/entities.rs"]
 mod entities;

@@ -40,12 +40,3 @@ pub(super) fn width(text: &str) -> usize {
     };
     text.chars().map(width).sum()
 }
-
-/// Whether Telegram shows nothing for it: a message of such characters alone is refused as empty.
-pub(super) fn is_invisible(c: char) -> bool {
-    c.is_whitespace()
-        || c.is_control()
-        || matches!(c, '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}')
-        || matches!(c, '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202F}' | '\u{205F}'..='\u{206F}')
-        || matches!(c, '\u{2800}' | '\u{3164}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}' | '\u{FFA0}' | '\u{FFFC}')
-}

@@ -126,7 +126,6 @@ impl Ack for TelegramAck {
 fn final_text(response: &Response) -> String {
     let output = response.output.trim();
     let end = match &response.error {
-        None if output.is_empty() => "(The answer is empty.)".to_owned(),
         None => return output.to_owned(),
         Some(_) if response.stop == TurnStop::Cancelled => "(Stopped.)".to_owned(),
         // Its hint is for the terminal.

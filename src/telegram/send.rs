@@ -13,7 +13,7 @@ use crate::cancel::Cancel;
 use crate::disk::Lock;
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
-use crate::markdown::{Piece, pieces};
+use crate::markdown::{self, Piece};
 use crate::outbox::{Item, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::text::one_line;
@@ -246,7 +246,10 @@ impl MessageSender {
         if chat.is_empty() {
             return Err(Failure::Refused(403, "invalid destination".to_owned()));
         }
-        let (mut pieces, has_file) = (pieces(&item.text), !item.file.is_empty());
+        let (mut pieces, has_file) = (markdown::pieces(&item.text), !item.file.is_empty());
+        if pieces.is_empty() && !has_file {
+            pieces = markdown::pieces("(The answer shows nothing.)");
+        }
         let fits_caption = |piece: &Piece| piece.plain.encode_utf16().count() <= MAX_CAPTION;
         let is_caption = has_file && pieces.len() == 1 && fits_caption(&pieces[0]);
         let caption = if is_caption { pieces.pop() } else { None };

@@ -62,6 +62,7 @@ mod service;
 mod session;
 mod sessions;
 mod skills;
+mod spending;
 mod status;
 mod talk;
 mod tasks;

@@ -196,11 +196,11 @@ fn subagents_side_by_side_share_what_is_left_of_the_budget() {
 }
 
 #[test]
-fn too_many_subagents_are_refused_and_a_failed_one_is_told() {
+fn a_failed_subagent_is_told() {
     let model = Model::answering(|request, _| match task_of(request) {
         Some(_) => Reply::error(400, "no such thing"),
         None if request.texts("tool").is_empty() => {
-            Reply::calls((0..18).map(|n| call(&format!("c{n}"), "subagent", &json!({ "task": format!("t{n}") }))))
+            Reply::calls((0..3).map(|n| call(&format!("c{n}"), "subagent", &json!({ "task": format!("t{n}") }))))
         }
         None => Reply::text("Done."),
     });
@@ -208,8 +208,7 @@ fn too_many_subagents_are_refused_and_a_failed_one_is_told() {
     home.agent(["-m", "go"]).exits(0).prints("Done.\n");
     let requests = model.requests();
     let told = requests.last().unwrap().texts("tool");
-    assert_eq!(told.iter().filter(|text| text.contains("do the rest yourself")).count(), 2, "{told:?}");
-    assert_eq!(told.iter().filter(|text| text.contains("the subagent failed")).count(), 16, "{told:?}");
+    assert_eq!(told.iter().filter(|text| text.contains("the subagent failed")).count(), 3, "{told:?}");
 }
 
 #[test]

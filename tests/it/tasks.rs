@@ -247,7 +247,7 @@ fn too_many_are_refused() {
     api.text(OWNER, "go");
     assert!(api.wait_for_texts(OWNER, 1)[0].contains("Started the background"), "{:?}", api.texts(OWNER));
     api.text(OWNER, "go on");
-    assert!(api.wait_for_texts(OWNER, 2)[1].contains("20 background tasks of this conversation run or wait"));
+    assert!(api.wait_for_texts(OWNER, 2)[1].contains("20 background tasks of this conversation are open"));
     model.wait_for_holds(4);
     api.text(OWNER, "/stop");
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "20 background tasks were stopped.");

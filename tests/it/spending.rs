@@ -1,0 +1,139 @@
+//! What one message may cause: a model that begins whatever it can comes to an end, and a restart gives it no more.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::botapi::{BotApi, TOKEN};
+use crate::gateway::{ends, start};
+use crate::harness::{Home, merged, until};
+use crate::model::{Model, Reply, Request, call};
+
+const OWNER: i64 = 42;
+/// The setting of these tests.
+const CALLS: usize = 40;
+/// Where a model without that limit gives up.
+const TOO_MANY: usize = 150;
+
+fn config(model: &Model, api: &BotApi) -> Value {
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
+    let limits = json!({ "defaults": { "max_calls": CALLS } });
+    merged(model.config(), &json!({ "channels": { "telegram": bot }, "agents": limits }))
+}
+
+fn is_task(request: &Request) -> bool {
+    request.texts("user")[0].contains("The task:\n\n")
+}
+
+/// Calls of all that asks models: for messages and reports sixteen tasks each, for tasks what `work` says.
+fn greedy(work: impl Fn() -> Reply + Send + Sync + 'static) -> Model {
+    Model::answering(move |request, number| {
+        let last = request.messages().last().map(|message| message["role"].clone());
+        match last {
+            _ if number >= TOO_MANY => Reply::text("Enough."),
+            _ if is_task(request) => work(),
+            Some(role) if role == "tool" => Reply::text("Begun."),
+            _ => Reply::calls((0..16).map(|n| call(&format!("c{n}"), "spawn", &json!({ "task": format!("{n}") })))),
+        }
+    })
+}
+
+fn used_up(api: &BotApi) -> usize {
+    let said = format!("the {CALLS} model calls that one message may cause are used up");
+    api.texts(OWNER).iter().filter(|text| text.contains(&said)).count()
+}
+
+fn all_tasks_end(home: &Home) {
+    until("all tasks have ended", || !home.path("state/tasks.json").exists());
+}
+
+#[test]
+fn a_message_causes_no_more_calls_than_it_may_and_its_user_is_told_once() {
+    let (model, api) = (greedy(|| Reply::text("Done.")), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    api.wait_for_texts(OWNER, 1);
+    all_tasks_end(&home);
+    assert_eq!((model.asked(), used_up(&api)), (CALLS, 1), "{:?}", api.texts(OWNER));
+    // What the reports say is in the conversation, which continues with the next message.
+    api.text(OWNER, "go");
+    until("a next message has calls of its own", || model.asked() > CALLS);
+    ends(gateway);
+    assert!(model.requests()[CALLS].texts("user").iter().filter(|said| said.contains("background task")).count() >= 16);
+}
+
+#[test]
+fn a_restart_gives_no_more_calls() {
+    let (begun, api) = (AtomicUsize::new(0), BotApi::start());
+    let model = greedy(move || match begun.fetch_add(1, Ordering::Relaxed) {
+        0..4 => Reply::text("Done.").held(),
+        _ => Reply::text("Done."),
+    });
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    api.wait_for_texts(OWNER, 1);
+    model.wait_for_holds(4);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let gateway = start(&home);
+    until("the rest is used up", || used_up(&api) > 0 || model.asked() >= TOO_MANY);
+    all_tasks_end(&home);
+    // Four calls had begun and were not recorded.
+    assert_eq!((model.asked(), used_up(&api)), (CALLS + 4, 1), "{:?}", api.texts(OWNER));
+    ends(gateway);
+}
+
+#[test]
+fn a_message_that_is_resumed_continues_with_the_calls_that_are_left() {
+    let api = BotApi::start();
+    let model = Model::answering(|request, number| match number {
+        TOO_MANY.. => Reply::text("Enough."),
+        5 => Reply::text("lost").held(),
+        // Each of a turn's steps waits for a subagent, which looks around until it may no more.
+        _ if is_task(request) => Reply::call("list_dir", &json!({ "path": ".", "depth": number })),
+        _ => Reply::call("subagent", &json!({ "task": number.to_string() })),
+    });
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go");
+    model.wait_for_holds(1);
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+    let gateway = start(&home);
+    api.wait_for_texts(OWNER, 1);
+    ends(gateway);
+    assert_eq!((model.asked(), used_up(&api)), (CALLS + 1, 1), "{:?}", api.texts(OWNER));
+}
+
+#[test]
+fn the_last_call_of_a_message_gets_an_answer() {
+    let model = Model::answering(|request, number| {
+        let look = || Reply::call("list_dir", &json!({ "path": ".", "depth": number }));
+        if request.tools().is_empty() { Reply::text("So far.") } else { look() }
+    });
+    let home = Home::with(&merged(model.config(), &json!({ "agents": { "defaults": { "max_calls": 3 } } })));
+    home.agent(["-m", "go"])
+        .exits(6)
+        .prints("So far.\n")
+        .says("the 3 model calls that one message may cause are used up");
+    assert_eq!(model.asked(), 3);
+}
+
+#[test]
+fn an_answer_that_shows_nothing_is_told() {
+    for (nothing, said) in
+        [("\u{200b}\u{2060} \u{feff}", "the model gave an empty answer"), ("```\n```", "(The answer shows nothing.)")]
+    {
+        let (model, api) = (Model::answering(move |_, _| Reply::text(nothing)), BotApi::start());
+        let home = Home::with(&config(&model, &api));
+        let gateway = start(&home);
+        api.text(OWNER, "go");
+        assert!(api.wait_for_texts(OWNER, 1)[0].contains(said), "{:?}", api.texts(OWNER));
+        ends(gateway);
+    }
+    let model = Model::answering(|_, _| Reply::text("\u{200b}"));
+    Home::with(&model.config()).agent(["-m", "go"]).exits(1).prints("").says("the model gave an empty answer");
+}
