@@ -30,8 +30,12 @@ const MAX_OUTPUT: usize = 28 << 10;
 /// The most bytes of a line that are searched.
 const MAX_LINE: usize = 64 << 10;
 
-/// The most bytes of a compiled pattern. Searching a line takes time in proportion to both, and ends between lines only.
-const MAX_PATTERN: usize = 64 << 10;
+/// The most bytes of a compiled pattern, as a power of two.
+const MAX_PATTERN: u32 = 16;
+
+/// The most bytes of a line that are searched times the bytes of the pattern: a search takes time in proportion to that, about half a
+/// second at most, and ends between lines only.
+const MAX_WORK: usize = 32 << 20;
 
 /// Each level of directories takes a descriptor.
 const MAX_DEPTH: usize = 100;
@@ -47,11 +51,12 @@ pub(super) fn grep(
 ) -> Result<Reply> {
     let base = escape_controls(&target.asked.to_string_lossy());
     let base = base.strip_prefix("./").unwrap_or(&base);
+    let compile = |bits: u32| RegexBuilder::new(pattern).size_limit(1 << bits).build().map(|regex| (regex, 1 << bits));
+    let compiled = (8..MAX_PATTERN).find_map(|bits| compile(bits).ok()).map_or_else(|| compile(MAX_PATTERN), Ok);
+    let (pattern, size) = compiled.map_err(|e| Error::failed(format!("invalid pattern: {e}")))?;
     let mut search = Search {
-        pattern: RegexBuilder::new(pattern)
-            .size_limit(MAX_PATTERN)
-            .build()
-            .map_err(|e| Error::failed(format!("invalid pattern: {e}")))?,
+        pattern,
+        max_line: (MAX_WORK / size).min(MAX_LINE),
         glob: glob.filter(|glob| !glob.is_empty()).map(Glob::new).transpose()?,
         max: max.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES),
         until: Instant::now() + TIMEOUT,
@@ -74,6 +79,8 @@ const UNREADABLE: &str = "files or directories that cannot be read";
 
 struct Search<'a> {
     pattern: Regex,
+    /// The most bytes of a line that this pattern is looked for in.
+    max_line: usize,
     glob: Option<Glob>,
     max: usize,
     until: Instant,
@@ -131,10 +138,13 @@ impl Search<'_> {
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
-            if file.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)? == 0 {
+            if Instant::now() > self.until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if file.by_ref().take(self.max_line as u64).read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            if line.len() == MAX_LINE && !line.ends_with(b"\n") {
+            if line.len() == self.max_line && !line.ends_with(b"\n") {
                 self.skip("lines searched only at their start");
                 file.skip_until(b'\n')?;
             }
