@@ -169,6 +169,9 @@ impl Agent {
         (calls.turn.events)(Event::Progress(reply.text.clone()));
         let footer = footer(reply.calls.len(), no_more_tools);
         reply.calls.truncate(MOST_CALLS);
+        for call in &mut reply.calls {
+            call.name = valid_name(&self.redactor.redact(std::mem::take(&mut call.name)));
+        }
         make_unique(&mut reply.calls, &session.messages);
         let wanted = reply.calls.clone();
         let reply = Message::Assistant(reply);
@@ -206,8 +209,7 @@ fn footer(calls: usize, no_more_tools: bool) -> String {
     notes.join("; ")
 }
 
-/// Gives calls names that every provider accepts, and ids that are unique in the conversation: some hosts count from 1 in
-/// every reply, and some send no ids.
+/// Gives calls ids that are unique in the conversation: some hosts count from 1 in every reply, and some send no ids.
 fn make_unique(calls: &mut [ToolCall], messages: &[Message]) {
     let replies = messages.iter().filter_map(|message| match message {
         Message::Assistant(reply) => Some(&reply.calls),
@@ -215,7 +217,6 @@ fn make_unique(calls: &mut [ToolCall], messages: &[Message]) {
     });
     let mut used: BTreeSet<String> = replies.flatten().map(|call| call.id.clone()).collect();
     for call in calls {
-        call.name = valid_name(&call.name);
         if call.id.is_empty() {
             call.id = "call_1".to_owned();
         }

@@ -35,6 +35,14 @@ fn a_base_address_with_a_key_in_it_is_not_shown() {
 }
 
 #[test]
+fn a_key_for_a_tools_name_is_struck() {
+    let model = Model::scripted([Reply::call(CANARY, &json!({})), Reply::text("Hello.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-v", "--events", "-m", "hi"]).exits(0);
+    assert!(!model.request(1).body.to_string().contains(CANARY));
+}
+
+#[test]
 fn a_key_the_model_says_aloud_is_found_by_the_harness() {
     // The other way round: were the key ever printed, would we know? So far nothing strikes it from an answer.
     let found = catch_unwind(AssertUnwindSafe(|| {
