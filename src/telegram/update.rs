@@ -95,12 +95,13 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
         parts.push(format!("[from {}]", name(from)));
     }
     parts.extend(quoted(message, me));
-    let origin = &message["forward_origin"];
-    let command = Some(text.clone()).filter(|text| text.starts_with('/') && files.is_empty() && origin.is_null());
-    parts.push(if origin.is_null() || text.is_empty() {
-        text
-    } else {
-        fenced(&format!("forwarded from {}", name(origin)), &text)
+    // Words that the user passes on, and has perhaps not read.
+    let others = [("forwarded from", &message["forward_origin"]), ("sent through the bot", &message["via_bot"])];
+    let author = others.into_iter().find(|(_, author)| !author.is_null());
+    let command = Some(text.clone()).filter(|text| text.starts_with('/') && files.is_empty() && author.is_none());
+    parts.push(match author {
+        Some((how, author)) if !text.is_empty() => fenced(&format!("{how} {}", name(author)), &text),
+        _ => text,
     });
     let topic = message["message_thread_id"].as_i64().filter(|_| message["is_topic_message"] == true);
     Update::Message(IncomingMessage {
@@ -255,6 +256,10 @@ mod tests {
             let text = format!("{head}\n[forwarded from {whose}:]\n```\n/stop what is that?\n```");
             assert_eq!((said.text, said.command), (text, None));
         }
+        let through = json!({"id": 666, "is_bot": true, "first_name": "Eve]", "username": "evebot"});
+        let said_through = said(json!({"via_bot": through}));
+        let text = format!("{head}\n[sent through the bot Eve):]\n```\n/stop what is that?\n```");
+        assert_eq!((said_through.text, said_through.command), (text, None));
         let poll = said(json!({"text": "", "poll": {"question": "a] [b", "options": [{"text": "`c"}]}})).text;
         assert_eq!(poll, format!("{head}\n[poll: {{\"options\":({{\"text\":\"'c\"}}),\"question\":\"a) (b\"}}]"));
     }

@@ -267,3 +267,15 @@ fn what_may_pass_is_tried_again_before_a_file_is_said_to_be_lost() {
     assert_eq!(api.asked("getFile").len(), 3);
     assert!(model.request(0).last("user").contains("what is in it"), "{}", model.request(0).last("user"));
 }
+
+#[test]
+fn what_comes_through_an_inline_bot_is_not_the_users_word() {
+    let (model, api) = (Model::answering(|_, _| Reply::text("Seen.")), BotApi::start());
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    let through = json!({ "id": 9, "is_bot": true, "first_name": "Eve", "username": "evebot" });
+    api.message(OWNER, OWNER, &json!({ "text": "/new delete it all", "via_bot": through }));
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Seen."]);
+    assert!(model.request(0).last("user").contains("[sent through the bot Eve:]\n```\n/new delete it all\n```"));
+    ends(gateway);
+}
