@@ -63,7 +63,7 @@ pub fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let first = args.next();
     if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(OsStr::to_str) {
-        return hands::main(role, args.next().as_deref().and_then(OsStr::to_str));
+        return hands::main(role, config::environment().get(hands::SETUP).map(String::as_str));
     }
     let args: Vec<OsString> = first.into_iter().chain(args).collect();
     ExitCode::from(run(args.iter().cloned(), &config::environment()).unwrap_or_else(|e| fail(&args, &e)))

@@ -33,6 +33,8 @@ use crate::wire::{FileJob, FilePart, Header, Job, MAX_BODY, Reply, ServeJob, Set
 pub(crate) const ROLE: &str = "hands";
 /// The argument that makes it the second process of a jail.
 pub(crate) const INNER_ROLE: &str = "hands-inside";
+/// The variable that holds the [`Setup`]: arguments are for every user to see.
+pub(crate) const SETUP: &str = "BANTAM_HANDS_SETUP";
 
 /// How long calls settle for a confinement before stronger ones are tried again: what kept one away may have passed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -208,7 +210,7 @@ impl Hands {
     fn spawn(&self, confinement: Confinement, stderr: Stdio, turn: &Cancel) -> Result<Child> {
         let setup = serde_json::to_string(&Setup { confinement, ..self.setup_of(turn)? })?;
         let mut command = child::again(ROLE);
-        command.arg(setup).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        command.env(SETUP, setup).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         command.spawn().doing("starting the hands process")
     }
 }

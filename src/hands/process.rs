@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getpid, pidfd_open};
 
 use super::reaper::Reaper;
-use super::{INNER_ROLE, ROLE, exec, serve};
+use super::{INNER_ROLE, ROLE, SETUP, exec, serve};
 use crate::beneath::Dir;
 use crate::child;
 use crate::error::{Context, Error, Result};
@@ -28,7 +28,7 @@ pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
 /// Open files per process.
 const MAX_OPEN_FILES: u64 = 1024;
 
-/// Runs `bantam ROLE SETUP`.
+/// Runs `bantam ROLE`.
 pub(crate) fn main(role: &str, setup: Option<&str>) -> ExitCode {
     let result = match (start(role, setup), role) {
         (Ok(setup), ROLE) if setup.confinement.is_sandboxed() => run_outer(&setup),
@@ -79,7 +79,7 @@ fn run_outer(setup: &Setup) -> Result<()> {
     };
     sys::deny_inspection().doing("denying inspection by other processes")?;
     let mut inner = child::again(INNER_ROLE)
-        .arg(serde_json::to_string(setup)?)
+        .env(SETUP, serde_json::to_string(setup)?)
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .spawn()

@@ -39,8 +39,13 @@ fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Durati
     });
     let job = json!({ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [] } }).to_string();
     let started = Instant::now();
-    let mut process =
-        bare(bantam).args(["hands", &setup.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut process = bare(bantam)
+        .arg("hands")
+        .env("BANTAM_HANDS_SETUP", setup.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut input = process.stdin.take().unwrap();
     let length = u32::try_from(job.len()).unwrap().to_be_bytes();
     // A process that cannot confine itself replies without reading the job.

@@ -174,6 +174,9 @@ fn a_command_sees_no_key_and_an_environment_of_its_own() {
     for private in [CANARY, "OPENAI_API_KEY", "UNRELATED", "a-private-thing"] {
         assert!(!seen.contains(private), "{private} reached the command: {seen}");
     }
+    // Every user of the machine sees the arguments of every process.
+    let arguments = seen.lines().find(|line| line.starts_with("/proc/self/exe"));
+    assert_eq!(arguments.map(str::trim_end), Some("/proc/self/exe hands"), "{seen}");
 }
 
 /// Runs bantam in a user namespace that allows no others until `open` is in the home.
