@@ -9,7 +9,7 @@ use super::args::{Args, Command, Flag};
 use super::printer::{Format, Output, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
-use super::{notice, print, report, tell, terminal};
+use super::{json_line, notice, print, report, tell, terminal};
 use crate::agent::Request;
 use crate::app::deliver::Delivery;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
@@ -84,7 +84,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     if let (Some(Question { text, images }), true) = (&question, args.has("dry-run")) {
         let (images, cancel) = (images.clone(), Cancel::new(None));
         let request = Request { images, session, origin, cancel, ..Request::new(text.clone(), "") };
-        return print(&format!("{}\n", ready.agent.preview(&request)?)).map(|()| 0);
+        return print(&json_line(ready.agent.preview(&request)?)).map(|()| 0);
     }
     let delivery = Delivery::find(&factory.home, &loaded.config, env, to.as_deref(), notice)?;
     let is_kept = factory.options.memory.is_none();
@@ -107,7 +107,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         delivery.deliver(&mut response, to.map(|chat| (chat, title)));
     }
     if output.format != Format::Text {
-        print(&format!("{}\n", response_json(&response)))?;
+        print(&json_line(response_json(&response)))?;
     }
     Ok(response.error.as_ref().map_or(0, report))
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
 use super::printer::Output;
-use super::{load, notice, print, report, table, tell, terminal, zone};
+use super::{json_line, load, notice, print, report, table, tell, terminal, zone};
 use crate::app;
 use crate::app::deliver::Delivery;
 use crate::app::factory::AgentFactory;
@@ -125,7 +125,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     let now = now();
     if given.has("json") {
         let rows: Value = list.iter().map(|job| Value::Object(job.fields().clone())).collect();
-        return print(&format!("{}\n", json!({"jobs": rows}))).map(|()| 0);
+        return print(&json_line(json!({"jobs": rows}))).map(|()| 0);
     }
     let zone = zone(env);
     let mut rows = Vec::new();
@@ -238,7 +238,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     }
     if given.has("json") {
         let rows: Value = runs.iter().map(|run| json!(run)).collect();
-        return print(&format!("{}\n", json!({"runs": rows}))).map(|()| 0);
+        return print(&json_line(json!({"runs": rows}))).map(|()| 0);
     }
     if runs.is_empty() {
         tell("bantam: nothing has run yet");

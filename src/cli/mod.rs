@@ -29,6 +29,7 @@ mod topics;
 mod usage;
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -108,7 +109,7 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
             _ => json!({"ok": false, "error": error_json(e)}),
         };
         // Nothing else can be done if standard output fails, too.
-        drop(print(&format!("{object}\n")));
+        drop(print(&json_line(object)));
     }
     report(e)
 }
@@ -141,6 +142,18 @@ fn print(text: &str) -> Result<()> {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Error::from(e).doing("writing the answer")),
         _ => Ok(()),
     }
+}
+
+/// JSON as a line for standard output. It escapes what a terminal would obey and JSON does not escape by itself.
+fn json_line(json: impl Display) -> String {
+    let mut line = String::new();
+    for c in json.to_string().chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' => line.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => line.push(c),
+        }
+    }
+    line + "\n"
 }
 
 /// Rows as lines. A column is as wide as its widest cell; numbers stand on its right.

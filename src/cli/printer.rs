@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::args::Args;
 
-use super::error_json;
 use super::screen::Screen;
+use super::{error_json, json_line};
 use crate::bus::{Event, Response, TurnStop};
 use crate::error::{Error, Kind as ErrorKind};
 use crate::markdown::{Look, Markdown};
@@ -91,7 +91,7 @@ impl Printer {
     pub(super) fn event(&mut self, event: Event) {
         if self.output.format == Format::Events {
             // A failure to write is reported at the end.
-            drop(self.screen.answer(&format!("{}\n", event_json(&event))));
+            drop(self.screen.answer(&json_line(event_json(&event))));
         }
         let verbose = self.output.verbosity == Verbosity::Verbose;
         let watched = verbose || self.output.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::{confirm, local_time, print, table, tell, zone};
+use super::{confirm, json_line, local_time, print, table, tell, zone};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
@@ -64,7 +64,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
                 "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage,
             })
         });
-        return print(&format!("{}\n", json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
+        return print(&json_line(json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
     }
     if list.is_empty() {
         tell("bantam: no conversations yet");

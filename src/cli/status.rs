@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::{error_json, gateway_status, local_time, print, report, zone};
+use super::{error_json, gateway_status, json_line, local_time, print, report, zone};
 use crate::app;
 use crate::app::learned;
 use crate::config::settings::{SETTINGS, Setting, Type};
@@ -30,7 +30,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let loaded = config::read(&home).and_then(|file| config::load_for(&home, file.as_deref(), env, Vec::new()));
     let status = object(&home, env, &loaded, given.has("verbose"));
-    print(&if given.has("json") { format!("{status}\n") } else { page(&status, &home, &zone(env)) })?;
+    print(&if given.has("json") { json_line(&status) } else { page(&status, &home, &zone(env)) })?;
     // An unusable configuration exits as it would for a question.
     Ok(loaded.err().map_or(0, |e| report(&e)))
 }

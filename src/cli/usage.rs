@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::{print, tell};
+use super::{json_line, print, tell};
 use crate::app;
 use crate::config::{self, Env};
 use crate::error::Result;
@@ -42,7 +42,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
             object
         });
         let all = json!({"rows": rows.collect::<Value>(), "total": object(&report.total)});
-        return print(&format!("{all}\n")).map(|()| 0);
+        return print(&json_line(all)).map(|()| 0);
     }
     if report.rows.is_empty() {
         tell(&format!("bantam: no model was asked since {}", clip(&since, 10)));

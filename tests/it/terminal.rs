@@ -55,6 +55,19 @@ fn what_a_model_says_cannot_steer_the_terminal() {
 }
 
 #[test]
+fn what_a_model_says_cannot_steer_the_terminal_in_json_either() {
+    let said = "a\u{9b}31mb\u{85}\u{7f}é";
+    for (format, asks) in [("--json", true), ("--events", true), ("--dry-run", false)] {
+        let model = Model::scripted(asks.then(|| Reply::text(said)));
+        let home = Home::with(&model.config());
+        let run = home.bantam().args(["agent", "-n", "-q", format, "-m", said]).on_a_terminal().run();
+        run.exits(0);
+        assert!(!run.stdout.contains(|c| ('\u{7f}'..='\u{9f}').contains(&c)), "{format}: {:?}", run.stdout);
+        assert!(run.stdout.contains("a\\u009b31mb\\u0085\\u007fé"), "{format}: {:?}", run.stdout);
+    }
+}
+
+#[test]
 fn each_piece_is_shown_before_the_answer_ends() {
     let model = Model::scripted([Reply::text("First words, and **then** the rest.").held_after(2)]);
     let home = Home::with(&model.config());
