@@ -1,7 +1,7 @@
 //! Converts the configuration of picoclaw, nanobot or `SmartBot` into our own shape, for `bantam onboard --import`.
 //!
 //! A table says where they keep what we keep. Models and MCP servers need more than a table. What is still
-//! in the file after that is reported. Settings that open this machine to the model are shown and never taken over.
+//! in the file after that is reported. Settings that open this machine to the model are taken over only if the user allows it.
 
 use std::path::Path;
 
@@ -44,9 +44,8 @@ const TABLE: &[(&str, &str, Change)] = &[
     ("gateway.log_level", "log.level", Value::clone),
 ];
 
-/// What opens this machine to the model, or would keep it working in the old home.
-const NEVER_TAKEN: [&str; 8] = [
-    "agents.defaults.workspace",
+/// What opens this machine to the model.
+const ASKED: [&str; 9] = [
     "agents.defaults.restrict_to_workspace",
     "tools.read_paths",
     "tools.write_paths",
@@ -54,6 +53,8 @@ const NEVER_TAKEN: [&str; 8] = [
     "tools.exec.network",
     "tools.exec.pass_env",
     "tools.web.fetch.allow_private",
+    "mcpServers.*.read",
+    "mcpServers.*.write",
 ];
 
 pub(super) struct Converted {
@@ -61,13 +62,17 @@ pub(super) struct Converted {
     pub config: Value,
     /// Their paths that bantam does not know.
     pub unknown: Vec<String>,
-    /// Settings that the user has to decide on, with their values.
+    /// Settings that are taken over only if they are allowed, with their values.
     pub refused: Vec<String>,
+    /// Settings that make no sense here: the other program's workspace, servers in it, what it has encrypted.
+    pub useless: Vec<String>,
 }
 
-/// Converts a parsed config.json. No MCP server that refers to `old_home` is taken over.
-pub(super) fn convert(theirs: Value, old_home: Option<&Path>) -> Converted {
-    let mut conversion = Conversion { theirs, ours: json!({}), refused: Vec::new() };
+/// Converts a parsed config.json. No MCP server that refers to `old_home` is taken over, and of what a first conversion has
+/// refused, only what is `allowed`.
+pub(super) fn convert(theirs: Value, old_home: Option<&Path>, allowed: &[String]) -> Converted {
+    let (refused, useless) = (Vec::new(), Vec::new());
+    let mut conversion = Conversion { theirs, ours: json!({}), allowed, refused, useless };
     conversion.telegram();
     for (from, to, change) in TABLE {
         conversion.move_value(from, to, *change);
@@ -81,17 +86,36 @@ pub(super) fn convert(theirs: Value, old_home: Option<&Path>) -> Converted {
     conversion.models();
     let mut unknown = Vec::new();
     leftovers(&conversion.theirs, &mut Vec::new(), &mut unknown);
-    Converted { config: conversion.ours, unknown, refused: conversion.refused }
+    Converted { config: conversion.ours, unknown, refused: conversion.refused, useless: conversion.useless }
 }
 
-struct Conversion {
+struct Conversion<'a> {
     /// What is taken becomes null.
     theirs: Value,
     ours: Value,
+    allowed: &'a [String],
     refused: Vec<String>,
+    useless: Vec<String>,
 }
 
-impl Conversion {
+impl Conversion<'_> {
+    /// Whether a setting must not be taken over.
+    fn refuses(&mut self, setting: &str, shown: &str, value: &Value) -> bool {
+        let is_encrypted = refers(value, &["enc:"]);
+        if !is_encrypted && !ASKED.contains(&setting) && !refers(value, &["cmd:", "file:"]) {
+            return false;
+        }
+        let shown = format!("{shown} = {value}");
+        if is_encrypted {
+            self.useless.push(shown);
+        } else if self.allowed.contains(&shown) {
+            return false;
+        } else {
+            self.refused.push(shown);
+        }
+        true
+    }
+
     fn take(&mut self, path: &str) -> Value {
         find(&mut self.theirs, path).map(Value::take).unwrap_or_default()
     }
@@ -104,11 +128,9 @@ impl Conversion {
         if value == setting.default() {
             return;
         }
-        if NEVER_TAKEN.contains(&to) {
-            self.refused.push(format!("{to} = {value}"));
-        } else if let Some(scheme) = reference(&value) {
-            self.refused.push(format!("{to} = {scheme}..."));
-        } else {
+        if to == "agents.defaults.workspace" {
+            self.useless.push(format!("{to} = {value}"));
+        } else if !self.refuses(to, to, &value) {
             self.put(to, value);
         }
     }
@@ -143,7 +165,7 @@ impl Conversion {
         let is_old = |server: &Value| old_home.is_some_and(|dir| server.to_string().contains(&*dir.to_string_lossy()));
         for (name, mut server) in places.into_iter().filter_map(object).flatten() {
             if is_old(&server) {
-                self.refused.push(format!("mcpServers.{name} (it uses the old home)"));
+                self.useless.push(format!("mcpServers.{name} (it uses the old home)"));
             } else if is_enabled(&mut server) {
                 let server = self.entry(&mut server, "mcpServers.*.", &format!("mcpServers.{name}"));
                 self.ours["mcpServers"][name] = Value::Object(server);
@@ -157,9 +179,8 @@ impl Conversion {
         for setting in SETTINGS {
             let Some(path) = setting.path.strip_prefix(pattern) else { continue };
             let Some(value) = find(theirs, path).filter(|value| is_filled(value)).map(Value::take) else { continue };
-            if let Some(scheme) = reference(&value).filter(|_| setting.is_secret()) {
-                self.refused.push(format!("{shown}.{path} = {scheme}..."));
-            } else if let Some(value) = setting.check(&value).filter(|value| *value != setting.default()) {
+            let Some(value) = setting.check(&value).filter(|value| *value != setting.default()) else { continue };
+            if !self.refuses(setting.path, &format!("{shown}.{path}"), &value) {
                 *path.split('.').fold(&mut ours, |at, name| &mut at[name]) = value;
             }
         }
@@ -288,11 +309,11 @@ fn is_filled(value: &Value) -> bool {
     }
 }
 
-/// How a key refers to something else: a command, a file of the old home, what the other program encrypted.
-fn reference(value: &Value) -> Option<&'static str> {
+/// Whether a key refers to something else: a command, a file, what the other program encrypted.
+fn refers(value: &Value, schemes: &[&str]) -> bool {
     let keys = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-    let is = |scheme: &&str| keys.iter().filter_map(Value::as_str).any(|key| key.trim().starts_with(scheme));
-    ["cmd:", "file:", "enc:"].into_iter().find(is)
+    let mut keys = keys.iter().filter_map(Value::as_str);
+    keys.any(|key| schemes.iter().any(|scheme| key.trim().starts_with(scheme)))
 }
 
 fn minutes(seconds: &Value) -> Value {
@@ -346,7 +367,7 @@ mod tests {
     use crate::config::{Config, Env};
 
     fn converted(text: &str) -> Converted {
-        convert(serde_json::from_str(text).unwrap(), Some(Path::new("/old")))
+        convert(serde_json::from_str(text).unwrap(), Some(Path::new("/old")), &[])
     }
 
     #[test]
@@ -366,7 +387,8 @@ mod tests {
 
     #[test]
     fn everything_of_a_picoclaw_3_finds_its_place() {
-        let Converted { config, unknown, refused } = converted(include_str!("../../tests/it/configs/picoclaw-v3.json"));
+        let Converted { config, unknown, refused, useless } =
+            converted(include_str!("../../tests/it/configs/picoclaw-v3.json"));
         let want = json!({
             "agents": {"defaults": {
                 "model_name": "glm", "max_tokens": 32768, "temperature": 0.7, "max_tool_iterations": 3,
@@ -386,10 +408,8 @@ mod tests {
             "log": {"level": "warn"},
         });
         assert_eq!(config, want);
-        assert_eq!(
-            refused,
-            ["tools.read_paths = [\"^/usr/share/\"]", "agents.defaults.workspace = \"~/.picoclaw/workspace\""]
-        );
+        assert_eq!(refused, ["tools.read_paths = [\"^/usr/share/\"]"]);
+        assert_eq!(useless, ["agents.defaults.workspace = \"~/.picoclaw/workspace\""]);
         for path in ["agents.list", "gateway.host", "tools.cron", "tools.exec.allow_remote", "tools.web.brave"] {
             assert!(unknown.iter().any(|unknown| unknown == path), "{path}: {unknown:?}");
         }
@@ -397,13 +417,13 @@ mod tests {
     }
 
     #[test]
-    fn what_opens_the_machine_is_shown_and_not_taken() {
+    fn what_opens_the_machine_is_taken_only_if_allowed() {
         let text = r#"{"agents":{"defaults":{"model":"gpt-5","restrict_to_workspace":false}},
             "tools":{"exec":{"sandbox":"off","network":"full"}},
             "providers":{"openai":{"api_key":"cmd:/bin/key"},"groq":{"apiKey":"enc://x"}},
             "model_list":[{"model":"a/b","api_base":"http://h","api_keys":["k","file://key"]}],
-            "mcpServers":{"old":{"command":"/old/bin/mcp"},"new":{"command":"/bin/mcp"}}}"#;
-        let Converted { config, refused, .. } = converted(text);
+            "mcpServers":{"old":{"command":"/old/bin/mcp"},"new":{"command":"/bin/mcp","write":["/srv"]}}}"#;
+        let Converted { config, refused, useless, .. } = converted(text);
         let want = json!({
             "agents": {"defaults": {"model_name": "openai/gpt-5"}},
             "model_list": [{"model": "a/b", "api_base": "http://h"}],
@@ -414,12 +434,16 @@ mod tests {
             "agents.defaults.restrict_to_workspace = false",
             "tools.exec.network = \"full\"",
             "tools.exec.sandbox = \"off\"",
-            "mcpServers.old (it uses the old home)",
-            "model_list.0.api_keys = file:...",
-            "providers.groq.api_key = enc:...",
-            "providers.openai.api_key = cmd:...",
+            "mcpServers.new.write = [\"/srv\"]",
+            "model_list.0.api_keys = [\"k\",\"file://key\"]",
+            "providers.openai.api_key = \"cmd:/bin/key\"",
         ];
         assert_eq!(refused, want);
+        assert_eq!(useless, ["mcpServers.old (it uses the old home)", "providers.groq.api_key = \"enc://x\""]);
+        let allowed = convert(serde_json::from_str(text).unwrap(), Some(Path::new("/old")), &refused);
+        assert_eq!(allowed.config["tools"]["exec"], json!({"network": "full", "sandbox": "off"}));
+        assert_eq!(allowed.config["model_list"][1]["api_key"], "cmd:/bin/key");
+        assert!(allowed.refused.is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::convert::{Converted, convert};
-use super::print;
+use super::{agrees, print};
 use crate::beneath::{Dir, Links};
 use crate::config;
 use crate::disk::{self, Access, CopyOutcome};
@@ -43,10 +43,13 @@ const FOREIGN: [&str; 2] = ["sessions", "state"];
 
 /// What `--import` names.
 pub(super) struct Import {
-    config: Option<Converted>,
+    /// The configuration as it is, and converted.
+    config: Option<(Value, Converted)>,
     /// Where the configuration came from.
     config_path: PathBuf,
     home: Option<ForeignHome>,
+    /// Whether to take over the scheduled jobs.
+    takes_jobs: bool,
 }
 
 /// The home of another agent.
@@ -67,7 +70,8 @@ impl Import {
         let usage = |e: Error| Error::usage(e.message).hint("name a directory or a config.json: --import ~/.picoclaw");
         let path = fs_err::canonicalize(path).map_err(|e| usage(e.into()))?;
         if path.is_file() {
-            return Ok(Self { config: Some(read_config(&path, None)?), config_path: path, home: None });
+            let config = Some(read_config(&path, None)?);
+            return Ok(Self { config, config_path: path, home: None, takes_jobs: false });
         }
         let ours = real(home.root());
         if ours.starts_with(&path) || path.starts_with(&ours) {
@@ -87,7 +91,27 @@ impl Import {
         }
         let config_path = home.path.join("config.json");
         let config = has_config.then(|| read_config(&config_path, Some(&home.path))).transpose()?;
-        Ok(Self { config, config_path, home: Some(home) })
+        Ok(Self { config, config_path, home: Some(home), takes_jobs: false })
+    }
+
+    /// Asks about each setting that opens this machine to the model, and about the jobs.
+    pub(super) fn ask(&mut self) -> Result<()> {
+        let old_home = self.home.as_ref().map(|home| home.path.as_path());
+        if let Some((theirs, converted)) = &mut self.config {
+            let mut allowed = Vec::new();
+            for setting in &converted.refused {
+                if agrees(&format!("Take over {}?", one_line(setting, 500)))? {
+                    allowed.push(setting.clone());
+                }
+            }
+            *converted = convert(theirs.clone(), old_home, &allowed);
+        }
+        let jobs = self.home.as_ref().map_or_else(Vec::new, ForeignHome::jobs);
+        if !jobs.is_empty() {
+            let question = format!("Take over {}: {}?", counted(jobs.len(), "scheduled job"), jobs.join("; "));
+            self.takes_jobs = agrees(&one_line(&question, 2000))?;
+        }
+        Ok(())
     }
 
     pub(super) fn has_config(&self) -> bool {
@@ -96,11 +120,11 @@ impl Import {
 
     /// Brings over what there is, and prints a line for each thing.
     pub(super) fn run(&self, home: &Home) -> Result<()> {
-        if let Some(config) = &self.config {
+        if let Some((_, config)) = &self.config {
             self.write_config(config, home)?;
         }
         let Some(source) = &self.home else { return Ok(()) };
-        let mut copier = Copier { source, home, copied: 0, kept: 0, skipped: 0 };
+        let mut copier = Copier { source, home, takes_jobs: self.takes_jobs, copied: 0, kept: 0, skipped: 0 };
         copier.copy_home()?;
         match copier.skipped.checked_sub(MAX_SKIPPED) {
             Some(more @ 1..) => print(&format!("skipped  and {more} more\n")),
@@ -121,9 +145,11 @@ impl Import {
             return print("kept     config.json (already there)\n");
         }
         print(&format!("created  config.json from {}\n", self.config_path.display()))?;
-        for (what, settings) in
-            [("unknown settings", &converted.unknown), ("settings to decide about yourself", &converted.refused)]
-        {
+        for (what, settings) in [
+            ("unknown settings", &converted.unknown),
+            ("settings that open your machine", &converted.refused),
+            ("settings that are of no use here", &converted.useless),
+        ] {
             if !settings.is_empty() {
                 print(&format!("skipped  {what}: {}\n", one_line(&settings.join(", "), 1000)))?;
             }
@@ -132,11 +158,12 @@ impl Import {
     }
 }
 
-fn read_config(path: &Path, old_home: Option<&Path>) -> Result<Converted> {
+fn read_config(path: &Path, old_home: Option<&Path>) -> Result<(Value, Converted)> {
     let fail = |e: String| Error::config(format!("cannot read {}: {e}", path.display())).hint("correct or remove it");
     let text = config::read_json(path).map_err(|e| fail(e.to_string()))?;
     let theirs: Value = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|e| fail(e.to_string()))?;
-    Ok(convert(theirs, old_home))
+    let converted = convert(theirs.clone(), old_home, &[]);
+    Ok((theirs, converted))
 }
 
 /// The path without links, as far as it exists.
@@ -153,6 +180,21 @@ impl ForeignHome {
         self.path.join(path).symlink_metadata().ok().map(|meta| meta.file_type())
     }
 
+    /// The scheduled jobs, as far as the file has the shape that all these programs share: what each says.
+    fn jobs(&self) -> Vec<String> {
+        let lists = [self.workspace.as_path(), Path::new("")].map(|base| base.join("cron/jobs.json"));
+        let lists = lists.iter().filter_map(|path| self.job_list(path));
+        let said =
+            |job: Value| [&job["name"], &job["payload"]["message"]].map(|text| text.as_str().unwrap_or("?").to_owned());
+        lists.flatten().map(|job| one_line(&said(job).join(": "), 200)).collect()
+    }
+
+    fn job_list(&self, path: &Path) -> Option<Vec<Value>> {
+        let file = self.dir.read(path, path, Links::Refuse).ok()?;
+        let mut parsed: Value = serde_json::from_reader(file.take(4 << 20)).ok()?;
+        parsed.get_mut("jobs")?.as_array_mut().map(std::mem::take)
+    }
+
     /// The names in a directory, sorted.
     fn names(&self, dir: &Path) -> Result<Vec<OsString>> {
         let entries = fs_err::read_dir(self.path.join(dir))?;
@@ -165,6 +207,7 @@ impl ForeignHome {
 struct Copier<'a> {
     source: &'a ForeignHome,
     home: &'a Home,
+    takes_jobs: bool,
     /// Files of the part that is being copied.
     copied: usize,
     kept: usize,
@@ -207,8 +250,15 @@ impl Copier<'_> {
 
     /// Copies a file or a tree to `to` in the directory `dir` of our home, and prints the outcome.
     fn copy(&mut self, from: &Path, dir: &str, to: &Path) -> Result<()> {
-        if dir == "cron" && !self.is_job_list(from) {
-            return self.skip(from, "not a known list of jobs");
+        if dir == "cron" {
+            match self.source.job_list(from) {
+                None => return self.skip(from, "not a known list of jobs"),
+                Some(jobs) if !jobs.is_empty() && !self.takes_jobs => {
+                    return self
+                        .skip(from, "jobs run by themselves; take them over at a terminal, or use bantam cron add");
+                }
+                Some(_) => {}
+            }
         }
         (self.copied, self.kept) = (0, 0);
         self.copy_tree(from, &self.home.root().join(dir), to)?;
@@ -221,13 +271,6 @@ impl Copier<'_> {
             print(&format!("kept     {to} ({} already there)\n", counted(self.kept, "file")))?;
         }
         Ok(())
-    }
-
-    /// Whether it has the shape that all these programs share.
-    fn is_job_list(&self, path: &Path) -> bool {
-        let file = self.source.dir.read(path, path, Links::Refuse).ok();
-        let parsed: Option<Value> = file.and_then(|file| serde_json::from_reader(file.take(4 << 20)).ok());
-        parsed.is_some_and(|value| value.get("jobs").is_some_and(Value::is_array))
     }
 
     fn copy_tree(&mut self, from: &Path, root: &Path, to: &Path) -> Result<()> {

@@ -202,6 +202,11 @@ fn confirm(args: &Args, question: &str) -> Result<bool> {
     if !io::stdin().is_terminal() {
         return Err(Error::usage("cannot ask: not a terminal").hint("add --yes"));
     }
+    agrees(question)
+}
+
+/// Asks whether to do something; the default is no.
+fn agrees(question: &str) -> Result<bool> {
     Ok(matches!(ask(&format!("{question} [y/N] "))?.as_str(), "y" | "Y" | "yes"))
 }
 

@@ -33,13 +33,17 @@ pub(super) const COMMAND: Command = Command {
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
-    let import = given.value("import").map(|path| Import::open(path, &home)).transpose()?;
+    let mut import = given.value("import").map(|path| Import::open(path, &home)).transpose()?;
+    let can_ask = !given.has("yes") && io::stdin().is_terminal() && io::stderr().is_terminal();
+    if let Some(import) = import.as_mut().filter(|_| can_ask) {
+        import.ask()?;
+    }
     let has_config = fs_err::symlink_metadata(home.config()).is_ok() || import.as_ref().is_some_and(Import::has_config);
     let chosen = if has_config {
         None
     } else if given.has("yes") {
         Some(by_key(env))
-    } else if io::stdin().is_terminal() && io::stderr().is_terminal() {
+    } else if can_ask {
         Some(by_asking(env)?)
     } else {
         return Err(Error::usage("cannot ask: not a terminal").hint("bantam onboard --yes"));

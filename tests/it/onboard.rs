@@ -293,7 +293,6 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
         ("workspace/memory/MEMORY.md", "Likes tea."),
         ("workspace/memory/202611/20261101.md", "Rain."),
         ("workspace/notes/plan.txt", "A plan."),
-        ("cron/jobs.json", JOBS),
     ] {
         assert_eq!(fs::read_to_string(home.path(file)).unwrap(), text, "{file}");
     }
@@ -304,7 +303,8 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
     assert!(home.path("agent/prompts/summarize.md").exists(), "what it did not have comes from the template");
     prints_line(&run, "copied   workspace/SOUL.md -> agent/SOUL.md (1 file)");
     prints_line(&run, "copied   workspace/memory -> workspace/memory (2 files)");
-    for left in ["workspace/sessions", "workspace/state", "auth.json", "logs"] {
+    assert!(!home.path("cron/jobs.json").exists(), "a job runs by itself: nobody was asked");
+    for left in ["workspace/cron/jobs.json", "workspace/sessions", "workspace/state", "auth.json", "logs"] {
         assert!(
             run.stdout.lines().any(|line| line.starts_with(&format!("skipped  {left}: "))),
             "{left}: {}",
