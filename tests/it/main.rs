@@ -42,6 +42,7 @@ mod gateway;
 mod grep;
 mod help;
 mod incoming;
+mod injections;
 mod keys;
 mod kills;
 mod life;
