@@ -8,7 +8,7 @@
 //!
 //! | rank | room | job |
 //! |---|---|---|
-//! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`); a conversation at the terminal (`terminal`, `repl`, `input`, `signals`, `printer`, `screen`, `echo`); a question with its files (`question`, `attach`); what onboarding imports (`import`, `convert`) |
+//! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`); a conversation at the terminal (`terminal`, `repl`, `commands`, `actions`, `signals`, `printer`, `screen`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding imports (`import`, `convert`) |
 //! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `ollama`, `factory`), what its tools may reach (`trees`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what hosts were found to refuse (`learned`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`event_log`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |

@@ -56,6 +56,11 @@ impl Home {
         self.root.join("state")
     }
 
+    /// What was typed in conversations.
+    pub(crate) fn history(&self) -> PathBuf {
+        self.state().join("history")
+    }
+
     /// What the tools of an MCP server are.
     pub(crate) fn mcp_tools(&self, server: &str) -> PathBuf {
         self.state().join("mcp").join(format!("{server}.json"))

@@ -30,35 +30,44 @@ pub(crate) fn deny_inspection() -> io::Result<()> {
 }
 
 /// The signals that end a run.
-const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+pub(crate) const ENDING: &[libc::c_int] = &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+/// Those of a conversation: these, a new size of the terminal, and Ctrl-Z.
+pub(crate) const CONVERSATION: &[libc::c_int] =
+    &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGWINCH, libc::SIGTSTP];
 
-fn ending_set() -> libc::sigset_t {
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: sigemptyset initialises the whole set before it is read, and the numbers are valid signals.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        for signal in ENDING {
-            libc::sigaddset(&raw mut set, signal);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
         }
         set
     }
 }
 
-/// Blocks SIGINT, SIGTERM and SIGHUP in this thread and those it starts, so that [`wait_for_signal`] gets them. The
-/// standard library unblocks them in children.
-pub(crate) fn block_signals() {
-    let set = ending_set();
+/// Blocks these signals in this thread and those it starts, so that [`wait_for_signal`] gets them. The standard library
+/// unblocks them in children.
+pub(crate) fn block_signals(signals: &[libc::c_int]) {
+    let set = set_of(signals);
     // SAFETY: the set is initialised and lives through the call; the old mask is not asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// Waits for one of the blocked signals and returns its number.
-pub(crate) fn wait_for_signal() -> i32 {
-    let set = ending_set();
+pub(crate) fn wait_for_signal(signals: &[libc::c_int]) -> i32 {
+    let set = set_of(signals);
     let mut signal = 0;
     // SAFETY: both pointers are to live values of the right type.
     while unsafe { libc::sigwait(&raw const set, &raw mut signal) } != 0 {}
     signal
+}
+
+/// Stops this process until it is continued. Raised in this thread, which goes no further before that.
+pub(crate) fn stop() {
+    // SAFETY: raise takes an integer.
+    unsafe { libc::raise(libc::SIGSTOP) };
 }
 
 /// Whether the clock is synchronised, by NTP as a rule; `false` where the kernel does not say.

@@ -7,8 +7,9 @@ use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Origin, Override};
 use crate::disk::Durability;
 use crate::error::Result;
+use crate::message::{Message, User};
 use crate::paths::Home;
-use crate::session::{Entry, Files, Store, archive};
+use crate::session::{Entry, Files, Session, Store, archive};
 use crate::text::one_line;
 
 /// The setting that names the model.
@@ -72,12 +73,37 @@ impl AgentFactory {
         Files::new(self.home.clone()).peek(session).ok()?.model
     }
 
+    fn store(&self) -> Box<dyn Store> {
+        match &self.options.memory {
+            Some(memory) => Box::new(memory.clone()),
+            None => Box::new(Files::new(self.home.clone())),
+        }
+    }
+
+    /// A conversation, without locking it.
+    pub(crate) fn peek(&self, session: &str) -> Result<Session> {
+        self.store().peek(session)
+    }
+
+    pub(crate) fn last_question(&self, session: &str) -> Result<Option<User>> {
+        Ok(question(&self.peek(session)?))
+    }
+
+    /// Takes back the last question of a conversation with all that follows it, and returns it.
+    pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
+        let store = self.store();
+        let mut session = store.load(session, &Cancel::new(None))?;
+        let question = question(&session);
+        if question.is_some() {
+            let undo = session.undo_turn();
+            store.append(&mut session, &[undo], Durability::Now, SystemTime::now())?;
+        }
+        Ok(question)
+    }
+
     /// Stores the model as the one of a conversation.
     pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
-        if self.options.memory.is_some() {
-            return Ok(());
-        }
-        let store = Files::new(self.home.clone());
+        let store = self.store();
         let mut session = store.load(session, &Cancel::new(None))?;
         store.append(&mut session, &[Entry::Model(model)], Durability::Now, SystemTime::now())
     }
@@ -86,4 +112,12 @@ impl AgentFactory {
     pub(crate) fn reset(&self, session: &str) -> Result<bool> {
         Ok(archive::reset(&self.home, session, &Cancel::new(None), SystemTime::now())?.is_some())
     }
+}
+
+/// The last question of a conversation.
+fn question(session: &Session) -> Option<User> {
+    session.messages.iter().rev().find_map(|message| match message {
+        Message::User(user) if message.is_question() => Some(user.clone()),
+        _ => None,
+    })
 }

@@ -22,13 +22,13 @@ pub(super) struct Shutdown {
 impl Shutdown {
     /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
     pub(super) fn on_signal() -> Result<Arc<Self>> {
-        sys::block_signals();
+        sys::block_signals(sys::ENDING);
         let flag = AtomicBool::default;
         let cancel = Cancel::new(None);
         let shutdown = Arc::new(Self { cancel, signalled: flag(), restart: flag() });
         let own = shutdown.clone();
         let wait = move || {
-            sys::wait_for_signal();
+            sys::wait_for_signal(sys::ENDING);
             own.signalled.store(true, Ordering::SeqCst);
             own.stop();
         };

@@ -73,8 +73,9 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         return Err(Error::usage("--to needs a question").hint("ask it with -m \"...\""));
     }
     let (loaded, ready) = factory.for_session(&session)?;
-    if let Some(question) = &mut question {
-        question.attach(args, || Layout::new(&factory.home, &loaded.config, env), &ready.agent)?;
+    if let (Some(question), true) = (&mut question, args.has("attach")) {
+        let layout = Layout::new(&factory.home, &loaded.config, env)?;
+        args.values("attach").try_for_each(|path| question.attach(path, &layout, &ready.agent))?;
     }
     if !args.has("dry-run") {
         app::make_workspace(&factory.home, &loaded.config, env)?;
@@ -93,7 +94,8 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     }
     let Some(Question { text, images: attachments }) = question else {
         let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
-        let code = repl::run(Repl { factory, chat, output, models }, ready.agent);
+        let skills = app::skills(&factory.home, &loaded.config).all().skills.into_iter().map(|s| s.name).collect();
+        let code = repl::run(Repl { factory, session, chat, output, models, skills }, ready.agent);
         delivery.iter().for_each(Delivery::send_posted);
         return code;
     };

@@ -26,6 +26,17 @@ const MAX_TEXT: usize = 1 << 20;
 /// The largest image, in bytes. Servers refuse larger ones, and later turns send it again.
 const MAX_IMAGE: usize = 4 << 20;
 
+/// The files that a message names as `@PATH`.
+pub(super) fn named_in(text: &str) -> impl Iterator<Item = &str> {
+    let is_file = |path: &&str| std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    let paths = text.split_whitespace().filter_map(|word| word.strip_prefix('@'));
+    paths.filter_map(move |path| {
+        Some(path)
+            .filter(is_file)
+            .or_else(|| Some(path.trim_end_matches([',', '.', ';', ':', '!', '?', ')'])).filter(is_file))
+    })
+}
+
 pub(super) fn read(path: &str, layout: &Layout) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));

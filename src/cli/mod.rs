@@ -1,17 +1,18 @@
 //! The command line: finds the command, runs it, and turns its result into an exit code.
 
+mod actions;
 mod agent;
 mod args;
 mod attach;
+mod commands;
 mod convert;
 mod cron;
 mod doctor;
-mod echo;
+mod editor;
 mod gateway;
 mod gateway_status;
 mod help;
 mod import;
-mod input;
 mod mcp;
 mod onboard;
 mod printer;
@@ -26,6 +27,7 @@ mod status;
 mod terminal;
 mod tools;
 mod topics;
+mod tty;
 mod usage;
 
 use std::ffi::{OsStr, OsString};

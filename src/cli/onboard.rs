@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
-use super::echo::Hidden;
 use super::import::Import;
+use super::tty::Hidden;
 use super::{ask, load, print, tell};
 use crate::app;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};

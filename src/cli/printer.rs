@@ -82,6 +82,11 @@ impl Printer {
         self.progress("thinking...");
     }
 
+    /// A second has passed without an event.
+    pub(super) fn tick(&self) {
+        self.screen.tick();
+    }
+
     fn progress(&self, text: &'static str) {
         if self.output.format == Format::Text && self.output.verbosity != Verbosity::Quiet {
             self.screen.progress(text);

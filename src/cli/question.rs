@@ -23,6 +23,7 @@ const SILENCE: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 /// More than any model reads at once.
 const MAX_INPUT: u64 = 8 << 20;
 
+#[derive(Clone, Default)]
 pub(super) struct Question {
     pub text: String,
     pub images: Vec<Image>,
@@ -65,18 +66,11 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
 }
 
 impl Question {
-    /// Adds the attached files. What tools can change may hold what they found: known secrets are struck.
-    pub(super) fn attach<'a>(
-        &mut self,
-        args: &Args,
-        layout: impl Fn() -> Result<Layout<'a>>,
-        agent: &Agent,
-    ) -> Result<()> {
-        for path in args.values("attach") {
-            match attach::read(path, &layout()?)? {
-                Attachment::Text(part) => self.text.push_str(&format!("\n\n{}", agent.redact(part))),
-                Attachment::Image(image) => self.images.push(image),
-            }
+    /// Adds an attached file. What tools can change may hold what they found: known secrets are struck.
+    pub(super) fn attach(&mut self, path: &str, layout: &Layout, agent: &Agent) -> Result<()> {
+        match attach::read(path, layout)? {
+            Attachment::Text(part) => self.text.push_str(&format!("\n\n{}", agent.redact(part))),
+            Attachment::Image(image) => self.images.push(image),
         }
         Ok(())
     }

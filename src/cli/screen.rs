@@ -5,10 +5,14 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::config::Env;
 use crate::error::Result;
 use crate::text::printable;
+
+/// After so long the user is told how long has been waited.
+const LONG: Duration = Duration::from_secs(5);
 
 /// What the terminal can show, according to the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +51,8 @@ enum Stream {
 struct Cursor {
     /// The stream whose last line is not ended.
     open_line: Option<Stream>,
-    /// Redrawn below each notice until the answer begins.
-    progress: Option<&'static str>,
+    /// What is waited for, and since when. Redrawn below each notice until the answer begins.
+    progress: Option<(&'static str, Instant)>,
     is_drawn: bool,
 }
 
@@ -67,7 +71,16 @@ impl Screen {
         if self.stderr_is_terminal && self.style.ansi {
             let mut cursor = self.lock();
             cursor.erase();
-            cursor.progress = Some(text);
+            cursor.progress = Some((text, Instant::now()));
+            cursor.draw();
+        }
+    }
+
+    /// Brings up to date how long has been waited.
+    pub(super) fn tick(&self) {
+        let mut cursor = self.lock();
+        if cursor.is_drawn {
+            cursor.erase();
             cursor.draw();
         }
     }
@@ -112,6 +125,18 @@ impl Screen {
         cursor.draw();
     }
 
+    /// Draws an edited line.
+    pub(super) fn draw(&self, text: &str) {
+        let mut cursor = self.lock();
+        drop(io::stderr().lock().write_all(text.as_bytes()));
+        cursor.open_line = Some(Stream::Err);
+    }
+
+    /// Whether a line can be edited here.
+    pub(super) fn can_move_the_cursor(&self, env: &Env) -> bool {
+        self.stderr_is_terminal && env.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+    }
+
     /// Shows a prompt, unless standard error goes elsewhere.
     pub(super) fn prompt(&self, text: &str) {
         let mut cursor = self.lock();
@@ -122,7 +147,7 @@ impl Screen {
         }
     }
 
-    /// Records that Enter ended the line of the prompt.
+    /// Records that the line of the prompt is ended.
     pub(super) fn entered(&self) {
         self.lock().open_line = None;
     }
@@ -160,8 +185,10 @@ impl Cursor {
     }
 
     fn draw(&mut self) {
-        if let (Some(text), None) = (self.progress, self.open_line) {
-            drop(io::stderr().lock().write_all(text.as_bytes()));
+        if let (Some((text, since)), None) = (self.progress, self.open_line) {
+            let waited = since.elapsed();
+            let waited = if waited < LONG { String::new() } else { format!(" {} s; Ctrl-C stops", waited.as_secs()) };
+            drop(io::stderr().lock().write_all(format!("{text}{waited}").as_bytes()));
             self.is_drawn = true;
         }
     }

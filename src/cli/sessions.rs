@@ -10,6 +10,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::message::Message;
+use crate::paths::Home;
 use crate::session::archive::{self, Item, TranscriptEntry};
 use crate::text::{counted, one_line, printable, size};
 use crate::zone::Zone;
@@ -54,6 +55,12 @@ pub(super) const COMMANDS: &[Command] = &[
         run: erase,
     },
 ];
+
+/// The conversations of the command line that can be read, newest first, by their names.
+pub(super) fn of_cli(home: &Home) -> Vec<(String, archive::Summary)> {
+    let list = archive::list(home).unwrap_or_default().into_iter();
+    list.filter_map(|summary| Some((summary.key.strip_prefix("cli_")?.to_owned(), summary))).collect()
+}
 
 fn list(args: &Args, env: &Env) -> Result<u8> {
     let list = archive::list(&config::home(env)?)?;

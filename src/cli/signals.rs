@@ -1,10 +1,14 @@
 //! Ctrl-C and SIGTERM: the first stops the running turn, the next ends the program.
 
+use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
+use rustix::event::{EventfdFlags, eventfd};
+
 use super::screen::Screen;
+use super::tty;
 use crate::bus::{Inbound, Kind};
 use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::sys;
@@ -18,42 +22,62 @@ struct SignalState {
     turn: Option<(Sender<Inbound>, Inbound)>,
     /// The turn has been stopped.
     is_stopped: bool,
-    /// Ctrl-C was typed at the prompt since the last line.
-    at_prompt: bool,
     /// The program ends after the turn, because of another signal than Ctrl-C.
     is_terminating: bool,
 }
 
 impl Signals {
-    /// Blocks the signals in every thread started from now on, and starts one that waits for them. The first Ctrl-C outside
-    /// of a turn calls `at_prompt`; without it, it ends the program.
-    pub(super) fn watch(screen: Screen, at_prompt: Option<fn(&Screen)>) -> Result<Self> {
+    /// Blocks the signals in every thread started from now on, and starts one that waits for them.
+    pub(super) fn watch(screen: Screen) -> Result<Self> {
+        Self::start(screen, sys::ENDING, || ())
+    }
+
+    /// The same for a conversation. What is returned beside it becomes readable when the terminal has another size.
+    pub(super) fn watch_conversation(screen: Screen) -> Result<(Self, Arc<OwnedFd>)> {
+        let resized = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).doing("watching the terminal's size")?);
+        let told = resized.clone();
+        // It fails only when nobody has read it for 2^64 times.
+        let resize = move || {
+            rustix::io::write(&told, &1_u64.to_ne_bytes()).ok();
+        };
+        Ok((Self::start(screen, sys::CONVERSATION, resize)?, resized))
+    }
+
+    fn start(screen: Screen, set: &'static [i32], resize: impl Fn() + Send + 'static) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
-        sys::block_signals();
+        sys::block_signals(set);
         let watching = move || {
             loop {
-                let signal = sys::wait_for_signal();
-                let mut state = watched.lock();
-                match (&state.turn, at_prompt) {
-                    (Some((sender, stop)), _) if !state.is_stopped => {
-                        drop(sender.send(stop.clone()));
-                        state.is_stopped = true;
-                        state.is_terminating |= signal != libc::SIGINT;
+                match sys::wait_for_signal(set) {
+                    libc::SIGWINCH => resize(),
+                    libc::SIGTSTP => {
+                        tty::suspend();
+                        resize();
                     }
-                    (None, Some(warn)) if signal == libc::SIGINT && !state.at_prompt => {
-                        state.at_prompt = true;
-                        warn(&screen);
-                    }
-                    _ => {
-                        screen.end_line_if_free();
-                        std::process::exit(ErrorKind::Interrupted.exit_code().into());
-                    }
+                    signal => watched.end(signal, &screen),
                 }
             }
         };
         Builder::new().spawn(watching).doing("starting a thread")?;
         Ok(signals)
+    }
+
+    /// Stops the turn, or the program.
+    fn end(&self, signal: i32, screen: &Screen) {
+        let mut state = self.lock();
+        match &state.turn {
+            Some((sender, stop)) if !state.is_stopped => {
+                drop(sender.send(stop.clone()));
+                state.is_stopped = true;
+                state.is_terminating |= signal != libc::SIGINT;
+            }
+            _ => {
+                screen.end_line_if_free();
+                tty::restore();
+                std::process::exit(ErrorKind::Interrupted.exit_code().into());
+            }
+        }
     }
 
     /// From now on a signal stops the turn that `question` starts.
@@ -70,11 +94,6 @@ impl Signals {
         let mut state = self.lock();
         state.turn = None;
         state.is_stopped
-    }
-
-    /// Whether Ctrl-C was typed at the prompt since the last call.
-    pub(super) fn take_interrupt(&self) -> bool {
-        std::mem::take(&mut self.lock().at_prompt)
     }
 
     pub(super) fn is_terminating(&self) -> bool {

@@ -1,9 +1,9 @@
 //! The terminal as a channel: sends messages to the dispatcher and shows what happens.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Builder;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::printer::{Output, Printer};
 use super::screen::Screen;
@@ -15,10 +15,13 @@ use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::Dispatcher;
 use crate::text::millis;
 
+/// How often the time of waiting is shown.
+const TICK: Duration = Duration::from_secs(1);
+
 /// Asks one question and prints the answer, but for the object of `--json`.
 pub(super) fn ask(agent: Agent, question: Inbound, output: Output, env: &Env) -> Result<Response> {
     let screen = Screen::new(env);
-    let signals = Signals::watch(screen.clone(), None)?;
+    let signals = Signals::watch(screen.clone())?;
     let mut printer = Printer::new(output, screen);
     let agent = Arc::new(agent);
     // The program ends with this turn: the kernel frees the agent faster.
@@ -70,7 +73,15 @@ impl Connection {
     fn follow(&self, printer: &mut Printer, signals: &Signals) -> Option<Response> {
         let started = Instant::now();
         let (mut total, mut tasks, mut had_tasks): (Option<Response>, usize, bool) = (None, 0, false);
-        for Outbound { event, .. } in &self.events {
+        loop {
+            let event = match self.events.recv_timeout(TICK) {
+                Ok(Outbound { event, .. }) => event,
+                Err(RecvTimeoutError::Timeout) => {
+                    printer.tick();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             match event {
                 Event::Done(response) => {
                     printer.turn_ends(&response, tasks);

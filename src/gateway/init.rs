@@ -19,12 +19,12 @@ pub(crate) fn is_needed() -> bool {
 
 /// Runs this program with `args` and returns its exit code.
 pub(crate) fn run(args: &[&str]) -> Result<u8> {
-    sys::block_signals();
+    sys::block_signals(sys::ENDING);
     let child = child::same(args).spawn().doing("starting the gateway")?;
     let gateway = Pid::from_child(&child);
     let forward = move || {
         loop {
-            sys::wait_for_signal();
+            sys::wait_for_signal(sys::ENDING);
             if kill_process(gateway, Signal::TERM).is_err() {
                 return;
             }

@@ -16,3 +16,4 @@ mod unicode;
 
 pub(crate) use html::{Piece, pieces};
 pub(crate) use terminal::{Look, Markdown};
+pub(crate) use unicode::{begins_cluster, width};

@@ -26,13 +26,13 @@ fn contains(set: &[u32], c: char) -> bool {
 }
 
 /// Whether a character that people see as one begins with `c`, which stands behind `before`.
-pub(super) fn begins_cluster(before: Option<char>, c: char) -> bool {
+pub(crate) fn begins_cluster(before: Option<char>, c: char) -> bool {
     const ZERO_WIDTH_JOINER: char = '\u{200D}';
     before != Some(ZERO_WIDTH_JOINER) && !contains(EXTEND, c)
 }
 
 /// The columns that `text` takes in a fixed-width font.
-pub(super) fn width(text: &str) -> usize {
+pub(crate) fn width(text: &str) -> usize {
     let width = |c| match c {
         ' '..='~' => 1,
         c if contains(EXTEND, c) => 0,

@@ -201,7 +201,7 @@ impl Model {
             let Some(wait) = attempt.wait_before_retry(&error, tries) else { return Err(error) };
             tries += 1;
             let (of, seconds) = (attempt.retry.max + 1, wait.as_secs_f64());
-            (attempt.note)(Note::Trace(format!("try {tries} of {of}: {}; next in {seconds:.1} s", error.text())));
+            (attempt.note)(Note::Notice(format!("try {tries} of {of}: {}; next in {seconds:.1} s", error.text())));
             attempt.request.cancel.sleep(wait).map_err(ProviderError::Cancelled)?;
         }
     }

@@ -70,6 +70,7 @@ mod tasks;
 mod templates;
 mod terminal;
 mod threads;
+mod tmux;
 mod unrestricted;
 mod usage;
 mod waits;

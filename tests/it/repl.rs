@@ -68,7 +68,7 @@ fn ctrl_c_at_the_prompt_throws_the_line_away_and_twice_ends_it() {
     talk.wait_for_stdout("Here.\r\n\r\n> ");
     assert!(model.request(0).last("user").ends_with("\nhi"), "{}", model.request(0).body);
     talk.types("\x03");
-    talk.wait_for_stdout("\r\n\r\n> ^C\r\n(Ctrl-C once more");
+    talk.wait_for_stdout("\r\n\r\n> \u{1b}[?2004h\r\u{1b}[J> ^C\r\n");
     talk.types("\x03");
     talk.finish().exits(130);
 }
@@ -157,7 +157,7 @@ fn pasted_and_continued_lines_are_one_message() {
     talk.types("fn f() {\n    grüße(世界) \\\n\n}\n");
     talk.wait_for_stdout("One.\r\n\r\n> ");
     talk.types("first \\\n");
-    talk.wait_for_stdout("\r\n. ");
+    talk.wait_for_stdout("> first \r\n. ");
     talk.types("second\n");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\n");
@@ -234,4 +234,156 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
     talk.wait_for_stdout("/model NAME changes it: test, or vendor/model");
     talk.types("/quit\n");
     talk.finish().exits(0);
+}
+
+#[test]
+fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
+    let replies = [
+        Reply::text("One."),
+        Reply::text("Two."),
+        Reply::text("Two again."),
+        Reply::error(401, "no such key"),
+        Reply::text("Three."),
+        Reply::text("Four."),
+    ];
+    for args in [&["-q"][..], &["-q", "--no-session"]] {
+        let model = Model::scripted(replies.clone());
+        let home = Home::with(&model.config());
+        let mut talk = home.bantam().arg("agent").args(args).silent_stdin().on_a_clever_terminal(80).spawn();
+        talk.types("/retry\r");
+        talk.wait_for_stdout("bantam: nothing was asked yet");
+        talk.types("/copy\r");
+        talk.wait_for_stdout("bantam: there is no answer yet");
+        talk.types("first\r");
+        talk.wait_for_stdout("One.\r\n\r\n> ");
+        talk.types("second\r");
+        talk.wait_for_stdout("Two.\r\n\r\n> ");
+        talk.types("/retry\r");
+        talk.wait_for_stdout("asking again: second");
+        talk.wait_for_stdout("Two again.\r\n\r\n> ");
+        talk.types("/copy\r");
+        talk.wait_for_stdout("\u{1b}]52;c;VHdvIGFnYWluLg==\u{7}");
+        // One that left no trace is asked again itself.
+        talk.types("third\r");
+        talk.wait_for_stdout("no such key");
+        talk.types("/retry\r");
+        talk.wait_for_stdout("Three.\r\n\r\n> ");
+        talk.types("/undo\r");
+        talk.wait_for_stdout("bantam: took back: third");
+        talk.types("/undo\r");
+        talk.wait_for_stdout("bantam: took back: second");
+        let export = home.path("talk.md");
+        talk.types(&format!("/export {}\r", export.display()));
+        talk.wait_for_stdout("bantam: wrote /");
+        talk.types(&format!("/export {}\r", export.display()));
+        talk.wait_for_stdout("talk.md exists already\r\nhint: /export another name");
+        talk.types("fourth\r");
+        talk.wait_for_stdout("Four.");
+        talk.types("/quit\r");
+        talk.finish().exits(0);
+        assert_eq!(std::fs::read_to_string(export).unwrap(), "## You\n\nfirst\n\n## bantam\n\nOne.\n\n");
+        let users = |n: usize| {
+            model
+                .request(n)
+                .texts("user")
+                .iter()
+                .map(|text| text.lines().last().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(users(2), ["first", "second"]);
+        assert_eq!(users(4), ["first", "second", "third"]);
+        assert_eq!(users(5), ["first", "fourth"]);
+    }
+}
+
+#[test]
+fn files_go_with_a_message_by_command_and_by_name() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    let (one, two) = (home.write("one.txt", "basil\n"), home.write("two.txt", "mint\n"));
+    let mut talk = conversation(&home, []);
+    talk.types(&format!("/attach {}\r", one.display()));
+    talk.wait_for_stdout("it goes with the next message");
+    talk.types(&format!(
+        "compare with @{}\t, @nobody\r",
+        &two.display().to_string()[..two.display().to_string().len() - 3]
+    ));
+    talk.wait_for_stdout("One.\r\n\r\n> ");
+    talk.types("/attach /no/such/file\r");
+    talk.wait_for_stdout("there is no such file");
+    talk.types("and now?\r");
+    talk.wait_for_stdout("Two.");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    let asked = model.request(0).last("user");
+    assert!(asked.contains("one.txt]\n```\nbasil\n```") && asked.contains("two.txt]\n```\nmint\n```"), "{asked}");
+    assert!(asked.contains(", @nobody\n"), "{asked}");
+    assert!(!model.request(1).last("user").contains("mint"), "{}", model.request(1).body);
+}
+
+#[test]
+fn skills_are_run_and_completed_by_name() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    home.write("agent/skills/write-news/SKILL.md", "---\ndescription: News.\n---\nWrite three lines.\n");
+    let mut talk = conversation(&home, []);
+    talk.types("/skills\r");
+    talk.wait_for_stdout("bantam: /write-news\r\n");
+    talk.types("/write-new\r");
+    talk.wait_for_stdout("did you mean /write-news?");
+    talk.types("/wr\tof today\r");
+    talk.wait_for_stdout("One.");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    let asked = model.request(0).last("user");
+    assert!(asked.contains("Write three lines.") && asked.ends_with("of today"), "{asked}");
+}
+
+#[test]
+fn another_conversation_is_gone_on_with() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-s", "my garden", "-m", "about basil"]).exits(0);
+    let mut talk = conversation(&home, []);
+    talk.types("/sessions\r");
+    talk.wait_for_stdout("my%20garden  2 messages");
+    talk.types("/resume nobody\r");
+    talk.wait_for_stdout("there is no conversation \"nobody\"");
+    talk.types("/resume my\t\r");
+    talk.wait_for_stdout("bantam: this is my%20garden now, with openai/test-model; you asked last: about basil");
+    talk.types("and mint?\r");
+    talk.wait_for_stdout("Two.");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    assert_eq!(model.request(1).texts("user").len(), 2);
+    assert_eq!(home.session("cli_my%20garden").texts("user"), ["about basil", "and mint?"]);
+}
+
+#[test]
+fn a_dumb_terminal_reads_plain_lines() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    let mut talk = home.bantam().arg("agent").silent_stdin().on_a_terminal().env("TERM", "dumb").spawn();
+    talk.wait_for_stdout("> ");
+    talk.types("first \\\n");
+    talk.wait_for_stdout("\r\n. ");
+    talk.types("second\n");
+    talk.wait_for_stdout("One.\r\n\r\n> ");
+    talk.types("\x04");
+    let run = talk.finish();
+    run.exits(0);
+    assert!(!run.stdout.contains('\u{1b}'), "{:?}", run.stdout);
+    assert!(model.request(0).last("user").ends_with("\nfirst \nsecond"));
+}
+
+#[test]
+fn a_retry_is_shown() {
+    let model = Model::scripted([Reply::error(503, "overloaded"), Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("hi\r");
+    talk.wait_for_stdout("One.");
+    talk.types("/quit\r");
+    let run = talk.finish();
+    assert!(seen(&run.stdout).contains("try 1 of 3: "), "{}", run.stdout);
 }

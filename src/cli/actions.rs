@@ -1,0 +1,198 @@
+//! What the commands of a conversation do.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::agent::fresh_key;
+use super::commands;
+use super::question::Question;
+use super::repl::Conversation;
+use super::terminal::Connection;
+use crate::agent::Agent;
+use crate::disk;
+use crate::error::{Context, Error, Result};
+use crate::gateway::Handler;
+use crate::message::{Message, Usage};
+use crate::paths::session_name;
+use crate::session::archive;
+use crate::text::{counted, one_line};
+use crate::usage::Totals;
+
+impl Conversation {
+    /// Runs a command, but for `/quit` and `/retry`. Returns what to tell.
+    pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<String> {
+        let needs = |what: &str| Err(Error::usage(format!("{name} needs {what}")).hint(format!("{name} {what}")));
+        match name {
+            "/new" => self.start_over(),
+            "/model" if argument.is_empty() => self.model(),
+            "/model" => self.switch_model(argument),
+            "/attach" | "/export" if argument.is_empty() => needs("FILE"),
+            "/resume" if argument.is_empty() => needs("KEY"),
+            "/attach" => self.attach(argument).map(|()| "bantam: it goes with the next message".to_owned()),
+            "/undo" => self.undo(),
+            "/copy" => self.copy(),
+            "/export" => self.export(argument),
+            "/sessions" => Ok(self.sessions()),
+            "/resume" => self.resume(argument),
+            "/skills" => Ok(self.skills()),
+            "/usage" => Ok(self.usage()),
+            _ => Ok(commands::help()),
+        }
+    }
+
+    fn start_over(&mut self) -> Result<String> {
+        let mut kept = "";
+        if self.repl.factory.options.memory.is_some() {
+            self.repl.chat = fresh_key();
+            self.repl.session = session_name("cli", &self.repl.chat)?;
+        } else if self.repl.factory.reset(&self.repl.session)? {
+            kept = "; the old one is kept";
+        }
+        self.unanswered = None;
+        self.set_model(None)?;
+        Ok(format!("bantam: started a new conversation{kept}"))
+    }
+
+    fn model(&self) -> Result<String> {
+        let (model, models) = (self.agent.agent("")?.model().to_owned(), self.repl.models.join(", "));
+        let or = if models.is_empty() { "" } else { ", or " };
+        Ok(format!("bantam: the model is {model}\nbantam: /model NAME changes it: {models}{or}vendor/model"))
+    }
+
+    fn switch_model(&self, name: &str) -> Result<String> {
+        let model = self.set_model(Some(name))?;
+        self.repl.factory.choose_model(&self.repl.session, name)?;
+        Ok(format!("bantam: the model is now {model}"))
+    }
+
+    /// Answers with this model or the configured one, and returns its name.
+    fn set_model(&self, name: Option<&str>) -> Result<String> {
+        let factory = &self.repl.factory;
+        Ok(self.set_agent(factory.build(&factory.load(name)?.config)?.agent))
+    }
+
+    fn set_agent(&self, agent: Agent) -> String {
+        let model = agent.model().to_owned();
+        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(agent);
+        model
+    }
+
+    /// Asks the last question again, as if it had not been asked before.
+    pub(super) fn retry(&mut self, dispatcher: &Connection) -> Result<String> {
+        let question = match self.unanswered.take() {
+            Some(question) => question,
+            None => match self.repl.factory.undo(&self.repl.session)? {
+                Some(user) => Question { text: user.content, images: user.images },
+                None => return Ok("bantam: nothing was asked yet".to_owned()),
+            },
+        };
+        self.screen.detail(&format!("asking again: {}", one_line(&question.text, 60)));
+        self.turn(dispatcher, question)
+    }
+
+    fn undo(&mut self) -> Result<String> {
+        self.unanswered = None;
+        Ok(match self.repl.factory.undo(&self.repl.session)? {
+            Some(user) => format!("bantam: took back: {}", one_line(&user.content, 60)),
+            None => "bantam: there is nothing to take back".to_owned(),
+        })
+    }
+
+    /// By OSC 52, which also reaches the clipboard over SSH.
+    fn copy(&self) -> Result<String> {
+        let session = self.repl.factory.peek(&self.repl.session)?;
+        let answers = session.messages.iter().rev().filter_map(|message| match message {
+            Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text.trim()),
+            _ => None,
+        });
+        let Some(answer) = answers.take(1).next() else { return Ok("bantam: there is no answer yet".to_owned()) };
+        if !self.screen.style.ansi || !self.screen.stderr_is_terminal {
+            return Err(Error::failed("this terminal has no clipboard").hint("/export FILE writes a file"));
+        }
+        self.screen.draw(&format!("\x1b]52;c;{}\x07", STANDARD.encode(answer)));
+        self.screen.entered();
+        let what = counted(answer.chars().count(), "character");
+        Ok(format!("bantam: sent the last answer to the clipboard ({what}), if your terminal allows it"))
+    }
+
+    /// Writes what was said, without tool calls and their results.
+    fn export(&self, path: &str) -> Result<String> {
+        let session = self.repl.factory.peek(&self.repl.session)?;
+        let mut page = String::new();
+        if let Some(summary) = &session.summary {
+            page.push_str(&format!("## Summary of what came before\n\n{}\n\n", summary.trim()));
+        }
+        for message in &session.messages {
+            let (who, text) = match message {
+                Message::User(user) => ("You", &user.content),
+                Message::Assistant(reply) if !reply.text.trim().is_empty() => ("bantam", &reply.text),
+                _ => continue,
+            };
+            page.push_str(&format!("## {who}\n\n{}\n\n", text.trim()));
+        }
+        if page.is_empty() {
+            return Ok("bantam: the conversation is empty".to_owned());
+        }
+        let shown = one_line(path, 200);
+        if !disk::write_new(Path::new(path), page.as_bytes()).doing(format_args!("writing {shown}"))? {
+            return Err(Error::usage(format!("{shown} exists already")).hint("/export another name"));
+        }
+        Ok(format!("bantam: wrote {shown}"))
+    }
+
+    fn sessions(&self) -> String {
+        let all = super::sessions::of_cli(&self.repl.factory.home);
+        if all.is_empty() {
+            return "bantam: no conversations yet".to_owned();
+        }
+        let zone = super::zone(&self.repl.factory.env);
+        let row = |(chat, summary): &(String, archive::Summary)| {
+            let here = if summary.key == self.repl.session { "*" } else { "" };
+            let last = super::local_time(&summary.last, &zone);
+            [here.to_owned(), chat.clone(), counted(summary.messages, "message"), last]
+        };
+        let rows: Vec<_> = all.iter().map(row).collect();
+        format!("{}bantam: /resume KEY goes on with one", super::table(&rows))
+    }
+
+    fn resume(&mut self, key: &str) -> Result<String> {
+        let factory = &self.repl.factory;
+        if factory.options.memory.is_some() {
+            return Err(Error::usage("this conversation is not kept, and goes on with no other")
+                .hint("start bantam agent without --no-session"));
+        }
+        let listed = super::sessions::of_cli(&factory.home).into_iter().find(|(chat, _)| chat == key);
+        let session = listed.map_or_else(|| archive::find(&factory.home, key), |(_, summary)| Ok(summary.key))?;
+        let Some(chat) = session.strip_prefix("cli_") else {
+            let shown = one_line(key, 80);
+            return Err(Error::usage(format!("{shown} belongs to another channel")).hint("/sessions lists yours"));
+        };
+        let (_, ready) = factory.for_session(&session)?;
+        ready.notices.iter().for_each(|notice| self.screen.note(&format!("bantam: {notice}")));
+        let last = factory.last_question(&session)?;
+        let model = self.set_agent(ready.agent);
+        self.repl.chat = chat.to_owned();
+        self.repl.session = session;
+        self.unanswered = None;
+        let last = last.map_or(String::new(), |user| format!("; you asked last: {}", one_line(&user.content, 60)));
+        Ok(format!("bantam: this is {} now, with {model}{last}", self.repl.chat))
+    }
+
+    fn skills(&self) -> String {
+        let names: Vec<String> = self.repl.skills.iter().map(|name| format!("/{name}")).collect();
+        if names.is_empty() { "bantam: no skills".to_owned() } else { format!("bantam: {}", names.join(", ")) }
+    }
+
+    fn usage(&self) -> String {
+        let Totals { calls, usage, cost } = &self.total;
+        let Usage { prompt_tokens, completion_tokens, cached_tokens } = usage;
+        let turns = if *calls == 1 { "1 turn".to_owned() } else { format!("{calls} turns") };
+        let cost = cost.map_or(String::new(), |_| format!("; cost {}", super::usage::cost(*cost)));
+        format!(
+            "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}"
+        )
+    }
+}

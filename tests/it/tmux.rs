@@ -1,0 +1,319 @@
+//! The conversation in a real terminal: tmux shows what a person would see.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::harness::Home;
+use crate::model::{Model, Reply};
+use crate::program::{directory, program};
+
+/// A shell in a terminal of its own. Dropped, everything in it is killed.
+struct Pane {
+    socket: String,
+}
+
+impl Pane {
+    fn open(home: &Home, columns: u32, rows: u32) -> Self {
+        let socket = directory().join(format!("tmux-{}", crate::harness::unique())).display().to_string();
+        let pane = Self { socket };
+        let shell = format!(
+            "env -i PATH=/usr/local/bin:/usr/bin:/bin TERM=screen-256color LANG=C.UTF-8 TZ=UTC PS1='$ ' BANTAM_HOME={} bash --norc --noprofile",
+            home.path("").display()
+        );
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        pane.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, &shell], "");
+        pane.waits_for("$ ");
+        pane
+    }
+
+    /// A conversation in it.
+    fn talk(home: &Home, columns: u32, rows: u32) -> Self {
+        let pane = Self::open(home, columns, rows);
+        pane.runs("agent -q");
+        pane
+    }
+
+    fn runs(&self, arguments: &str) {
+        self.types(&format!("clear; {} {arguments}", program()));
+        self.key("Enter");
+        self.waits_until("a prompt", |screen| {
+            screen.lines().any(|line| line.starts_with('>')) && !screen.contains('$')
+        });
+    }
+
+    #[track_caller]
+    fn tmux(&self, args: &[&str], input: &str) -> String {
+        let mut command = Command::new("tmux");
+        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8").env("TERM", "xterm");
+        command.args(["-u", "-S", &self.socket]).args(args).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("tmux is installed: tests/run does it");
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "tmux {args:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn types(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text], "");
+    }
+
+    fn key(&self, key: &str) {
+        self.tmux(&["send-keys", key], "");
+    }
+
+    fn pastes(&self, text: &str) {
+        self.tmux(&["load-buffer", "-"], text);
+        self.tmux(&["paste-buffer", "-p"], "");
+    }
+
+    fn resize(&self, columns: u32) {
+        self.tmux(&["resize-window", "-x", &columns.to_string()], "");
+    }
+
+    fn screen(&self) -> String {
+        let screen = self.tmux(&["capture-pane", "-p"], "");
+        screen.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim_end().to_owned()
+    }
+
+    fn cursor(&self) -> String {
+        self.tmux(&["display-message", "-p", "#{cursor_x}"], "").trim().to_owned()
+    }
+
+    #[track_caller]
+    fn waits_until(&self, what: &str, condition: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let screen = self.screen();
+            if condition(&screen) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "waited 20 s for {what:?}; the screen shows:\n{screen}");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    #[track_caller]
+    fn waits_for(&self, text: &str) {
+        self.waits_until(text, |screen| screen.contains(text.trim_end()));
+    }
+
+    /// What it ends with is this.
+    #[track_caller]
+    fn shows_last(&self, text: &str) {
+        self.waits_until(text, |screen| screen.ends_with(text));
+    }
+
+    /// The shell edits and shows what is typed, as before.
+    #[track_caller]
+    fn leaves(&self) {
+        self.types("stty -a | tr ' ' '\\n' | grep -xE -- '-?(icanon|echo|isig|icrnl);?' | xargs echo modes");
+        self.key("Enter");
+        // bash edits with modes of its own, and restores those it found before a command.
+        self.waits_for("\nmodes icrnl isig icanon echo");
+    }
+}
+
+impl Drop for Pane {
+    fn drop(&mut self) {
+        self.tmux(&["kill-server"], "");
+    }
+}
+
+#[test]
+fn a_paste_is_one_message_whatever_its_last_byte() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let home = Home::with(&model.config());
+    let pane = Pane::talk(&home, 80, 24);
+    pane.pastes("first\n\tsecond\nthird");
+    pane.shows_last("> first\n.     second\n. third");
+    pane.key("Enter");
+    pane.waits_for("One.");
+    pane.pastes("ends with a line feed\n");
+    pane.types("and more");
+    pane.key("Enter");
+    pane.waits_for("Two.");
+    let long = format!("{}end", "0123456789".repeat(1000));
+    pane.pastes(&long);
+    pane.shows_last("end");
+    pane.types("ing");
+    pane.key("Home");
+    pane.waits_until("the beginning", |screen| screen.starts_with("> 0123456789"));
+    pane.types("the ");
+    pane.key("Enter");
+    pane.waits_for("Three.");
+    pane.key("C-d");
+    pane.leaves();
+    for (n, text) in
+        ["first\n\tsecond\nthird", "ends with a line feed\nand more", &format!("the {long}ing")].iter().enumerate()
+    {
+        assert!(model.request(n).last("user").ends_with(text), "{}", model.request(n).body);
+    }
+}
+
+#[test]
+fn what_was_typed_is_found_again_in_the_next_run() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let home = Home::with(&model.config());
+    let pane = Pane::talk(&home, 80, 24);
+    pane.types("a question about basil");
+    pane.key("M-Enter");
+    pane.types("of two lines");
+    pane.key("Enter");
+    pane.waits_for("One.");
+    pane.types("plants");
+    pane.key("Enter");
+    pane.waits_for("Two.");
+    pane.types("/quit");
+    pane.key("Enter");
+    pane.waits_for("$ ");
+    pane.runs("agent -q");
+    pane.types("draft");
+    for (key, shown) in [("Up", "> /quit"), ("Up", "> plants"), ("Down", "> /quit"), ("Down", "> draft")] {
+        pane.key(key);
+        pane.shows_last(shown);
+    }
+    pane.key("C-r");
+    pane.types("bas");
+    pane.shows_last("(search: bas) a question about basil\n. of two lines");
+    pane.key("End");
+    pane.types("!");
+    pane.shows_last("> a question about basil\n. of two lines!");
+    pane.key("Enter");
+    pane.waits_for("Three.");
+    pane.key("C-d");
+    pane.leaves();
+    assert!(model.request(2).last("user").ends_with("\na question about basil\nof two lines!"));
+    assert!(home.files().contains(&"state/history".to_owned()));
+    pane.runs("agent -q --no-session");
+    pane.key("Up");
+    pane.types("nothing");
+    pane.shows_last("> nothing");
+}
+
+#[test]
+fn a_line_is_redrawn_when_the_terminal_has_another_size() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    let pane = Pane::talk(&home, 60, 24);
+    let text = "abcdefghij".repeat(9);
+    pane.types(&text);
+    pane.shows_last(&format!("> {}\n{}", &text[..58], &text[58..]));
+    for columns in [40_usize, 72, 33] {
+        pane.resize(u32::try_from(columns).unwrap());
+        let rows: Vec<String> =
+            format!("> {text}").as_bytes().chunks(columns).map(|row| String::from_utf8_lossy(row).into()).collect();
+        pane.waits_until("one line", |screen| screen.trim_start() == rows.join("\n"));
+    }
+    pane.types("!");
+    pane.key("Enter");
+    pane.waits_for("One.");
+    assert!(model.request(0).last("user").ends_with(&format!("\n{text}!")));
+}
+
+#[test]
+fn wide_characters_are_edited_where_they_are_shown() {
+    let model = Model::scripted([Reply::text("好。")]);
+    let home = Home::with(&model.config());
+    let pane = Pane::talk(&home, 18, 24);
+    pane.types("你好世界");
+    pane.shows_last("> 你好世界");
+    assert_eq!(pane.cursor(), "10");
+    pane.key("Left");
+    pane.key("BSpace");
+    pane.types("的e\u{301}");
+    pane.shows_last("> 你好的e\u{301}界");
+    assert_eq!(pane.cursor(), "9");
+    pane.key("End");
+    pane.types("天地玄黄");
+    pane.shows_last("> 你好的e\u{301}界天地玄\n黄");
+    pane.key("Enter");
+    pane.waits_for("好。");
+    assert!(model.request(0).last("user").ends_with("\n你好的e\u{301}界天地玄黄"), "{}", model.request(0).body);
+}
+
+#[test]
+fn ctrl_c_clears_the_line_stops_the_answer_and_leaves() {
+    let held = |reply: Reply| [reply, Reply::text("Yes.")];
+    let replies =
+        held(Reply::text("Never.").held()).into_iter().chain(held(Reply::text("Once upon a time").held_after(3)));
+    let model = Model::scripted(replies.collect::<Vec<_>>());
+    let home = Home::with(&model.config());
+    let pane = Pane::open(&home, 80, 24);
+    pane.runs("agent");
+    pane.types("never mind");
+    pane.key("C-c");
+    pane.shows_last("> never mind^C\n(Ctrl-C once more, or Ctrl-D, ends)\n>");
+    pane.types("hi");
+    pane.key("Enter");
+    model.wait_for_requests(1);
+    pane.waits_for("thinking...");
+    pane.waits_for("s; Ctrl-C stops");
+    pane.types("there?");
+    pane.key("C-c");
+    pane.shows_last("bantam: stopped\n\n>");
+    // What is typed while an answer comes is kept for the prompt.
+    pane.types("there?");
+    pane.key("Enter");
+    pane.shows_last("Yes.\n\n>");
+    pane.types("a story");
+    pane.key("Enter");
+    pane.waits_for("Once upon");
+    pane.key("C-c");
+    pane.shows_last("bantam: stopped\n\n>");
+    pane.types("still?");
+    pane.key("Enter");
+    pane.shows_last("Yes.\n\n>");
+    pane.key("C-c");
+    pane.shows_last("> ^C\n(Ctrl-C once more, or Ctrl-D, ends)\n>");
+    pane.key("C-c");
+    pane.waits_for("$ ");
+    pane.leaves();
+    assert!(model.request(1).last("user").ends_with("\nthere?"), "{}", model.request(1).body);
+}
+
+#[test]
+fn ctrl_z_and_a_signal_give_the_terminal_back() {
+    let model = Model::scripted([Reply::text("One.").held()]);
+    let home = Home::with(&model.config());
+    let pane = Pane::open(&home, 80, 24);
+    pane.runs("agent");
+    pane.types("half a");
+    pane.key("C-z");
+    pane.waits_for("Stopped");
+    pane.leaves();
+    pane.types("fg");
+    pane.key("Enter");
+    pane.shows_last("> half a");
+    pane.types(" question");
+    pane.key("Enter");
+    model.wait_for_requests(1);
+    pane.waits_for("thinking...");
+    pane.key("C-z");
+    pane.waits_until("both stops", |screen| screen.matches("Stopped").count() == 2);
+    pane.types("clear");
+    pane.key("Enter");
+    pane.leaves();
+    pane.types("fg");
+    pane.key("Enter");
+    model.release();
+    pane.waits_for("One.");
+    pane.types("draft");
+    pane.shows_last("> draft");
+    pane.key("C-z");
+    pane.waits_for("Stopped");
+    pane.types("clear; fg");
+    pane.key("Enter");
+    pane.shows_last("> draft");
+    pane.tmux(&["run-shell", &format!("pkill -TERM -P {}", pane.shell())], "");
+    pane.waits_for("$ ");
+    pane.leaves();
+    assert!(model.request(0).last("user").ends_with("\nhalf a question"));
+}
+
+impl Pane {
+    /// The process id of the shell.
+    fn shell(&self) -> String {
+        self.tmux(&["display-message", "-p", "#{pane_pid}"], "").trim().to_owned()
+    }
+}
