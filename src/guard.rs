@@ -13,6 +13,9 @@
 //! - `64:ff9b:1::/48` (local NAT64): refused, because each network places the address differently;
 //! - `2002::/16` (6to4), `2001::/32` (Teredo), `::a.b.c.d` (compatible): refused. They are obsolete, and the embedded
 //!   address may be only the relay's.
+//!
+//! A public address is refused, too, if an interface of this machine has it or is in its network: what listens there may
+//! trust its neighbours. Interfaces come and go, so they are asked at each connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -20,17 +23,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::sys;
 
 /// The setting behind [`AddressGuard::new`].
 const SETTING: &str = "tools.web.fetch.allow_private";
 
 /// Turns a name and a port into addresses.
 type Lookup = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
+/// Lists the addresses of this machine's interfaces, and the lengths of their networks' prefixes.
+type Interfaces = fn() -> io::Result<Vec<(IpAddr, u32)>>;
 
 #[derive(Clone)]
 pub(crate) struct AddressGuard {
     allow_private: bool,
     lookup: Arc<Lookup>,
+    interfaces: Interfaces,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,9 +122,16 @@ const GLOBAL: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
 
 impl AddressGuard {
     /// `allow_private` also allows loopback, 10/8, 172.16/12, 192.168/16, 100.64/10, 198.18/15, `fc00::/7` and
-    /// `fec0::/10`. Link-local addresses and cloud metadata services stay refused.
+    /// `fec0::/10`, and the networks of this machine's interfaces. Link-local addresses and cloud metadata services stay
+    /// refused.
     pub(crate) fn new(allow_private: bool) -> Self {
-        Self { allow_private, lookup: Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())) }
+        let lookup = Arc::new(|host: &str, port| Ok((host, port).to_socket_addrs()?.collect()));
+        Self { allow_private, lookup, interfaces: sys::interfaces }
+    }
+
+    #[cfg(test)]
+    fn with_interfaces(self, interfaces: Interfaces) -> Self {
+        Self { interfaces, ..self }
     }
 
     #[cfg(test)]
@@ -129,8 +143,8 @@ impl AddressGuard {
         self
     }
 
-    fn check(&self, address: IpAddr) -> Result<()> {
-        match special(address) {
+    fn check(&self, address: IpAddr, interfaces: &[(IpAddr, u32)]) -> Result<()> {
+        match special(address).or_else(|| of_interface(address, interfaces)) {
             None => Ok(()),
             Some(Private(_)) if self.allow_private => Ok(()),
             Some(Private(what)) => {
@@ -155,8 +169,10 @@ impl AddressGuard {
         }
         let found = (self.lookup)(name, port);
         let found = found.map_err(|e| unreachable(format!("looking up {name}: {e}")))?;
+        let interfaces = if self.allow_private { Ok(Vec::new()) } else { (self.interfaces)() };
+        let interfaces = interfaces.map_err(|e| unreachable(format!("reading this machine's addresses: {e}")))?;
         for address in &found {
-            self.check(address.ip()).map_err(ConnectError::Refused)?;
+            self.check(address.ip(), &interfaces).map_err(ConnectError::Refused)?;
         }
         if found.is_empty() {
             return Err(unreachable(format!("{name} has no address")));
@@ -196,20 +212,41 @@ pub(crate) fn is_private(host: &str) -> bool {
     }
 }
 
-fn special(address: IpAddr) -> Option<Special> {
-    let within =
-        |address: Ipv6Addr, base: Ipv6Addr, length| (address.to_bits() ^ base.to_bits()) >> (128 - length) == 0;
-    let address = match address {
+fn within(address: Ipv6Addr, base: Ipv6Addr, length: u32) -> bool {
+    (address.to_bits() ^ base.to_bits()) >> (128 - length) == 0
+}
+
+/// The address that a connection goes to in the end, IPv4 as mapped.
+fn destination(address: IpAddr) -> Ipv6Addr {
+    match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) if within(address, NAT64, 96) => {
             let [.., a, b, c, d] = address.octets();
             Ipv4Addr::new(a, b, c, d).to_ipv6_mapped()
         }
         IpAddr::V6(address) => address,
-    };
+    }
+}
+
+fn special(address: IpAddr) -> Option<Special> {
+    let address = destination(address);
     let known = SPECIAL.iter().find(|(base, length, _)| within(address, *base, *length));
     let is_public = address.to_ipv4_mapped().is_some() || within(address, GLOBAL, 3);
     known.map(|(_, _, what)| *what).or((!is_public).then_some(RESERVED))
+}
+
+/// What an address is if it lies in a network of `interfaces`.
+fn of_interface(address: IpAddr, interfaces: &[(IpAddr, u32)]) -> Option<Special> {
+    let address = destination(address);
+    let is_own = |(own, _): &(IpAddr, u32)| destination(*own) == address;
+    let is_near = |(own, length): &(IpAddr, u32)| match own {
+        // A prefix of nothing is a default route, not a network.
+        IpAddr::V4(_) => *length > 0 && within(address, destination(*own), 96 + length),
+        // DHCPv6 hands out single addresses of a network that is a /64.
+        IpAddr::V6(own) => within(*own, GLOBAL, 3) && *length > 0 && within(address, *own, (*length).min(64)),
+    };
+    let near = interfaces.iter().any(is_near).then_some(Private("an address in a network of this machine"));
+    interfaces.iter().any(is_own).then_some(THIS_MACHINE).or(near)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -143,6 +144,53 @@ pub(crate) fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
     request.ifr_ifru.ifru_flags = 1; // IFF_UP, which C has as a wider type than the field
     // SAFETY: the request is initialised and lives through the call, which reads it.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) }.into()).map(drop)
+}
+
+/// The addresses of this machine's interfaces, each with the length of its network's prefix.
+pub(crate) fn interfaces() -> io::Result<Vec<(IpAddr, u32)>> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: getifaddrs writes a pointer to a list, which is freed below.
+    check(unsafe { libc::getifaddrs(&raw mut list) }.into())?;
+    let (mut found, mut entry) = (Vec::new(), list);
+    while !entry.is_null() {
+        // SAFETY: the entry is one of the list's, and what it points to lives as long.
+        let (address, mask, next) = unsafe { (ip((*entry).ifa_addr), ip((*entry).ifa_netmask), (*entry).ifa_next) };
+        if let Some(address) = address {
+            let length = match mask {
+                Some(IpAddr::V4(mask)) => mask.to_bits().leading_ones(),
+                Some(IpAddr::V6(mask)) => mask.to_bits().leading_ones(),
+                None => 128,
+            };
+            found.push((address, if address.is_ipv4() { length.min(32) } else { length }));
+        }
+        entry = next;
+    }
+    // SAFETY: getifaddrs made the list, and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// The IP address in a socket address.
+///
+/// # Safety
+/// `address` is null, or points to a socket address as long as its family's.
+unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises. The copies need no alignment.
+    unsafe {
+        match i32::from((&raw const (*address).sa_family).read_unaligned()) {
+            libc::AF_INET => {
+                let address = address.cast::<libc::sockaddr_in>().read_unaligned();
+                Some(Ipv4Addr::from_bits(u32::from_be(address.sin_addr.s_addr)).into())
+            }
+            libc::AF_INET6 => {
+                Some(Ipv6Addr::from(address.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr).into())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The Landlock ABI version of this kernel; an error without Landlock.

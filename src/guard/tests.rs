@@ -172,6 +172,49 @@ fn every_address_of_a_name_is_returned_with_the_port_asked_for() {
 }
 
 #[test]
+fn this_machines_own_public_addresses_and_networks_are_private() {
+    // A machine in a data centre. Documentation prefixes would be refused anyhow.
+    let interfaces: Interfaces = || {
+        let four = [("127.0.0.1", 8), ("8.8.4.2", 22), ("9.9.9.9", 32), ("1.2.3.4", 0)];
+        let six = [("::1", 128), ("2606:2800:220:1::5", 128), ("2a00:1450:4001::7", 48), ("fe80::1", 64)];
+        Ok(four.into_iter().chain(six).map(|(address, length)| (address.parse().unwrap(), length)).collect())
+    };
+    let opens = |allow_private: bool, host: &str| {
+        AddressGuard::new(allow_private).with_interfaces(interfaces).resolve(host, 80).is_ok()
+    };
+    for (host, expected) in [
+        ("8.8.4.2", Home),
+        ("[::ffff:8.8.4.2]", Home),
+        ("[64:ff9b::808:402]", Home),
+        ("0x08080402", Home),
+        ("8.8.5.255", Home),
+        ("8.8.7.255", Home),
+        ("8.8.8.0", Open),
+        ("8.8.3.255", Open),
+        ("9.9.9.9", Home),
+        ("9.9.9.8", Open),
+        ("1.2.3.4", Home),
+        ("1.2.3.5", Open),
+        ("2606:2800:220:1::5", Home),
+        ("[2606:2800:220:1:ffff::]", Home),
+        ("[2606:2800:220:2::5]", Open),
+        ("[2a00:1450:4001:ffff::1]", Home),
+        ("[2a00:1450:4002::1]", Open),
+    ] {
+        assert_eq!((opens(false, host), opens(true, host)), (expected == Open, true), "{host}");
+    }
+    let none: Interfaces = || Err(io::ErrorKind::PermissionDenied.into());
+    let shut = AddressGuard::new(false).with_interfaces(none).resolve("8.8.8.8", 80);
+    assert!(matches!(shut, Err(ConnectError::Unreachable(_))), "what cannot be checked is not connected to");
+}
+
+#[test]
+fn this_machines_interfaces_are_known() {
+    let found = sys::interfaces().unwrap();
+    assert!(found.contains(&("127.0.0.1".parse().unwrap(), 8)), "{found:?}");
+}
+
+#[test]
 fn what_is_no_host_is_refused_without_a_look_up() {
     let guard = AddressGuard::new(true).with_lookup(|name, _| panic!("{name} was looked up"));
     for host in ["", "[::1", "::1]", "fe80::1%eth0", "127.0.0.1:80", "u@8.8.8.8", "8.8.8.8/", "8.8.8.8\0", "①②⑦.0.0.1"]
