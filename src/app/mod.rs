@@ -46,7 +46,7 @@ use crate::tool::think::think;
 use crate::tool::web::{web_fetch, web_search};
 use crate::tree::Access;
 use crate::usage::Ledger;
-use crate::web::Search;
+use crate::web::{self, Search};
 use crate::wire::Setup;
 use crate::zone::Zone;
 pub(crate) use models::chain;
@@ -239,20 +239,24 @@ pub(crate) fn tools(
 /// The tools that reach the web. They make no connection before they are called.
 fn web_tools(config: &Config, env: &Env) -> [Box<dyn Tool>; 2] {
     let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
-    let connection = |url: &str, guard| {
-        let (proxy, ca_file) = (proxy::proxy(url, env), env.get("SSL_CERT_FILE").map(Into::into));
-        http::Settings { proxy, ca_file, guard }
+    let is_way_out = |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
+    let env: Env = env.iter().filter(|(name, _)| is_way_out(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let connect = |guard: Option<AddressGuard>| -> Box<web::Connect> {
+        let env = env.clone();
+        Box::new(move |url| {
+            let (proxy, ca_file) = (proxy::proxy(url, &env), env.get("SSL_CERT_FILE").map(Into::into));
+            Client::new(http::Settings { proxy, ca_file, guard: guard.clone() })
+        })
     };
     let timeout = Duration::from_secs(fetch.timeout);
-    let engine = if search.base_url.is_empty() { "https://" } else { &search.base_url };
     let engines = Search {
-        client: Client::new(connection(engine, None)),
+        connect: connect(None),
         provider: search.provider.clone(),
         key: search.api_key.clone(),
         base_url: search.base_url.clone(),
         timeout,
     };
-    let guarded = connection("", Some(AddressGuard::new(fetch.allow_private)));
+    let guarded = connect(Some(AddressGuard::new(fetch.allow_private)));
     [Box::new(web_fetch(guarded, timeout, fetch.max_chars)), Box::new(web_search(engines, search.max_results))]
 }
 

@@ -12,7 +12,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector, TcpConnector};
 use ureq::{Agent, Proxy};
 
-use super::guarded::GuardedResolver;
+use super::guarded::{GuardedProxy, GuardedResolver};
 use super::half_closed::HalfClosedConnector;
 use super::{Event, Exchange, Fault, Outgoing, tls, transfer};
 use crate::cancel::{Cancel, Why};
@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     pub proxy: String,
     /// A bundle of certificates to trust instead of those compiled in (`SSL_CERT_FILE`).
     pub ca_file: Option<PathBuf>,
-    /// Judges every address before a connection to it. A proxy is not used then: it would look names up anew.
+    /// Judges every address before a connection to it; a proxy is told the address.
     pub guard: Option<AddressGuard>,
 }
 
@@ -77,28 +77,38 @@ impl Client {
 
 /// The only constructor of agents; `url` is where the first request goes.
 fn agent(settings: &Settings, url: &str) -> Result<Agent> {
-    let config = Agent::config_builder()
-        // The body of an error says what is wrong.
-        .http_status_as_error(false)
-        // A redirect would carry the key to another host.
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .timeout_connect(Some(CONNECT))
-        .max_idle_connections(1)
-        .input_buffer_size(16 << 10)
-        .output_buffer_size(8 << 10)
-        .user_agent(concat!("bantam/", env!("CARGO_PKG_VERSION")))
-        // Always set, or ureq reads the environment by rules of its own.
-        .proxy(if settings.guard.is_some() { None } else { proxy(&settings.proxy)? });
     let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::provider());
     // Reading the certificates of a whole system takes longer than all else in a turn.
     let needs_tls = !url.starts_with("http://") || settings.proxy.starts_with("https://");
     if let Some(path) = settings.ca_file.as_ref().filter(|_| needs_tls) {
         tls = tls.root_certs(RootCerts::new_with_certs(&certificates(path)?));
     }
-    let connector = ().chain(ConnectProxyConnector::default()).chain(TcpConnector::default());
-    let connector = connector.chain(HalfClosedConnector).chain(RustlsConnector::default());
-    let config = config.tls_config(tls.build()).build();
+    let tls = tls.build();
+    let config = |proxy| {
+        Agent::config_builder()
+            // The body of an error says what is wrong.
+            .http_status_as_error(false)
+            // A redirect would carry the key to another host.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .timeout_connect(Some(CONNECT))
+            .max_idle_connections(1)
+            .input_buffer_size(16 << 10)
+            .output_buffer_size(8 << 10)
+            .user_agent(concat!("bantam/", env!("CARGO_PKG_VERSION")))
+            .tls_config(tls.clone())
+            // Always set, or ureq reads the environment by rules of its own.
+            .proxy(proxy)
+            .build()
+    };
+    let (mut direct, mut guarded) = (proxy(&settings.proxy)?, None);
+    if settings.guard.is_some() {
+        guarded = direct.take().map(|proxy| config(Some(proxy)));
+    }
+    let connector = ().chain(GuardedProxy(guarded)).chain(ConnectProxyConnector::default());
+    let connector =
+        connector.chain(TcpConnector::default()).chain(HalfClosedConnector).chain(RustlsConnector::default());
+    let config = config(direct);
     Ok(match &settings.guard {
         Some(guard) => Agent::with_parts(config, connector, GuardedResolver(guard.clone())),
         None => Agent::with_parts(config, connector, DefaultResolver::default()),

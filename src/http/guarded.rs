@@ -1,12 +1,17 @@
 //! Name look-ups that go through the address guard, so that a connection is made to what was checked.
+//!
+//! A proxy is told that address and not the name, which it would look up anew.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ureq::Error;
 use ureq::config::Config;
 use ureq::http::Uri;
-use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::NextTimeout;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    ConnectProxyConnector, ConnectionDetails, Connector, Either, NextTimeout, RustlsConnector, TcpConnector, Transport,
+};
 
 use crate::guard::{AddressGuard, ConnectError};
 
@@ -23,7 +28,7 @@ impl Resolver for GuardedResolver {
         let default = if uri.scheme_str() == Some("http") { 80 } else { 443 };
         let port = uri.port_u16().unwrap_or(default);
         let found = self.0.resolve(uri.host().unwrap_or_default(), port).map_err(|e| {
-            let ConnectError::Refused(e) = e else { return Error::HostNotFound };
+            let (ConnectError::Refused(e) | ConnectError::Unreachable(e)) = e;
             let hint = e.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
             Error::Other(format!("{}{hint}", e.message).into())
         })?;
@@ -31,5 +36,52 @@ impl Resolver for GuardedResolver {
         // It holds 16.
         found.into_iter().take(16).for_each(|address| addresses.push(address));
         Ok(addresses)
+    }
+}
+
+/// Leads connections to guarded addresses through a proxy, whose settings are in this configuration.
+pub(super) struct GuardedProxy(pub Option<Config>);
+
+impl fmt::Debug for GuardedProxy {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("GuardedProxy")
+    }
+}
+
+impl<In: Transport> Connector<In> for GuardedProxy {
+    type Out = Either<In, Box<dyn Transport>>;
+
+    fn connect(&self, details: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, Error> {
+        let Some(config) = &self.0 else { return Ok(chained.map(Either::A)) };
+        let to_proxy = |details: &ConnectionDetails| {
+            let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
+            let transport = connector.connect(details, None)?.ok_or(Error::ConnectionFailed)?;
+            Ok(Box::new(transport) as Box<dyn Transport>)
+        };
+        let mut last = Error::HostNotFound;
+        for address in &details.addrs {
+            let uri: Uri = format!("{}://{address}/", details.uri.scheme_str().unwrap_or("https"))
+                .parse()
+                .map_err(ureq::http::Error::from)?;
+            // The proxy is the user's own choice, so its address is not judged.
+            let details = ConnectionDetails {
+                uri: &uri,
+                addrs: details.addrs.clone(),
+                config,
+                request_level: details.request_level,
+                resolver: &DefaultResolver::default(),
+                now: details.now,
+                timeout: details.timeout,
+                current_time: details.current_time.clone(),
+                run_connector: Arc::new(to_proxy),
+                register_shutdown: details.register_shutdown.clone(),
+            };
+            match ConnectProxyConnector::default().connect(&details, None::<()>) {
+                Ok(Some(Either::B(tunnel))) => return Ok(Some(Either::B(tunnel))),
+                Ok(_) => last = Error::ConnectionFailed,
+                Err(e) => last = e,
+            }
+        }
+        Err(last)
     }
 }

@@ -8,16 +8,15 @@ use serde_json::Value;
 
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, text};
-use crate::http::{Client, Settings};
 use crate::message::Image;
 use crate::text::{clip, fenced, one_line, size};
-use crate::web::{self, Content, Page, Search};
+use crate::web::{self, Connect, Content, Page, Search};
 
 /// The most results that a search may be asked for.
 const MAX_RESULTS: u64 = 20;
 
-/// Fetches through `settings`, which has an address guard; a page is cut after `max_chars` characters.
-pub(crate) fn web_fetch(settings: Settings, timeout: Duration, max_chars: usize) -> Function {
+/// Fetches through `connect`, which has an address guard; a page is cut after `max_chars` characters.
+pub(crate) fn web_fetch(connect: Box<Connect>, timeout: Duration, max_chars: usize) -> Function {
     const SCHEMA: &str = concat!(
         r#"{"type":"object","properties":{"url":{"type":"string"},"max_chars":{"type":"integer","minimum":1,"#,
         r#""description":"Cut a longer page here"}},"required":["url"]}"#
@@ -27,8 +26,7 @@ pub(crate) fn web_fetch(settings: Settings, timeout: Duration, max_chars: usize)
     let spec = ToolSpec::built_in("web_fetch", Risk::Safe, description, SCHEMA);
     Function::new(spec, &["url"], move |args, turn| {
         let max = args.get("max_chars").and_then(Value::as_u64).and_then(|max| max.try_into().ok());
-        let client = Client::new(settings.clone());
-        let page = web::fetch(&client, text(args, "url"), timeout, turn.cancel)?;
+        let page = web::fetch(&*connect, text(args, "url"), timeout, turn.cancel)?;
         Ok(describe(page, max.unwrap_or(max_chars).min(max_chars)))
     })
 }

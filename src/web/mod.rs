@@ -1,7 +1,7 @@
 //! The web: fetches pages for a model to read, and searches.
 //!
 //! Every address comes from a model that may have read a hostile page, so each connection, of each redirect, goes through
-//! the address guard. What the guard's look-up answered is what is connected to, and so no proxy is used.
+//! the address guard. What the guard's look-up answered is what is connected to, also through a proxy.
 
 mod address;
 mod charset;
@@ -52,14 +52,17 @@ pub(crate) enum Content {
     Other(String, usize),
 }
 
-/// Fetches what a model asks for. `client` guards its connections.
-pub(crate) fn fetch(client: &Client, url: &str, timeout: Duration, cancel: &Cancel) -> Result<Page> {
+/// Makes the client for an address: each has its own way out.
+pub(crate) type Connect = dyn Fn(&str) -> Client + Send + Sync;
+
+/// Fetches what a model asks for. `connect` guards the connections.
+pub(crate) fn fetch(connect: &Connect, url: &str, timeout: Duration, cancel: &Cancel) -> Result<Page> {
     let until = Instant::now() + timeout;
     let mut address = address::normalize(url)?;
     for _ in 0..=MAX_REDIRECTS {
         let headers =
             vec![("accept".to_owned(), Secret::new("text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5"))];
-        let mut exchange = client.send(Outgoing { url: address.clone(), headers, body: None }, cancel)?;
+        let mut exchange = connect(&address).send(Outgoing { url: address.clone(), headers, body: None }, cancel)?;
         let head = exchange.head(left(until)).map_err(|fault| error(fault, timeout))?;
         if let Some(location) = head.header("location").filter(|_| (300..400).contains(&head.status)) {
             let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());

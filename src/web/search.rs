@@ -6,10 +6,10 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde_json::{Value, json};
 
 use super::tokens::{Token, tokens};
-use super::{error, html, left, read};
+use super::{Connect, error, html, left, read};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::http::{Body, Client, Outgoing};
+use crate::http::{Body, Outgoing};
 use crate::secret::Secret;
 
 /// One result of a search.
@@ -103,7 +103,7 @@ const ENGINES: [Engine; 5] = [
 
 /// The engines to ask, in order, and how.
 pub(crate) struct Search {
-    pub client: Client,
+    pub connect: Box<Connect>,
     /// The name of an engine, or `auto`.
     pub provider: String,
     pub key: Secret,
@@ -167,7 +167,8 @@ impl Search {
             headers.push((engine.key.0.to_owned(), Secret::new(format!("{}{}", engine.key.1, self.key.reveal()))));
         }
         let until = Instant::now() + self.timeout;
-        let mut exchange = self.client.send(Outgoing { url: format!("{base}{path}"), headers, body }, cancel)?;
+        let url = format!("{base}{path}");
+        let mut exchange = (self.connect)(&url).send(Outgoing { url, headers, body }, cancel)?;
         let head = exchange.head(left(until)).map_err(|fault| error(fault, self.timeout))?;
         let (bytes, _) = read(&mut exchange, until, self.timeout)?;
         let answer = String::from_utf8_lossy(&bytes);

@@ -81,6 +81,34 @@ fn the_proxy_of_the_environment_is_used() {
 }
 
 #[test]
+fn a_page_comes_through_the_proxy_from_the_address_that_was_judged() {
+    let site = Model::answering(|request, _| match request.path.as_str() {
+        "/moved" => Reply::html(302, "").header("Location", "http://127.0.0.1:1/"),
+        _ => Reply::html(200, "<p>Through."),
+    });
+    let proxy = Proxy::to(&site);
+    let fetched = |url: &'static str| {
+        let model = Model::answering(move |request, _| match request.texts("tool").pop() {
+            None => Reply::call("web_fetch", &json!({ "url": url })),
+            Some(result) => Reply::text(&result),
+        });
+        let home = Home::with(&model.config());
+        home.bantam().env("HTTP_PROXY", proxy.url()).args(["agent", "-m", "fetch"]).run().exits(0).stdout.clone()
+    };
+    for url in ["http://93.184.216.34/", "http://0x5db8d822/a", "http://[2606:2800:220:1::1]:8080/"] {
+        assert!(fetched(url).contains("```\nThrough.\n```"), "{url}");
+    }
+    let targets = ["93.184.216.34:80", "93.184.216.34:80", "[2606:2800:220:1::1]:8080"];
+    assert_eq!(proxy.asked(), targets.map(|target| format!("CONNECT {target} HTTP/1.1")));
+    for url in ["http://10.0.0.1/", "http://127.1/", "http://169.254.169.254/", "http://[::1]/", "http://localhost/"] {
+        let text = fetched(url);
+        assert!(!text.contains("[status"), "{url}: {text}");
+    }
+    assert!(fetched("http://93.184.216.34/moved").contains("127.0.0.1 is this machine"));
+    assert_eq!(proxy.asked().len(), 4, "{:?}", proxy.asked());
+}
+
+#[test]
 fn a_host_that_needs_no_proxy_gets_none() {
     let model = Model::scripted([Reply::text("Direct.")]);
     let proxy = Proxy::to(&model);
