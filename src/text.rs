@@ -41,10 +41,26 @@ pub(crate) fn fence(text: &str) -> String {
     "`".repeat(longest.max(2) + 1)
 }
 
+/// The longest row of backticks in a text that is fenced, so that no fence is longer than what it holds.
+const MAX_BACKTICKS: usize = 30;
+
 /// Marks a text as data: a fence inside it cannot close ours. Empty if the text is.
 pub(crate) fn fenced(text: &str) -> String {
-    let (text, fence) = (text.trim(), fence(text));
-    if text.is_empty() { String::new() } else { format!("{fence}\n{text}\n{fence}") }
+    let (mut kept, mut row) = (String::with_capacity(text.len()), 0);
+    for c in text.trim().chars() {
+        row = if c == '`' { row + 1 } else { 0 };
+        if row <= MAX_BACKTICKS {
+            kept.push(c);
+        }
+    }
+    let fence = fence(&kept);
+    if kept.is_empty() { kept } else { format!("{fence}\n{kept}\n{fence}") }
+}
+
+/// The fence of a text that [`fenced`] made, maybe behind a line of ours; empty without one.
+pub(crate) fn fence_of(text: &str) -> &str {
+    let is_fence = |line: &&str| (3..=MAX_BACKTICKS + 1).contains(&line.len()) && line.bytes().all(|b| b == b'`');
+    text.lines().take(2).find(is_fence).unwrap_or_default()
 }
 
 /// A number of bytes for people: `12 KB`.
@@ -159,6 +175,11 @@ mod tests {
         assert_eq!(fenced("a"), "```\na\n```");
         assert_eq!(fenced("a ```` b"), "`````\na ```` b\n`````");
         assert_eq!(fenced(" \n"), "");
+        let long = fenced(&"`".repeat(100_000));
+        assert_eq!(long.len(), 31 + 1 + 30 + 1 + 31);
+        assert_eq!(fence_of(&long).len(), 31);
+        assert_eq!(fence_of("[head]\n```\na\n```"), "```");
+        assert_eq!(fence_of("a\nb\n```\n"), "");
     }
 
     #[test]
