@@ -108,7 +108,7 @@ fn sources() -> Vec<Source> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 collect(root, &path, into);
-            } else {
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let below = path.strip_prefix(root).unwrap().display().to_string();
                 into.push(Source::new(&below, fs::read_to_string(&path).unwrap()));
             }

@@ -33,7 +33,7 @@ pub(crate) fn web_fetch(connect: Box<Connect>, timeout: Duration, max_chars: usi
 
 fn describe(page: Page, max_chars: usize) -> ToolOutput {
     let mut output = ToolOutput { failed: !(200..300).contains(&page.status), ..ToolOutput::default() };
-    let head = format!("[status {} from {}]", page.status, page.address);
+    let head = format!("[status {} from {}]{}", page.status, page.address, page.note);
     output.text = match page.content {
         Content::Text(content) => {
             let whole = content.chars().count();

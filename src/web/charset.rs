@@ -1,4 +1,8 @@
-//! The character encodings of pages.
+//! The character encodings of pages (WHATWG Encoding Standard).
+
+mod double;
+
+use super::packed::inflate;
 
 /// Windows-1252 from 0x80 to 0x9f; the rest of it is Latin-1. It is what browsers take for Latin-1 and ASCII, too
 /// (WHATWG Encoding Standard, index windows-1252).
@@ -8,34 +12,104 @@ const WINDOWS_1252: [char; 32] = [
 ];
 /// Browsers look for a page's own word on its encoding this far.
 const PRESCAN: usize = 1024;
+/// The single-byte encodings in the order of the table, each with its labels in lower case and without `-`, `_` and `:`.
+const SINGLE: [&str; 26] = [
+    "iso88592 latin2 l2",
+    "iso88593 latin3 l3",
+    "iso88594 latin4 l4",
+    "iso88595 cyrillic",
+    "iso88596 arabic asmo708",
+    "iso88597 greek greek8",
+    "iso88598 iso88598i hebrew visual logical",
+    "iso885910 latin6 l6",
+    "iso885913",
+    "iso885914",
+    "iso885915 latin9 l9",
+    "iso885916",
+    "koi8r koi8 koi",
+    "koi8u koi8ru",
+    "ibm866 cp866 866",
+    "macintosh xmacroman mac",
+    "xmaccyrillic xmacukrainian",
+    "windows874 iso885911 tis620 dos874",
+    "windows1250 cp1250 xcp1250",
+    "windows1251 cp1251 xcp1251",
+    "windows1253 cp1253 xcp1253",
+    "windows1254 cp1254 xcp1254 iso88599 latin5 l5",
+    "windows1255 cp1255 xcp1255",
+    "windows1256 cp1256 xcp1256",
+    "windows1257 cp1257 xcp1257",
+    "windows1258 cp1258 xcp1258",
+];
+/// 16-bit code points, 0 for none: the upper halves of [`SINGLE`], then the rows of the double-byte encodings. Packed by
+/// `tests/charsets.py`, which says how.
+const PACKED: &[u8] = include_bytes!("charset/tables.bin");
+const TABLE_BYTES: usize = 1 << 20;
 
 pub(super) fn is_utf_16(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff")
 }
 
 /// Decodes a page by its byte order mark, else by its `content-type`, else by what it says itself, else as UTF-8 if it
-/// is valid and as Windows-1252 if it is not. Other encodings are read as UTF-8, with replacement characters.
-pub(super) fn decode(bytes: &[u8], content_type: &str, is_html: bool) -> String {
+/// is valid and as Windows-1252 if it is not.
+///
+/// # Errors
+/// The name of an encoding that is not known, and the page read as UTF-8.
+pub(super) fn decode(bytes: &[u8], content_type: &str, is_html: bool) -> Result<String, (String, String)> {
     let utf_16 = |bytes: &[u8], to_unit: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| to_unit([pair[0], pair[1]])).collect();
         String::from_utf16_lossy(&units)
     };
     if let Some(rest) = bytes.strip_prefix(b"\xef\xbb\xbf") {
-        return String::from_utf8_lossy(rest).into_owned();
+        return Ok(String::from_utf8_lossy(rest).into_owned());
     }
     if is_utf_16(bytes) {
         let to_unit = if bytes[0] == 0xff { u16::from_le_bytes } else { u16::from_be_bytes };
-        return utf_16(&bytes[2..], to_unit);
+        return Ok(utf_16(&bytes[2..], to_unit));
     }
     let start = String::from_utf8_lossy(&bytes[..bytes.len().min(PRESCAN)]);
-    let name = named(content_type).or_else(|| named(&start).filter(|_| is_html));
-    match name.as_deref() {
-        Some("utf-16" | "utf-16le") => utf_16(bytes, u16::from_le_bytes),
-        Some("utf-16be") => utf_16(bytes, u16::from_be_bytes),
-        Some("iso-8859-1" | "latin1" | "windows-1252" | "cp1252" | "us-ascii" | "ascii") => windows_1252(bytes),
-        None if std::str::from_utf8(bytes).is_err() => windows_1252(bytes),
-        _ => String::from_utf8_lossy(bytes).into_owned(),
-    }
+    let from_header = named(content_type);
+    let name = from_header.clone().or_else(|| named(&start).filter(|_| is_html)).unwrap_or_default();
+    let label = name.replace(['-', '_', ':'], "");
+    let single = || SINGLE.iter().position(|labels| labels.split(' ').any(|known| known == label));
+    Ok(match label.as_str() {
+        // A page that says so in its own words is not: they could be read.
+        "utf16" | "utf16le" if from_header.is_some() => utf_16(bytes, u16::from_le_bytes),
+        "utf16be" if from_header.is_some() => utf_16(bytes, u16::from_be_bytes),
+        "iso88591" | "latin1" | "l1" | "windows1252" | "cp1252" | "xcp1252" | "usascii" | "ascii" => {
+            windows_1252(bytes)
+        }
+        "" if std::str::from_utf8(bytes).is_err() => windows_1252(bytes),
+        "" | "utf8" | "unicode11utf8" | "utf16" | "utf16le" | "utf16be" => String::from_utf8_lossy(bytes).into_owned(),
+        label => match (single(), double::Encoding::of(label)) {
+            (Some(place), _) => {
+                let half = &table()[place * 128..][..128];
+                let character = |byte: &u8| match byte {
+                    0..0x80 => char::from(*byte),
+                    byte => code_point(half[usize::from(byte - 0x80)]),
+                };
+                bytes.iter().map(character).collect()
+            }
+            (None, Some(encoding)) => encoding.decode(bytes, &table()[SINGLE.len() * 128..]),
+            (None, None) => return Err((name, String::from_utf8_lossy(bytes).into_owned())),
+        },
+    })
+}
+
+/// Unpacks the table.
+fn table() -> Vec<u16> {
+    let packed = inflate(PACKED, TABLE_BYTES);
+    let (high, low) = packed.split_at(packed.len() / 2);
+    let deltas = high.iter().zip(low).map(|(high, low)| u16::from_be_bytes([*high, *low]));
+    let add = |code: &mut u16, delta| {
+        *code = code.wrapping_add(delta);
+        Some(*code)
+    };
+    deltas.scan(0, add).collect()
+}
+
+fn code_point(code: u16) -> char {
+    char::from_u32(code.into()).filter(|c| *c != '\0').unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// The value behind `charset=`, in a header or in a page, in lower case.
@@ -43,7 +117,7 @@ fn named(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let (_, rest) = text.split_once("charset")?;
     let rest = rest.trim_start().strip_prefix('=')?.trim_start().trim_start_matches(['"', '\'']);
-    Some(rest.chars().take_while(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect())
+    Some(rest.chars().take_while(|c| c.is_ascii_alphanumeric() || "-_:".contains(*c)).take(40).collect())
 }
 
 fn windows_1252(bytes: &[u8]) -> String {

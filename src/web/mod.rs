@@ -7,6 +7,7 @@ mod address;
 mod charset;
 mod entities;
 mod html;
+mod packed;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -39,6 +40,8 @@ pub(crate) struct Page {
     pub content: Content,
     /// The page was longer than [`MAX_BYTES`].
     pub is_cut: bool,
+    /// What the reader should know of it; mostly empty.
+    pub note: String,
 }
 
 #[derive(Debug)]
@@ -60,8 +63,9 @@ pub(crate) fn fetch(connect: &Connect, url: &str, timeout: Duration, cancel: &Ca
     let until = Instant::now() + timeout;
     let mut address = address::normalize(url)?;
     for _ in 0..=MAX_REDIRECTS {
-        let headers =
-            vec![("accept".to_owned(), Secret::new("text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5"))];
+        let accepted = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
+        let headers = [("accept", accepted), ("accept-encoding", "gzip")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), Secret::new(value))).to_vec();
         let mut exchange = connect(&address).send(Outgoing { url: address.clone(), headers, body: None }, cancel)?;
         let head = exchange.head(left(until)).map_err(|fault| error(fault, timeout))?;
         if let Some(location) = head.header("location").filter(|_| (300..400).contains(&head.status)) {
@@ -69,9 +73,8 @@ pub(crate) fn fetch(connect: &Connect, url: &str, timeout: Duration, cancel: &Ca
             address = address::normalize(&target).map_err(|e| e.doing(format!("following a redirect to {target}")))?;
             continue;
         }
-        let (bytes, is_cut) = read(&mut exchange, until, timeout)?;
-        let (title, content) = content(&head, bytes, is_cut, &address);
-        return Ok(Page { status: head.status, address, title, content, is_cut });
+        let (bytes, is_cut) = read(&mut exchange, &head, until, timeout)?;
+        return Ok(page(&head, bytes, is_cut, &address));
     }
     Err(Error::failed(format!("more than {MAX_REDIRECTS} redirects, the last one to {address}")))
 }
@@ -81,16 +84,21 @@ fn left(until: Instant) -> Duration {
 }
 
 /// The body, up to [`MAX_BYTES`], and whether there was more.
-fn read(exchange: &mut Exchange, until: Instant, timeout: Duration) -> Result<(Vec<u8>, bool)> {
+fn read(exchange: &mut Exchange, head: &Head, until: Instant, timeout: Duration) -> Result<(Vec<u8>, bool)> {
     let mut bytes = Vec::new();
     while let Some(piece) = exchange.body(left(until)).map_err(|fault| error(fault, timeout))? {
         bytes.extend(piece);
         if bytes.len() > MAX_BYTES {
-            bytes.truncate(MAX_BYTES);
-            return Ok((bytes, true));
+            break;
         }
     }
-    Ok((bytes, false))
+    let mut is_cut = bytes.len() > MAX_BYTES;
+    bytes.truncate(MAX_BYTES);
+    if head.header("content-encoding").is_some_and(|encoding| encoding.to_ascii_lowercase().contains("gzip")) {
+        bytes = packed::gunzip(&bytes, MAX_BYTES).ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
+        is_cut |= bytes.len() == MAX_BYTES;
+    }
+    Ok((bytes, is_cut))
 }
 
 fn error(fault: Fault, timeout: Duration) -> Error {
@@ -102,27 +110,32 @@ fn error(fault: Fault, timeout: Duration) -> Error {
     }
 }
 
-/// The title and the content of a response's body.
-fn content(head: &Head, bytes: Vec<u8>, is_cut: bool, address: &str) -> (String, Content) {
+/// What the body of a response holds.
+fn page(head: &Head, bytes: Vec<u8>, is_cut: bool, address: &str) -> Page {
     let header = head.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let mime = header.split(';').next().unwrap_or_default().trim().to_owned();
     let is_html = mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
+    let new =
+        |title, content, note| Page { status: head.status, address: address.to_owned(), title, content, is_cut, note };
     if let Some(kind) = ImageKind::of(&bytes).filter(|_| !is_cut) {
-        return (String::new(), Content::Image { mime: kind.mime(), bytes });
+        return new(String::new(), Content::Image { mime: kind.mime(), bytes }, String::new());
     }
     let is_text = is_html
         || mime.is_empty()
         || mime.starts_with("text/")
         || ["json", "xml", "javascript", "yaml"].iter().any(|kind| mime.contains(kind));
     if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(&bytes) {
-        return (String::new(), Content::Other(mime, bytes.len()));
+        return new(String::new(), Content::Other(mime, bytes.len()), String::new());
     }
-    let text = charset::decode(&bytes, &header, is_html);
+    let (text, note) = match charset::decode(&bytes, &header, is_html) {
+        Ok(text) => (text, String::new()),
+        Err((name, text)) => (text, format!("[its character encoding {name} is unknown: read as UTF-8]")),
+    };
     if is_html {
         let page = html::convert(&text, address);
-        return (page.title, Content::Text(page.markdown));
+        return new(page.title, Content::Text(page.markdown), note);
     }
     let json = serde_json::from_str::<Value>(&text).ok().filter(|_| mime.contains("json"));
     let laid_out = json.and_then(|value| serde_json::to_string_pretty(&value).ok());
-    (String::new(), Content::Text(laid_out.unwrap_or(text)))
+    new(String::new(), Content::Text(laid_out.unwrap_or(text)), note)
 }

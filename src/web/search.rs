@@ -170,7 +170,7 @@ impl Search {
         let url = format!("{base}{path}");
         let mut exchange = (self.connect)(&url).send(Outgoing { url, headers, body }, cancel)?;
         let head = exchange.head(left(until)).map_err(|fault| error(fault, self.timeout))?;
-        let (bytes, _) = read(&mut exchange, until, self.timeout)?;
+        let (bytes, _) = read(&mut exchange, &head, until, self.timeout)?;
         let answer = String::from_utf8_lossy(&bytes);
         let found = match engine.answer {
             Answer::Json(list, names) => from_json(&answer, list, names),

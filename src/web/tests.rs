@@ -157,7 +157,7 @@ fn addresses_are_made_fit_or_refused() {
 
 #[test]
 fn encodings_are_found_and_read() {
-    let decode = |bytes: &[u8], header: &str| charset::decode(bytes, header, true);
+    let decode = |bytes: &[u8], header: &str| charset::decode(bytes, header, true).unwrap();
     assert_eq!(decode("grüße".as_bytes(), ""), "grüße");
     assert_eq!(decode(b"gr\xfc\xdfe \x80", ""), "grüße €");
     assert_eq!(decode(b"gr\xfc\xdfe", "text/html; charset=ISO-8859-1"), "grüße");
@@ -166,4 +166,73 @@ fn encodings_are_found_and_read() {
     assert_eq!(decode(b"\xff\xfea\0\xfc\0", ""), "aü");
     assert_eq!(decode(b"\xfe\xff\0a\0\xfc", ""), "aü");
     assert_eq!(decode(b"a\xffb", "text/html; charset=utf-8"), "a\u{fffd}b");
+}
+
+#[test]
+fn pages_in_older_encodings_are_read() {
+    for (label, bytes, expected) in [
+        ("KOI8-R", &b"\xf0\xd2\xc9\xd7\xc5\xd4, \xcd\xc9\xd2!"[..], "Привет, мир!"),
+        ("windows-1251", &b"\xcf\xf0\xe8\xe2\xe5\xf2, \xab\xa8\xe6\xbb \xb95"[..], "Привет, «Ёж» №5"),
+        ("ISO-8859-5", &b"\xbf\xe0\xd8\xd2\xd5\xe2"[..], "Привет"),
+        ("ibm866", &b"\x8f\xe0\xa8\xa2\xa5\xe2"[..], "Привет"),
+        ("ISO-8859-2", &b"\xaelu\xbbou\xe8k\xfd k\xf9\xf2"[..], "Žluťoučký kůň"),
+        ("cp1250", &b"\x8elu\x9dou\xe8k\xfd \x84k\xf9\xf2\x93"[..], "Žluťoučký „kůň“"),
+        ("ISO-8859-15", &b"\xbduvre \xe0 5 \xa4"[..], "œuvre à 5 €"),
+        ("greek", &b"\xca\xe1\xeb\xe7\xec\xdd\xf1\xe1"[..], "Καλημέρα"),
+        ("windows-1253", &b"\xca\xe1\xeb\xe7\xec\xdd\xf1\xe1"[..], "Καλημέρα"),
+        ("ISO-8859-9", &b"\xddstanbul \xfd\xf0"[..], "İstanbul ığ"),
+        ("windows-1255", &b"\xf9\xec\xe5\xed"[..], "שלום"),
+        ("iso-8859-8-i", &b"\xf9\xec\xe5\xed"[..], "שלום"),
+        ("windows-1256", &b"\xe3\xd1\xcd\xc8\xc7"[..], "مرحبا"),
+        ("TIS-620", &b"\xca\xc7\xd1\xca\xb4\xd5"[..], "สวัสดี"),
+        ("windows-1258", &b"\xf5\xfd"[..], "ơư"),
+        ("macintosh", &b"d\x8ej\x88 vu"[..], "déjà vu"),
+        ("GB2312", &b"\xc4\xe3\xba\xc3\xa3\xac\xca\xc0\xbd\xe7"[..], "你好，世界"),
+        ("gbk", &b"\x87\xe5 a \xe9F"[..], "囧 a 镕"),
+        ("gb18030", &b"\xc4\xe3\xba\xc3"[..], "你好"),
+        ("Big5", &b"\xa7A\xa6n\xa1A\xa5@\xac\xc9"[..], "你好，世界"),
+        ("big5-hkscs", &b"\x9d\xef \x9d\xf7"[..], "嘅 咗"),
+        ("Shift_JIS", &b"\x93\xfa\x96{\x8c\xea \xb6\xc5 \x95\x5c\x87@"[..], "日本語 ｶﾅ 表①"),
+        ("EUC-JP", &b"\xc6\xfc\xcb\xdc\xb8\xec \x8e\xb6\x8e\xc5 \xc9\xbd"[..], "日本語 ｶﾅ 表"),
+        ("ISO-2022-JP", &b"\x1b$BF|K\x5c8l\x1b(B and \x1b$BI=\x1b(B end"[..], "日本語 and 表 end"),
+        ("EUC-KR", &b"\xbe\xc8\xb3\xe7\xc7\xcf\xbc\xbc\xbf\xe4 \x8cc \xf9\xd3\xed\xae"[..], "안녕하세요 똠 漢字"),
+    ] {
+        assert_eq!(
+            charset::decode(bytes, &format!("text/html; charset={label}"), true).as_deref(),
+            Ok(expected),
+            "{label}"
+        );
+        let page = [format!("<meta charset=\"{label}\">").as_bytes(), bytes].concat();
+        assert!(charset::decode(&page, "text/html", true).unwrap().ends_with(expected), "{label}");
+    }
+    let unknown = charset::decode("a\u{fc}".as_bytes(), "text/html; charset=x-klingon", true);
+    assert_eq!(unknown, Err(("x-klingon".to_owned(), "aü".to_owned())));
+}
+
+#[test]
+fn no_bytes_are_too_odd_for_an_encoding() {
+    let mut bytes: Vec<u8> = (0..=255).flat_map(|first| (0..=255).flat_map(move |second| [first, second, 0])).collect();
+    bytes.push(0x8f);
+    for label in ["gb18030", "big5", "shift_jis", "euc-jp", "iso-2022-jp", "euc-kr", "koi8-r", "utf-16", "utf-8"] {
+        for cut in 0..5 {
+            let text = charset::decode(&bytes[..bytes.len() - cut], &format!("; charset={label}"), true).unwrap();
+            assert!(text.len() > 30_000, "{label}");
+        }
+    }
+    // A lead byte does not swallow the tag that follows it.
+    let text = charset::decode(b"\xe5<b>", "; charset=gbk", true).unwrap();
+    assert_eq!(text, "\u{fffd}<b>");
+}
+
+#[test]
+fn gzip_is_unpacked_as_far_as_it_goes() {
+    // By Python's gzip, with a file's name, of "hello hello hello hello\n".
+    let packed = b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x02\xffname.txt\x00\xcbH\xcd\xc9\xc9W\xc8@'\xb9\x00\x00\x88Y\x0b\x18\x00\x00\x00";
+    assert_eq!(packed::gunzip(packed, 100).unwrap(), b"hello hello hello hello\n");
+    assert_eq!(packed::gunzip(packed, 5).unwrap().len(), 5);
+    for cut in 0..packed.len() {
+        let unpacked = packed::gunzip(&packed[..cut], 100).unwrap_or_default();
+        assert!(b"hello hello hello hello\n".starts_with(&unpacked), "{cut}");
+    }
+    assert_eq!(packed::gunzip(b"hello", 100), None);
 }
