@@ -37,7 +37,8 @@ fn describe(page: Page, max_chars: usize) -> ToolOutput {
     output.text = match page.content {
         Content::Text(content) => {
             let whole = content.chars().count();
-            let title = if page.title.is_empty() { String::new() } else { format!("# {}\n\n", page.title) };
+            let is_told = page.title.is_empty() || content.starts_with(&format!("# {}\n", page.title));
+            let title = if is_told { String::new() } else { format!("# {}\n\n", page.title) };
             let shown: String = content.chars().take(max_chars).collect();
             let is_cut = page.is_cut || whole > max_chars;
             let cut = if is_cut { format!("\n[cut after {} characters]", whole.min(max_chars)) } else { String::new() };

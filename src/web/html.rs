@@ -4,21 +4,24 @@
 //! cares about the text. What a browser does not show is left out, and so is what surrounds the content (menus, page
 //! headers and footers, forms) if something is left without it.
 
+mod inline;
+mod layout;
 mod table;
 
 use super::address;
 use super::tokens::{Attributes, Token, tokens};
+use inline::Inline;
 use table::Table;
 
 /// Elements whose text is not shown, or is of no use to a reader.
-const HIDDEN: [&str; 18] = [
-    "script", "style", "template", "svg", "math", "head", "iframe", "object", "canvas", "audio", "video", "select",
-    "datalist", "textarea", "button", "dialog", "map", "noembed",
+const HIDDEN: [&str; 15] = [
+    "script", "style", "template", "svg", "head", "iframe", "canvas", "audio", "video", "select", "datalist",
+    "textarea", "dialog", "map", "noembed",
 ];
-/// Elements that surround the content.
-const SURROUNDING: [&str; 3] = ["nav", "footer", "aside"];
-/// Landmark roles that mean the same.
-const SURROUNDING_ROLES: [&str; 4] = ["navigation", "contentinfo", "complementary", "search"];
+/// Elements and roles that surround the content.
+const SURROUNDING: [&str; 5] = ["nav", "navigation", "search", "dialog", "alertdialog"];
+/// Those that do unless they are within it: an article may have notes and a quotation its source.
+const OUTSIDE: [&str; 4] = ["footer", "aside", "contentinfo", "complementary"];
 /// Elements that never have an end tag.
 const VOID: [&str; 14] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
@@ -71,15 +74,19 @@ pub(crate) fn convert(html: &str, base: &str) -> Page {
     }
     // What looked like a menu may be all there is.
     let whole = Writer::run(html, base, false);
-    if whole.markdown.len() > content.markdown.len() * 4 { whole } else { content }
+    let has_more = prose(&whole.markdown) > prose(&content.markdown) * 4;
+    if has_more || content.markdown.is_empty() { whole } else { content }
 }
 
-/// An inline element that is open, and where in the text it began.
-struct Inline {
-    name: String,
-    start: usize,
-    /// Of a link.
-    href: String,
+/// Bytes of a page outside its links.
+fn prose(markdown: &str) -> usize {
+    let (mut rest, mut bytes) = (markdown, 0);
+    while let Some((before, link)) = rest.split_once('[') {
+        bytes += before.trim().len();
+        let after = link.split_once("](").and_then(|(_, address)| address.split_once(')'));
+        rest = after.map_or(link, |(_, after)| after);
+    }
+    bytes + rest.trim().len()
 }
 
 /// A block that prefixes the lines within it, or collects them.
@@ -101,8 +108,8 @@ enum Text {
     /// It is kept as it is, in `pre`.
     Verbatim,
     Title,
-    /// Markup, which the tokenizer takes for plain text, as a browser does that runs scripts.
-    Noscript,
+    /// Markup, which the tokenizer takes for plain text, as a browser does that runs scripts and has frames.
+    Markup,
 }
 
 #[derive(Default)]
@@ -116,10 +123,19 @@ struct Writer {
     blocks: Vec<Block>,
     /// Line ends that are due before the next text.
     breaks: usize,
+    /// What the blocks put before the current line.
+    line_prefix: String,
+    /// Where the text ended before the current line.
+    line_start: usize,
+    /// The text up to here ends with the marker of a heading or item that has no text yet; what was due before it.
+    marker: Option<(usize, usize)>,
+    is_heading: bool,
+    /// Where a formula began that may come as TeX, too.
+    formula: Option<usize>,
     /// The hidden element that is open, and how many of its name within one another.
     hidden: Option<(String, usize)>,
     text_is: Text,
-    /// What is read comes from a `noscript`.
+    /// What is read comes from a `noscript` or `noframes`.
     is_nested: bool,
     /// The page's `main` and `article` elements: where in the text each begins and, once it has ended, ends.
     contents: Vec<(String, usize, Option<usize>)>,
@@ -165,7 +181,7 @@ impl Writer {
     fn said(&mut self, text: &str) {
         if self.text_is == Text::Title {
             self.title.get_or_insert_default().push_str(text);
-        } else if self.text_is == Text::Noscript && self.hidden.is_none() {
+        } else if self.text_is == Text::Markup && self.hidden.is_none() {
             (self.text_is, self.is_nested) = (Text::Flowing, true);
             self.read(text);
             self.is_nested = false;
@@ -174,89 +190,24 @@ impl Writer {
         }
     }
 
-    /// Adds text to the current line, with white space as HTML counts it.
-    fn write(&mut self, text: &str) {
-        if self.text_is == Text::Verbatim {
-            // The first line end after the tag does not count.
-            let text = if self.breaks > 0 { text.strip_prefix('\n').unwrap_or(text) } else { text };
-            self.open_line();
-            let prefix = self.prefix();
-            self.text.push_str(&text.replace('\n', &format!("\n{prefix}")));
-            return;
-        }
-        for (n, word) in text.split([' ', '\t', '\n', '\r', '\u{c}']).enumerate() {
-            let at_start = self.breaks > 0 || self.text.is_empty() || self.text.ends_with(['\n', ' ']);
-            if n > 0 && !at_start && !self.at_line_start() {
-                self.text.push(' ');
-            }
-            if !word.is_empty() {
-                self.open_line();
-                self.text.push_str(word);
-            }
-        }
-    }
-
-    /// Whether nothing but prefixes stands on the current line.
-    fn at_line_start(&self) -> bool {
-        let line = self.text.trim_end_matches(['>', '-', ' ']);
-        line.is_empty() || line.ends_with('\n')
-    }
-
-    /// Writes the line ends that are due.
-    fn open_line(&mut self) {
-        let breaks = std::mem::take(&mut self.breaks);
-        if breaks == 0 {
-            return;
-        }
-        self.text.truncate(self.text.trim_end_matches(' ').len());
-        // Lines that were opened for something that turned out to be empty.
-        while let Some((before, _)) =
-            self.text.rsplit_once('\n').filter(|(_, line)| line.trim_matches(['>', ' ']).is_empty())
-        {
-            self.text.truncate(before.trim_end_matches(' ').len());
-        }
-        let prefix = self.prefix();
-        if self.text.is_empty() {
-            return self.text.push_str(&prefix);
-        }
-        for n in 1..=breaks {
-            self.text.push('\n');
-            let line = if n == breaks { &prefix } else { prefix.trim_end() };
-            self.text.push_str(line);
-        }
-    }
-
-    /// What stands before each line of the open blocks.
-    fn prefix(&self) -> String {
-        let inner = self.blocks.iter().rev().take_while(|block| !matches!(block, Block::Table(_)));
-        let prefixes: Vec<String> = inner
-            .map(|block| match block {
-                Block::Quote => "> ".to_owned(),
-                Block::Item(indentation) => " ".repeat(*indentation),
-                Block::List(_) | Block::Table(_) => String::new(),
-            })
-            .collect();
-        prefixes.into_iter().rev().collect()
-    }
-
-    /// Ends the line; with 2, also the paragraph. Open inline elements do not span lines.
-    fn break_line(&mut self, breaks: usize) {
-        self.breaks = self.breaks.max(breaks);
-    }
-
     fn start(&mut self, name: &str, attributes: &Attributes, self_closing: bool) {
+        if self.text_is == Text::Title {
+            // One without an end.
+            self.text_is = Text::Flowing;
+        }
         if self.is_left_out(name, attributes, self_closing) {
             return;
         }
         match name {
             "title" | "base" => self.describe(name, attributes),
-            "noscript" if !self.is_nested => self.text_is = Text::Noscript,
-            "br" => self.break_line(1),
+            "noscript" | "noframes" if !self.is_nested => self.text_is = Text::Markup,
+            // One ends the line, two the paragraph.
+            "br" => self.break_line(1 + self.breaks.min(1)),
             "hr" => self.paragraph("---"),
             "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
                 self.break_line(2);
-                self.write(&"#".repeat(usize::from(name.as_bytes()[1] - b'0')));
-                self.text.push(' ');
+                self.write_marker(&"#".repeat(usize::from(name.as_bytes()[1] - b'0')));
+                self.is_heading = true;
             }
             "pre" => {
                 self.break_line(2);
@@ -271,20 +222,19 @@ impl Writer {
             "dt" => self.break_line(2),
             "dd" => {
                 self.break_line(1);
-                self.write(":");
-                self.text.push(' ');
+                self.write_marker(":");
             }
             "table" => self.open(Block::Table(Table::default())),
             "tr" => self.start_row(),
-            "td" | "th" => self.start_cell(),
+            "td" | "th" => self.start_cell(attributes),
             "img" => self.image(attributes),
-            "a" | "b" | "strong" | "i" | "em" | "code" | "kbd" | "samp" | "del" | "s" | "strike"
-                if self.text_is != Text::Verbatim =>
-            {
-                self.open_line();
-                let href = attribute(attributes, "href").to_owned();
-                self.inlines.push(Inline { name: name.to_owned(), start: self.text.len(), href });
+            "frame" => self.frame(attributes),
+            "math" | "annotation" => self.formula(name, attributes),
+            "q" => self.write("“"),
+            "input" if self.has_marker() && attribute(attributes, "type") == "checkbox" => {
+                self.text.push_str(if attributes.contains_key("checked") { "[x] " } else { "[ ] " });
             }
+            _ if inline::NAMES.contains(&name) && self.text_is != Text::Verbatim => self.start_inline(name, attributes),
             "main" | "article" => {
                 self.break_line(2);
                 self.open_line();
@@ -303,12 +253,6 @@ impl Writer {
         }
     }
 
-    fn paragraph(&mut self, text: &str) {
-        self.break_line(2);
-        self.write(text);
-        self.break_line(2);
-    }
-
     /// Whether an element is not shown, because it is within one that is hidden or is one itself.
     fn is_left_out(&mut self, name: &str, attributes: &Attributes, self_closing: bool) -> bool {
         if let Some((hidden, depth)) = &mut self.hidden {
@@ -322,17 +266,34 @@ impl Writer {
             }
             return true;
         }
-        let role = attribute(attributes, "role");
-        let is_surrounding = SURROUNDING.contains(&name) || SURROUNDING_ROLES.contains(&role);
+        let (role, is_content) = (attribute(attributes, "role"), self.is_content());
+        let is = |names: &[&str]| names.contains(&name) || names.contains(&role);
+        let is_surrounding = is(&SURROUNDING) || is(&OUTSIDE) && !is_content;
         let is_hidden = !OPEN_ENDED.contains(&name)
-            && (attributes.contains_key("hidden") || attribute(attributes, "aria-hidden") == "true");
-        let is_left_out = HIDDEN.contains(&name) || is_hidden || (is_surrounding && self.only_content);
+            && (attributes.get("hidden").is_some_and(|until| until != "until-found")
+                || attribute(attributes, "aria-hidden") == "true");
+        // A button may be a heading that unfolds what is below it.
+        let unfolds = self.is_heading || (attributes.contains_key("aria-expanded") && is_content);
+        let is_left_out = HIDDEN.contains(&name)
+            || is_hidden
+            || (is_surrounding && self.only_content)
+            || (name == "button" && !unfolds)
+            || attribute(attributes, "class") == "mw-editsection";
+        if name == "iframe" && !is_hidden {
+            self.frame(attributes);
+        }
         if is_left_out {
             let is_open = !(VOID.contains(&name) || self_closing && name == "svg");
             self.hidden = is_open.then(|| (name.to_owned(), 1));
             self.break_line(usize::from(is_surrounding));
         }
         is_left_out
+    }
+
+    /// Whether what comes is part of the page's content for sure.
+    fn is_content(&self) -> bool {
+        let is_quote = self.blocks.iter().any(|block| matches!(block, Block::Quote));
+        is_quote || self.contents.iter().any(|(.., end)| end.is_none())
     }
 
     /// What stands in the page's head.
@@ -359,8 +320,14 @@ impl Writer {
             return;
         }
         match name {
-            "noscript" => self.text_is = Text::Flowing,
-            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => self.break_line(2),
+            "noscript" | "noframes" => self.text_is = Text::Flowing,
+            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
+                self.is_heading = false;
+                self.drop_marker();
+                self.break_line(2);
+            }
+            "q" => self.write("”"),
+            "annotation" => self.end_formula(),
             "pre" if self.text_is == Text::Verbatim => {
                 self.text_is = Text::Flowing;
                 self.text.truncate(self.text.trim_end().len());
@@ -369,10 +336,11 @@ impl Writer {
                 self.break_line(2);
             }
             "blockquote" => self.close_until(|block| matches!(block, Block::Quote)),
-            "ul" | "ol" | "menu" => self.close_until(|block| matches!(block, Block::List(_))),
+            "ul" | "menu" => self.close_until(|block| matches!(block, Block::List(None))),
+            "ol" => self.close_until(|block| matches!(block, Block::List(Some(_)))),
             "li" => {
                 if matches!(self.blocks.last(), Some(Block::Item(_))) {
-                    self.blocks.pop();
+                    self.end_item();
                     self.break_line(1);
                 }
             }
@@ -385,114 +353,12 @@ impl Writer {
                 }
                 self.break_line(2);
             }
-            "dt" | "dd" => self.break_line(1),
+            "dt" | "dd" => {
+                self.drop_marker();
+                self.break_line(1);
+            }
             _ if BLOCKS.contains(&name) => self.break_line(2),
             _ => self.end_inline(name),
         }
-    }
-
-    fn open(&mut self, block: Block) {
-        if self.blocks.len() == MAX_DEPTH {
-            return self.break_line(2);
-        }
-        let nested = matches!((&block, self.blocks.last()), (Block::List(_), Some(Block::Item(_))));
-        self.break_line(if nested { 1 } else { 2 });
-        match block {
-            Block::Table(mut table) => {
-                self.open_line();
-                table.outer = std::mem::take(&mut self.text);
-                self.blocks.push(Block::Table(table));
-            }
-            block => self.blocks.push(block),
-        }
-    }
-
-    /// Closes the innermost block of a kind, and those within it that were left open.
-    fn close_until(&mut self, is_kind: impl Fn(&Block) -> bool) {
-        let inner = self.blocks.iter().rposition(&is_kind);
-        let outer_table = self.blocks.iter().rposition(|block| matches!(block, Block::Table(_)));
-        // An end tag within a cell does not close what is around the table.
-        if inner.is_none() || inner < outer_table {
-            return self.break_line(1);
-        }
-        while let Some(block) = self.blocks.pop() {
-            let is_last = is_kind(&block);
-            self.close(block);
-            if is_last {
-                return;
-            }
-        }
-    }
-
-    fn close(&mut self, block: Block) {
-        let is_nested = matches!(self.blocks.last(), Some(Block::Item(_)));
-        match block {
-            Block::Table(table) => self.write_table(table),
-            Block::Item(_) => self.break_line(1),
-            Block::List(_) if is_nested => self.break_line(1),
-            Block::List(_) | Block::Quote => self.break_line(2),
-        }
-    }
-
-    fn start_item(&mut self) {
-        if matches!(self.blocks.last(), Some(Block::Item(_))) {
-            self.blocks.pop();
-        }
-        self.break_line(1);
-        let marker = match self.blocks.last_mut() {
-            Some(Block::List(Some(number))) => {
-                *number += 1;
-                format!("{}.", *number - 1)
-            }
-            _ => "-".to_owned(),
-        };
-        self.write(&marker);
-        self.text.push(' ');
-        if self.blocks.len() < MAX_DEPTH {
-            self.blocks.push(Block::Item(marker.len() + 1));
-        }
-    }
-
-    fn image(&mut self, attributes: &Attributes) {
-        let alt = attribute(attributes, "alt");
-        let source = ["src", "data-src"]
-            .map(|name| attribute(attributes, name))
-            .into_iter()
-            .find(|src| !src.starts_with("data:"));
-        let source = source.filter(|src| !src.is_empty()).and_then(|src| address::join(&self.base, src));
-        match source {
-            // An image without a description is decoration.
-            _ if alt.trim().is_empty() => {}
-            Some(source) if self.inlines.iter().all(|inline| inline.name != "a") => {
-                self.write(&format!("![{}]({source})", alt.trim()));
-            }
-            _ => self.write(alt),
-        }
-    }
-
-    fn end_inline(&mut self, name: &str) {
-        let Some(n) = self.inlines.iter().rposition(|inline| inline.name == name) else { return };
-        let Inline { start, href, .. } = self.inlines.remove(n);
-        self.inlines.truncate(n);
-        let Some(inner) = self.text.get(start..) else { return };
-        let (before, after) = (inner.len() - inner.trim_start().len(), inner.len() - inner.trim_end().len());
-        let text = inner.trim().to_owned();
-        if text.is_empty() {
-            return;
-        }
-        let marked = match name {
-            "a" => match address::join(&self.base, &href).filter(|_| !href.is_empty() && !href.starts_with('#')) {
-                Some(address) => format!("[{}]({address})", text.split_whitespace().collect::<Vec<_>>().join(" ")),
-                None => text,
-            },
-            _ if text.contains('\n') => text,
-            "b" | "strong" => format!("**{text}**"),
-            "i" | "em" => format!("*{text}*"),
-            "del" | "s" | "strike" => format!("~~{text}~~"),
-            _ => format!("`{text}`"),
-        };
-        let spaces = [before, after].map(|count| if count > 0 { " " } else { "" });
-        self.text.truncate(start);
-        self.text.push_str(&format!("{}{marked}{}", spaces[0], spaces[1]));
     }
 }

@@ -1,5 +1,7 @@
 //! Pages become Markdown, and addresses and encodings are understood.
 
+mod fuzz;
+
 use super::*;
 
 const BASE: &str = "https://site.example/dir/page?x=1";
@@ -28,6 +30,7 @@ fn html_becomes_markdown() {
         ("<base href='https://other.example/'><a href='p'>x</a>", "[x](https://other.example/p)"),
         ("<ul><li>one<li>two<ul><li>in</ul></li><li>three</ul>after", "- one\n- two\n  - in\n- three\n\nafter"),
         ("<ol start=3><li>c</li><li>d<p>more</p></li></ol>", "3. c\n4. d\n\n   more"),
+        ("<ol start=18446744073709551615><li>x<li>y", "18446744073709551615. x\n18446744073709551615. y"),
         ("<blockquote>said<p>twice</blockquote>end", "> said\n>\n> twice\n\nend"),
         (
             "<pre><code class='language-rust'>fn a() {\n    b();\n}\n</code></pre>x",

@@ -37,7 +37,12 @@ impl Iterator for Tokens<'_> {
 
     fn next(&mut self) -> Option<Token> {
         if let Some(name) = self.raw.take() {
-            let text = self.take(end_of_raw(self.rest, &name));
+            let mut end = end_of_raw(self.rest, &name);
+            if name == "title" && end == self.rest.len() {
+                // It would take the page with it.
+                end = self.rest.find('<').unwrap_or(end);
+            }
+            let text = self.take(end);
             if !text.is_empty() {
                 return Some(Token::Text(if ESCAPABLE.contains(&&*name) { decode(text) } else { text.to_owned() }));
             }
@@ -109,10 +114,14 @@ impl<'a> Tokens<'a> {
     /// The value of an attribute, if there is one.
     fn value(&mut self) -> String {
         let after_name = self.rest.trim_start();
-        let Some(value) = after_name.strip_prefix('=') else { return String::new() };
+        let Some(value) = after_name.strip_prefix('=') else {
+            return String::new();
+        };
         self.rest = value.trim_start();
         let quote = self.rest.chars().next().filter(|c| *c == '"' || *c == '\'');
-        let Some(quote) = quote else { return decode(self.take_until(|c| c.is_ascii_whitespace() || c == '>')) };
+        let Some(quote) = quote else {
+            return decode(self.take_until(|c| c.is_ascii_whitespace() || c == '>'));
+        };
         self.take(1);
         let value = decode(self.take_until(|c| c == quote));
         self.take(1);
