@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::{CANARY, Home, config_for, merged};
+use crate::model::{Model, Reply};
 
 /// The version the facts above were seen with.
 const VERSION: &str = "1.43.0";
@@ -39,6 +40,9 @@ fn installed() -> PathBuf {
     package
 }
 
+/// It ends when its standard input does.
+const ENDING: &str = "--import=data:text/javascript,process.stdin.resume().on('end',()=>process.exit())";
+
 /// A running aimock. Dropped, it is ended by its pid; it also ends itself when this process dies.
 struct Aimock {
     child: Child,
@@ -59,19 +63,40 @@ impl Aimock {
     }
 
     fn start(fixtures: &Value, env: &[(&str, &str)]) -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let file = format!("aimock-{}-{n}.json", std::process::id());
-        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
-        fs::write(&file, json!({ "fixtures": fixtures }).to_string()).unwrap();
-        let mut child = Command::new("node")
-            .arg("--import=data:text/javascript,process.stdin.resume().on('end',()=>process.exit())")
+        let file = Self::file(&json!({ "fixtures": fixtures }).to_string());
+        let mut node = Command::new("node");
+        node.arg(ENDING)
             .arg(installed().join("dist/cli.js"))
             .args(["--host", "127.0.0.1", "--port", "0", "--strict", "--validate-on-load", "--fixtures"])
             .arg(&file)
-            .envs(env.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .envs(env.iter().copied());
+        Self::run(node, file)
+    }
+
+    /// Answers searches for hens as Tavily does. The command line has no way to say what with.
+    fn searching(results: &Value) -> Self {
+        let index = installed().join("dist/index.js");
+        let file = Self::file(&format!(
+            "import {{ LLMock }} from {};\nconst mock = new LLMock({{ port: 0, strict: true }});\n\
+             mock.onSearch(/hens/, {results});\nconsole.log(await mock.start());",
+            json!(index.to_str())
+        ));
+        let mut node = Command::new("node");
+        node.arg(ENDING).arg("--input-type=module").arg("--eval").arg(fs::read_to_string(&file).unwrap());
+        Self::run(node, file)
+    }
+
+    fn file(content: &str) -> PathBuf {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("aimock-{}-{n}.json", std::process::id()));
+        fs::write(&file, content).unwrap();
+        file
+    }
+
+    fn run(mut node: Command, fixtures: PathBuf) -> Self {
+        node.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = node
             .spawn()
             .unwrap_or_else(|error| panic!("starting node ({error}); on Debian: apt-get install nodejs npm"));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -82,7 +107,7 @@ impl Aimock {
             .expect("aimock ended before it listened");
         thread::spawn(move || lines.for_each(drop)); // or its next line would find the pipe full or closed
         let life = child.stdin.take().unwrap();
-        let aimock = Self { child, _life: life, address, fixtures: file };
+        let aimock = Self { child, _life: life, address, fixtures };
         let healthy = aimock.get("/health").is_ok_and(|answer| answer.contains("\"ok\""));
         assert!(healthy, "aimock does not answer");
         aimock
@@ -192,6 +217,27 @@ fn a_command_is_run_before_the_answer() {
     assert_eq!(session.roles(), ["user", "assistant", "tool", "assistant"]);
     session.has_one_result_per_call();
     assert_eq!(aimock.statuses(), [200, 200]);
+}
+
+#[test]
+fn a_search_is_answered() {
+    let aimock = Aimock::searching(&json!([
+        { "title": "Keeping hens", "url": "https://hens.example/keep", "content": "They need a <b>dry</b> coop.", "score": 0.9 },
+        { "title": "Eggs", "url": "https://eggs.example/", "content": "One a day.", "score": 0.5 },
+        { "title": "Third", "url": "https://third.example/", "content": "", "score": 0.1 }
+    ]));
+    let model = Model::answering(|request, _| match request.texts("tool").pop() {
+        None => Reply::call("web_search", &json!({ "query": "how to keep hens", "count": 2 })),
+        Some(result) => Reply::text(&result),
+    });
+    let base = format!("http://{}", aimock.address);
+    let search = json!({ "provider": "tavily", "api_key": OTHER_KEY, "base_url": base });
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "web": { "search": search } } })));
+    home.agent(["-m", "search"]).exits(0).prints(
+        "```\n1. Keeping hens\n   https://hens.example/keep\n   They need a **dry** coop.\n\
+         2. Eggs\n   https://eggs.example/\n   One a day.\n```\n",
+    );
+    assert_eq!(aimock.journal()[0]["path"], "/search");
 }
 
 #[test]

@@ -11,12 +11,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-use support::{harness, model, program};
+use support::{addresses, harness, model, program};
 
 mod attack;
 mod ends;
 mod files;
 mod fixture;
+mod guard;
 mod kernel;
 mod layers;
 mod matrix;

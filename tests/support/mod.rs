@@ -1,6 +1,7 @@
 //! What the tests in `tests/it` and `tests/jail` and the measurements in `tests/bench` share: homes and runs of the real
 //! program, scripted models and Telegram servers, and ways to watch or hinder the program from outside.
 
+pub mod addresses;
 pub mod botapi;
 pub mod bothttp;
 pub mod botmethods;
