@@ -1,5 +1,4 @@
-//! Decodes server-sent events (WHATWG HTML, section 9.2) whose lines end with LF or CRLF, as every API sends them. Reads only
-//! `data:` fields: no model API needs the others.
+//! Decodes server-sent events (WHATWG HTML, section 9.2). Reads only `data:` fields: no model API needs the others.
 
 /// The most bytes of one event.
 const MAX_EVENT: usize = 8 << 20;
@@ -11,6 +10,8 @@ pub(crate) struct Decoder {
     line: Vec<u8>,
     /// The data of the event so far; `None` before its first `data:` line.
     data: Option<Vec<u8>>,
+    /// The last line ended with CR: an LF after it belongs to the same end.
+    after_return: bool,
 }
 
 /// An event is longer than [`MAX_EVENT`].
@@ -19,14 +20,22 @@ pub(crate) struct TooLong;
 
 impl Decoder {
     /// Takes the next bytes and returns the data of each event they complete. Replaces invalid UTF-8.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, TooLong> {
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<Vec<String>, TooLong> {
         let mut events = Vec::new();
-        for piece in bytes.split_inclusive(|b| *b == b'\n') {
-            self.line.extend_from_slice(piece);
+        while !bytes.is_empty() {
+            if std::mem::take(&mut self.after_return) && bytes[0] == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let end = bytes.iter().position(|b| matches!(b, b'\n' | b'\r'));
+            let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            self.line.extend_from_slice(line);
             if self.line.len() + self.data.as_ref().map_or(0, Vec::len) > MAX_EVENT {
                 return Err(TooLong);
             }
-            if piece.ends_with(b"\n") {
+            bytes = rest;
+            if let Some((end, rest)) = rest.split_first() {
+                (self.after_return, bytes) = (*end == b'\r', rest);
                 events.extend(self.end_line());
             }
         }
@@ -40,7 +49,8 @@ impl Decoder {
 
     fn end_line(&mut self) -> Option<String> {
         let line = std::mem::take(&mut self.line);
-        let line = line.trim_ascii_end();
+        // A byte order mark may begin the stream.
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line).trim_ascii_end();
         if line.is_empty() {
             return Some(String::from_utf8_lossy(&self.data.take()?).into_owned());
         }
@@ -72,12 +82,14 @@ mod tests {
 
     #[test]
     fn what_servers_really_send_is_understood() {
-        let cases: [(&str, &[&str]); 8] = [
+        let cases: [(&str, &[&str]); 10] = [
             ("data: a\n\ndata: b\n\n", &["a", "b"]),
             ("data:a\r\n\r\ndata: b\n\ndata: c\n\n", &["a", "b", "c"]),
             (": OPENROUTER PROCESSING\n\ndata: a\n\n", &["a"]),
             ("event: x\nid: 3\ndata: a\n\n", &["a"]),
             ("data: a\ndata: b\n\n", &["a\nb"]),
+            ("\u{feff}data: a\r\rdata: b\r\r", &["a", "b"]),
+            ("data: a\r\ndata: b\r\n\r\n", &["a\nb"]),
             ("data: a", &["a"]),
             ("data:\n\n", &[""]),
             ("\n\n\n", &[]),
