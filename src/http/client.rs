@@ -1,7 +1,7 @@
 //! The client: settings, connections that are kept, and how each is made.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -38,11 +38,19 @@ pub(crate) struct Settings {
 pub(crate) struct Client {
     settings: Settings,
     idle: Arc<Mutex<Vec<Agent>>>,
+    /// A server's certificate was signed by an authority that is not compiled in.
+    is_unknown: Arc<AtomicBool>,
 }
 
 impl Client {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, idle: Arc::default() }
+        Self { settings, idle: Arc::default(), is_unknown: Arc::default() }
+    }
+
+    /// Whether the next request trusts the certificates of this system in place of those compiled in: an unknown authority
+    /// may be the company's own.
+    pub(crate) fn trusts_system(&self) -> bool {
+        self.is_unknown.load(Ordering::SeqCst) && self.settings.ca_file.is_none() && system_certificates().is_some()
     }
 
     /// Begins a request on a thread of its own.
@@ -50,6 +58,10 @@ impl Client {
         let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let agent = match kept {
             Some(agent) => agent,
+            None if self.trusts_system() => {
+                let ca_file = system_certificates().map(PathBuf::from);
+                agent(&Settings { ca_file, ..self.settings.clone() }, &request.url)?
+            }
             None => agent(&self.settings, &request.url)?,
         };
         // The bound makes a slow reader slow the network down instead of filling memory.
@@ -61,11 +73,11 @@ impl Client {
         });
         let (worker, proxy) = (agent.clone(), self.settings.proxy.clone());
         let is_sent = Arc::new(AtomicBool::new(false));
-        let sent = is_sent.clone();
+        let (sent, is_unknown) = (is_sent.clone(), self.is_unknown.clone());
         thread::Builder::new()
             .name("http".to_owned())
             .spawn(move || {
-                let result = transfer(&worker, &proxy, request, &tx, &sent);
+                let result = transfer(&worker, &proxy, request, &tx, (&sent, &is_unknown));
                 // Fails when the exchange is gone.
                 drop(tx.send(result.map(|()| Event::End)));
             })
@@ -73,6 +85,17 @@ impl Client {
         let (cancel, idle) = (cancel.clone(), self.idle.clone());
         Ok(Exchange { agent: Some(agent), events, uploaded_at: Instant::now(), cancel, is_sent, _hook: hook, idle })
     }
+}
+
+/// Where systems keep the certificates that they trust: Debian and Arch, Fedora, SUSE, Alpine.
+fn system_certificates() -> Option<&'static Path> {
+    const BUNDLES: [&str; 4] = [
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/ssl/ca-bundle.pem",
+        "/etc/ssl/cert.pem",
+    ];
+    BUNDLES.iter().map(Path::new).find(|path| path.is_file())
 }
 
 /// The only constructor of agents; `url` is where the first request goes.

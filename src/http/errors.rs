@@ -4,11 +4,24 @@ use std::io::ErrorKind;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustls::pki_types::UnixTime;
-use rustls::{CertificateError, InvalidMessage};
+use rustls::{AlertDescription, CertificateError, InvalidMessage};
 
 use super::{Fault, authority};
 use crate::error::Error;
 use crate::text::rfc3339;
+
+/// 2026-01-01, in seconds since 1970: no correct clock shows an earlier time.
+const FIRST_RELEASE: u64 = 1_767_225_600;
+
+/// Whether the chain of certificates ends in an authority that is not known here.
+pub(super) fn is_unknown_issuer(e: &ureq::Error) -> bool {
+    let tls = match e {
+        ureq::Error::Rustls(e) => Some(e),
+        ureq::Error::Io(e) => e.get_ref().and_then(|inner| inner.downcast_ref()),
+        _ => None,
+    };
+    tls.is_some_and(|e| matches!(e, rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)))
+}
 
 /// `proxy` is the address of the proxy, if any.
 pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
@@ -18,6 +31,11 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
     };
     match e {
         ureq::Error::HostNotFound => Fault::Unreachable("unknown host name".to_owned()),
+        ureq::Error::Io(e) if e.to_string().contains("lookup address") => {
+            let passes = e.to_string().contains("Temporary");
+            let told = if passes { "the name look-up failed; is the network up?" } else { "unknown host name" };
+            Fault::Unreachable(told.to_owned())
+        }
         ureq::Error::ConnectionFailed => Fault::Unreachable("the connection failed".to_owned()),
         ureq::Error::Timeout(what) => Fault::Unreachable(format!("no connection in time ({what})")),
         ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused && proxy.is_empty() => {
@@ -41,11 +59,21 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
 
 fn tls(e: &rustls::Error) -> Fault {
     use CertificateError::{
-        ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYetContext, UnknownIssuer,
+        ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYetContext, Other, UnknownIssuer,
     };
     let (message, hint) = match e {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             ("the server does not speak TLS".to_owned(), "write http:// instead of https:// in api_base")
+        }
+        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) | rustls::Error::PeerIncompatible(_) => {
+            ("the server speaks only an old version of TLS; 1.2 or newer is needed".to_owned(), "update the server")
+        }
+        rustls::Error::InvalidCertificate(other @ Other(_)) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            ("the certificate is self-signed".to_owned(), "set SSL_CERT_FILE=/path/of/that/certificate.pem")
+        }
+        // Before the network sets it, the clock of a machine without a battery stands where it stopped, or in 1970.
+        rustls::Error::InvalidCertificate(NotValidYetContext { time, .. }) if time.as_secs() < FIRST_RELEASE => {
+            (format!("this machine's clock says {}", date(*time)), "set the clock, or wait until the network sets it")
         }
         rustls::Error::InvalidCertificate(UnknownIssuer) => {
             ("an unknown authority signed the certificate".to_owned(), "set SSL_CERT_FILE=/path/ca.pem")
@@ -76,12 +104,13 @@ mod tests {
 
     #[test]
     fn a_certificate_that_cannot_be_trusted_is_a_matter_of_configuration() {
-        let [time, not_after] =
-            [2_000_000_000, 1_609_459_200].map(|s| UnixTime::since_unix_epoch(Duration::from_secs(s)));
+        let [time, not_after, stopped] =
+            [2_000_000_000, 1_609_459_200, 86_400].map(|s| UnixTime::since_unix_epoch(Duration::from_secs(s)));
         for (error, says) in [
             (CertificateError::UnknownIssuer, "unknown authority"),
             (CertificateError::ExpiredContext { time, not_after }, "expired on 2021-01-01"),
-            (CertificateError::NotValidYetContext { time: not_after, not_before: time }, "not valid before 2033-05-18"),
+            (CertificateError::NotValidYetContext { time, not_before: time }, "not valid before 2033-05-18"),
+            (CertificateError::NotValidYetContext { time: stopped, not_before: not_after }, "clock says 1970-01-02"),
             (CertificateError::NotValidForName, "another host"),
         ] {
             let error = ureq::Error::Rustls(rustls::Error::InvalidCertificate(error));

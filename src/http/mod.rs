@@ -186,7 +186,7 @@ fn transfer(
     proxy: &str,
     request: Outgoing,
     events: &Events,
-    is_sent: &Arc<AtomicBool>,
+    (is_sent, is_unknown): (&Arc<AtomicBool>, &AtomicBool),
 ) -> Result<(), Fault> {
     let mut builder = ureq::http::Request::builder().uri(&request.url);
     for (name, value) in &request.headers {
@@ -201,6 +201,7 @@ fn transfer(
     };
     let sent = builder.body(body).map_err(ureq::Error::from).and_then(|request| agent.run(request));
     let mut response = sent.map_err(|e| {
+        is_unknown.fetch_or(errors::is_unknown_issuer(&e), Ordering::SeqCst);
         // The server may have closed the connection before.
         is_sent.fetch_and(!half_closed::write_failed(), Ordering::SeqCst);
         errors::fault(&e, proxy)
