@@ -16,7 +16,6 @@ use crate::message::{Message, Reply, Stop, ToolCall, User};
 use crate::provider::ProviderError;
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::{has_text, millis};
-use crate::tool::valid_name;
 
 /// Calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
@@ -113,7 +112,7 @@ impl Agent {
                     let model = turn.cost().model.clone();
                     let unanswered = session.messages.last().is_some_and(Message::is_question)
                         && (!turn.follows || matches!(error, ProviderError::BadRequest(_)));
-                    return Ok(Outcome::of_failure(error, arrived, &model, unanswered));
+                    return Ok(Outcome::of_failure(error, &arrived, &model, unanswered));
                 }
             };
             response.steps += 1;
@@ -170,7 +169,7 @@ impl Agent {
         let footer = footer(reply.calls.len(), no_more_tools);
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
-            call.name = valid_name(&self.redactor.redact(std::mem::take(&mut call.name)));
+            call.name = self.tools.meant(&self.redactor.redact(std::mem::take(&mut call.name)));
         }
         make_unique(&mut reply.calls, &session.messages);
         let wanted = reply.calls.clone();

@@ -73,17 +73,14 @@ pub(super) fn read_call(call: &Value) -> ToolCall {
     }
 }
 
-/// Drops calls without a name, and the decorations of names (`functions.exec`) that models learned elsewhere.
+/// Drops calls without a name.
 pub(super) fn tidy_calls(calls: &mut Vec<ToolCall>) {
     for call in calls.iter_mut() {
-        let name = call.name.trim();
-        let prefixes = ["default_api:", "default_api.", "functions.", "functions:"];
-        call.name = prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name).to_owned();
         if matches!(call.arguments.trim(), "" | "null" | "\"\"") {
             call.arguments = "{}".to_owned();
         }
     }
-    calls.retain(|call| !call.name.is_empty());
+    calls.retain(|call| !call.name.trim().is_empty());
 }
 
 /// Splits `<think>…</think>` from the answer. An unclosed tag runs to the end; a lone closing tag ends thinking that began
@@ -185,8 +182,8 @@ mod tests {
             (json!({"id": "x", "function": {"name": "exec", "arguments": {"a": 1}}}), "exec", "{\"a\":1}"),
             (json!({"id": "x", "function": {"name": "exec", "parameters": {"a": 1}}}), "exec", "{\"a\":1}"),
             (json!({"id": "x", "name": "exec", "arguments": "{}"}), "exec", "{}"),
-            (json!({"function": {"name": "default_api:exec", "arguments": null}}), "exec", "{}"),
-            (json!({"function": {"name": "functions.exec", "arguments": "  "}}), "exec", "{}"),
+            (json!({"function": {"name": "exec", "arguments": null}}), "exec", "{}"),
+            (json!({"function": {"name": "exec", "arguments": "  "}}), "exec", "{}"),
         ] {
             let reply = message(&json!({"content": null, "tool_calls": [call]}));
             assert_eq!((reply.calls[0].name.as_str(), reply.calls[0].arguments.as_str()), (name, arguments), "{call}");

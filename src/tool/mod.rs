@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::message::Image;
 use crate::text::{clip, one_line};
 use pages::Pages;
-pub(crate) use registry::{PreparedCall, Registry, valid_name};
+pub(crate) use registry::{PreparedCall, Registry};
 
 /// What a tool may do to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

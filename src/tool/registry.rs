@@ -65,6 +65,21 @@ impl Registry {
         self.tools.values().map(|tool| tool.spec())
     }
 
+    /// The tool that a model means: its name may come in another case or with the prefix of a namespace (`functions.exec`).
+    /// If that is none of these, or more than one, it is the name in a form that providers accept.
+    pub(crate) fn meant(&self, name: &str) -> String {
+        if self.tools.contains_key(name) {
+            return name.to_owned();
+        }
+        let plain = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "").to_ascii_lowercase();
+        let last = name.rsplit(['.', ':', '/']).next().unwrap_or_default();
+        let one = |wanted: &str| {
+            let mut fits = self.tools.keys().filter(|known| plain(known) == plain(wanted));
+            fits.next().filter(|_| fits.next().is_none()).cloned()
+        };
+        one(name).or_else(|| one(last)).unwrap_or_else(|| valid_name(name))
+    }
+
     fn names(&self) -> String {
         self.tools.keys().cloned().collect::<Vec<_>>().join(", ")
     }
@@ -106,7 +121,7 @@ fn is_valid_in_name(c: char) -> bool {
 }
 
 /// A name that a model made up, in a form that providers accept: an invalid one would end the conversation.
-pub(crate) fn valid_name(name: &str) -> String {
+fn valid_name(name: &str) -> String {
     let valid = name.trim().chars().map(|c| if is_valid_in_name(c) { c } else { '_' });
     let name: String = valid.take(MAX_NAME).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
@@ -252,6 +267,28 @@ mod tests {
         assert_eq!(valid_name("functions/exec now"), "functions_exec_now");
         assert_eq!(valid_name(" "), "unnamed");
         assert_eq!(valid_name(&"é".repeat(100)).len(), MAX_NAME);
+    }
+
+    #[test]
+    fn a_decorated_name_is_that_of_the_only_tool_it_fits() {
+        let registry = registry(&["list_dir", "exec", "srv_get", "srv-get"]).unwrap();
+        for name in [
+            "list_dir",
+            "List_Dir",
+            "listDir",
+            "LIST-DIR",
+            "default_api:list_dir",
+            "functions.list_dir",
+            "a/b.ListDir",
+            " list_dir ",
+        ] {
+            assert_eq!(registry.meant(name), "list_dir", "{name}");
+        }
+        for (name, same) in
+            [("srv_get", "srv_get"), ("SrvGet", "SrvGet"), ("x:y", "x_y"), ("", "unnamed"), ("list", "list")]
+        {
+            assert_eq!(registry.meant(name), same, "{name}");
+        }
     }
 
     #[test]
