@@ -84,6 +84,8 @@ pub enum Event {
     TurnStarted,
     /// The next piece of the answer's text.
     Delta(String),
+    /// The next piece of what the model thinks, where its host tells.
+    Thought(String),
     /// The text so far is not the answer: the model said this beside tool calls.
     Progress(String),
     /// A tool call begins; one line for a person.

@@ -1,5 +1,6 @@
 //! Asks the models once for the agent: checks the limits before, and records what the request cost.
 
+use std::cell::RefCell;
 use std::time::{Instant, SystemTime};
 
 use super::turn_context::TurnContext;
@@ -22,25 +23,37 @@ impl Agent {
         tools: &[ToolOffer],
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, (ProviderError, String)> {
-        let request = provider::Request { system, messages, tools, stream: self.stream, cancel: &turn.cancel };
+        let on_thought = &|text: &str| (turn.events)(Event::Thought(text.to_owned()));
+        let (stream, cancel) = (self.stream, &turn.cancel);
+        let request = provider::Request { system, messages, tools, stream, on_thought, cancel };
         let budget = self.ledger.as_ref().map_or(Ok(()), |ledger| ledger.check(SystemTime::now()));
         budget
             .and_then(|()| turn.spending.begin_call(&self.limits, || request_tokens(&request)))
             .map_err(|e| (ProviderError::Unasked(e), String::new()))?;
-        let mut arrived = String::new();
+        // Of the reply, and of those that broke off before it.
+        let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
         let mut on_delta = |text: &str| {
-            arrived.push_str(text);
+            arrived.borrow_mut().push_str(text);
             on_delta(text);
         };
         let mut note = |note: Note| {
             (turn.events)(match note {
+                Note::Void => return void.borrow_mut().push(arrived.take()),
                 Note::Trace(text) => Event::Trace(self.redactor.redact(text)),
                 Note::Notice(text) => Event::Notice(self.redactor.redact(text)),
                 Note::Warning(text) => Event::Warning(self.redactor.redact(text)),
             });
         };
         let started = Instant::now();
-        match self.chain.ask_chain(&request, self.limits.retry, &mut on_delta, &mut note) {
+        let result = self.chain.ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
+        let (Ok((_, model)) | Err((_, model))) = &result;
+        // Even half a reply has been paid for.
+        let unpaid = void.into_inner().into_iter().chain(result.is_err().then(|| arrived.borrow().clone()));
+        for text in unpaid.filter(|text| !text.is_empty()) {
+            let partial = Reply { text, ..Reply::default() };
+            self.bill(turn, *model, self.usage_or_estimate(&request, &partial), Usage::default());
+        }
+        match result {
             Ok((reply, model)) => {
                 self.bill(turn, model, self.usage_or_estimate(&request, &reply), reply.usage);
                 let (name, ms) = (model.name, millis(started.elapsed()));
@@ -50,12 +63,7 @@ impl Agent {
             }
             Err((error, model)) => {
                 model.name.clone_into(&mut turn.cost().model);
-                if !arrived.is_empty() {
-                    // Even half a reply has been paid for.
-                    let partial = Reply { text: arrived.clone(), ..Reply::default() };
-                    self.bill(turn, model, self.usage_or_estimate(&request, &partial), Usage::default());
-                }
-                Err((error, arrived))
+                Err((error, arrived.into_inner()))
             }
         }
     }

@@ -69,7 +69,7 @@ impl Default for Limits {
             timeout: Duration::from_secs(600),
             budget_tokens: None,
             max_calls: 500,
-            retry: Retry { max: 3, first_wait: Duration::from_secs(1) },
+            retry: Retry { max: 3, first_wait: Duration::from_secs(1), partial: false },
         }
     }
 }
@@ -215,6 +215,7 @@ impl Agent {
             messages: &messages,
             tools: &self.offers,
             stream: self.stream,
+            on_thought: &|_| (),
             cancel: &request.cancel,
         });
         Ok(self.redactor.redact(format!("{body:#}")))

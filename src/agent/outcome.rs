@@ -5,7 +5,10 @@ use crate::error::{Error, Kind};
 use crate::message::{Reply, Stop};
 use crate::provider::ProviderError;
 use crate::session::TurnEnd;
-use crate::text::has_text;
+use crate::text::{clip, has_text};
+
+/// The most bytes that are kept of a reply that broke off: an endless one would fill the window for ever.
+const MOST_PARTIAL: usize = 64 << 10;
 
 pub(super) struct Outcome {
     /// The last reply, not stored yet.
@@ -33,9 +36,9 @@ impl Outcome {
         Self { reply: None, error: Some(error), undo: false }
     }
 
-    /// A request that failed after the text `arrived`. The turn is undone if it is `unanswered` and was not asked, or was
+    /// A request that failed after the text `arrived`, of which the beginning is kept. The turn is undone if it is `unanswered` and was not asked, or was
     /// refused for good: sent again, it would be refused again.
-    pub(super) fn of_failure(error: ProviderError, arrived: String, model: &str, unanswered: bool) -> Self {
+    pub(super) fn of_failure(error: ProviderError, arrived: &str, model: &str, unanswered: bool) -> Self {
         use ProviderError::{Auth, BadRequest, Unasked};
         let undo = unanswered && matches!(error, Auth(_) | Unasked(_) | BadRequest(_));
         let is_refused = undo && matches!(error, BadRequest(_));
@@ -43,8 +46,8 @@ impl Outcome {
         if is_refused {
             error.message.push_str("; the message is left out of the conversation from now on");
         }
-        let reply = Some(arrived).filter(|text| !text.is_empty());
-        let reply = reply.map(|text| Reply { text, partial: true, ..Reply::default() });
+        let text = clip(arrived, MOST_PARTIAL).to_owned();
+        let reply = (!text.is_empty()).then(|| Reply { text, partial: true, ..Reply::default() });
         Self { reply, undo, error: Some(error) }
     }
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::turn_context::{Events, Spending, TurnContext};
-use super::{Agent, Request};
+use super::{Agent, Limits, Request};
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::message::Usage;
+use crate::provider::Retry;
 use crate::session::Memory;
 use crate::tool::{NOT_FOR_SUBAGENTS, Task, ToolOutput};
 
@@ -91,7 +92,7 @@ impl Agent {
         };
         // The subagent's text is for its caller, not for the user.
         let shown = |event: Event| {
-            if !matches!(event, Event::Delta(_) | Event::Progress(_)) {
+            if !matches!(event, Event::Delta(_) | Event::Thought(_) | Event::Progress(_)) {
                 events(event);
             }
         };
@@ -99,6 +100,7 @@ impl Agent {
             store: Arc::new(Memory::default()),
             filter: None,
             is_subagent: true,
+            limits: Limits { retry: Retry { partial: true, ..self.limits.retry }, ..self.limits },
             ..self.clone().with_tools(self.tools.without(&NOT_FOR_SUBAGENTS))
         };
         let response = subagent.run(&request, &shown);

@@ -10,7 +10,7 @@ use super::factory::AgentFactory;
 use super::pool::AgentPool;
 use super::reload::{self, Reload};
 use super::shutdown::Shutdown;
-use super::{hands, local_time, make_workspace, monitor};
+use super::{hands, learn_window, local_time, make_workspace, monitor};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded};
@@ -50,9 +50,10 @@ pub(crate) struct Startup {
 
 impl Startup {
     pub(crate) fn load(home: &Home, env: &Env) -> Result<Self> {
-        let factory = AgentFactory::new(home, env)?;
+        let mut factory = AgentFactory::new(home, env)?;
         let loaded = factory.load(None)?;
         let bot = Bot::of(&loaded, home, env)?;
+        factory.options.unseen = bot.is_none() || !loaded.config.channels.telegram.streaming;
         let beat = &loaded.config.heartbeat;
         if bot.is_none() && !loaded.config.cron.enabled && !beat.enabled {
             return Err(Error::config("the gateway has nothing to do: Telegram, cron and the heartbeat are off")
@@ -65,7 +66,10 @@ impl Startup {
         let heartbeat = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
         let heartbeat = Some(heartbeat).filter(|_| beat.enabled);
         let pool = AgentPool::new(factory, bot.as_ref().map(|bot| bot.settings.token.clone()));
+        let window = loaded.config.agents.defaults.context_window;
+        let told = loaded.config.choose_model(env)?.and_then(|model| learn_window(home, window, &model));
         let mut notices = pool.get(None)?.1;
+        notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
         Ok(Self { loaded, bot, hands, pool, heartbeat, notices })
     }

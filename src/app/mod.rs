@@ -8,10 +8,13 @@ pub(crate) mod learned;
 pub(crate) mod mcp;
 mod models;
 mod monitor;
+pub(crate) mod offers;
 mod ollama;
 mod pool;
 mod reload;
 mod shutdown;
+#[cfg(test)]
+mod tests;
 mod trees;
 
 use std::sync::{Arc, OnceLock};
@@ -49,7 +52,7 @@ use crate::usage::Ledger;
 use crate::web::{self, Search};
 use crate::wire::Setup;
 use crate::zone::Zone;
-pub(crate) use models::chain;
+pub(crate) use models::{chain, learn_window};
 pub(crate) use trees::{Layout, paths, workspace};
 
 /// What an agent is built from.
@@ -66,6 +69,8 @@ pub(crate) struct Options {
     /// Holds the conversations; `None` stores them in the home.
     pub memory: Option<session::Memory>,
     pub stream: bool,
+    /// Nobody sees the text of a reply before its end.
+    pub unseen: bool,
     /// The names of the tools to offer; `None` offers all.
     pub tools: Option<Vec<String>>,
     /// The limit for one turn.
@@ -76,7 +81,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: None, stream: true, tools: None, budget_tokens: None, servers: Arc::default() }
+        Self { memory: None, stream: true, unseen: false, tools: None, budget_tokens: None, servers: Arc::default() }
     }
 }
 
@@ -127,6 +132,7 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
             retry: Retry {
                 max: defaults.max_retries,
                 first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
+                partial: options.unseen,
             },
         });
     builder.chain = chain;

@@ -11,12 +11,13 @@ use crate::config::vendors::{self, Protocol};
 use crate::config::{Env, Model, proxy};
 use crate::error::{Error, Result};
 use crate::http::Settings;
-use crate::provider::Provider;
+use crate::paths::Home;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
 use crate::provider::demo::Demo;
 use crate::provider::host::Host;
 use crate::provider::openai::{AZURE, OPENAI};
+use crate::provider::{Provider, Quirk};
 use crate::secret::Redactor;
 
 /// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
@@ -27,8 +28,11 @@ pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String
         chain.push(vec![Box::new(Demo)]);
         return Ok((chain, 0));
     };
-    let window = window(&first, parts.config.agents.defaults.context_window, notices);
+    let rows = learned::read(parts.home, SystemTime::now());
+    let window = window(&first, parts.config.agents.defaults.context_window, &rows);
     let mut models = vec![first];
+    models.extend(parts.config.same_name(&models[0], parts.env));
+    chain.share_load(models.len());
     for name in &parts.config.agents.defaults.model_fallbacks {
         match parts.config.named(name, parts.env) {
             // One that is there already would fail in the same way.
@@ -37,10 +41,8 @@ pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String
             Err(e) => notices.push(format!("model_fallbacks: {} is left out: {e}", crate::text::one_line(name, 80))),
         }
     }
-    let env = Arc::new(parts.env.clone());
-    let rows = learned::read(parts.home, SystemTime::now());
     for model in &models {
-        chain.push(providers(model, parts, &env, redactor, &rows));
+        chain.push(providers(model, parts, redactor, &rows));
     }
     Ok((chain, window))
 }
@@ -58,7 +60,9 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     }
     if let Some(id) = vendors::find("ollama").and_then(|vendor| ollama::pick_model(vendor.base)) {
         notices.push(format!("no key is set: asking {id} of the Ollama on this machine"));
-        return parts.config.named(&format!("ollama/{id}"), parts.env).map(Some);
+        let model = parts.config.named(&format!("ollama/{id}"), parts.env)?;
+        notices.extend(learn_window(parts.home, parts.config.agents.defaults.context_window, &model));
+        return Ok(Some(model));
     }
     notices.push(
         "no key is set, so the built-in demo answers; for a real model: bantam onboard, or export OPENROUTER_API_KEY=...".to_owned(),
@@ -66,51 +70,62 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     Ok(None)
 }
 
-/// What a model reads at once. Ollama often reads less than its models could, so it is asked, unless the entry says.
-fn window(model: &Model, default: u64, notices: &mut Vec<String>) -> u64 {
+/// What a model reads at once: as its entry says, else as its host did, up to the default. A larger window must be asked
+/// for: each request with a full one costs what it holds.
+fn window(model: &Model, default: u64, rows: &[Row]) -> u64 {
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
-        0 if model.name.starts_with("ollama/") => match ollama::window(&model.base, &model.id) {
-            Some(window) if window < default => {
-                notices.push(format!(
-                    "{} reads {window} tokens at once: for more, start Ollama with OLLAMA_CONTEXT_LENGTH=32768; \
-                     set its context_window if this is wrong",
-                    model.name
-                ));
-                window
-            }
-            _ => default,
-        },
-        0 => default,
+        0 => learned::window(model, rows).map_or(default, |window| window.min(default)),
         window => window,
     }
 }
 
-/// A model, once for each of its keys.
-fn providers(
-    model: &Model,
-    parts: &Parts,
-    env: &Arc<Env>,
-    redactor: &Redactor,
-    rows: &[Row],
-) -> Vec<Box<dyn Provider>> {
-    let ca_file = parts.env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
-    let proxy =
-        if model.entry.proxy.is_empty() { proxy::proxy(&model.base, parts.env) } else { model.entry.proxy.clone() };
-    let settings = Settings { proxy, ca_file, guard: None };
-    let provider = |key: Option<ApiKey>| -> Box<dyn Provider> {
-        let dialect = match model.protocol {
-            Protocol::OpenAi => &OPENAI,
-            Protocol::Azure => &AZURE,
-            Protocol::Anthropic => &ANTHROPIC,
-            Protocol::Demo => return Box::new(Demo),
-        };
-        let learned = learned::of(model, rows, parts.home);
-        Box::new(Host::new(dialect, model.clone(), key, settings.clone(), learned))
-    };
-    let key = |written| ApiKey::new(written, env.clone(), parts.home.config(), redactor.clone());
-    if model.keys.is_empty() {
-        return vec![provider(None)];
+/// Asks an Ollama, once in a while, how much its model reads at once: it cuts longer requests without a word. Returns what
+/// the user should know.
+pub(crate) fn learn_window(home: &Home, default: u64, model: &Model) -> Option<String> {
+    let is_told = || learned::window(model, &learned::read(home, SystemTime::now())).is_some();
+    if !model.name.starts_with("ollama/") || model.entry.context_window > 0 || is_told() {
+        return None;
     }
-    model.keys.iter().cloned().map(|written| provider(Some(key(written)))).collect()
+    let window = ollama::window(&model.base, &model.id)?;
+    learned::keep(home, model, Quirk::Window(window));
+    (window < default).then(|| {
+        format!(
+            "{} reads {window} tokens at once: for more, start Ollama with OLLAMA_CONTEXT_LENGTH=32768; \
+             set its context_window if this is wrong",
+            model.name
+        )
+    })
+}
+
+/// A model, once for each of its keys.
+fn providers(model: &Model, parts: &Parts, redactor: &Redactor, rows: &[Row]) -> Vec<Box<dyn Provider>> {
+    let boxed =
+        |key| host(model, key, parts, rows).map_or_else(|| Box::new(Demo) as Box<dyn Provider>, |h| Box::new(h));
+    let keys = keys(model, parts, redactor);
+    if keys.is_empty() { vec![boxed(None)] } else { keys.into_iter().map(|key| boxed(Some(key))).collect() }
+}
+
+pub(super) fn keys(model: &Model, parts: &Parts, redactor: &Redactor) -> Vec<ApiKey> {
+    let env = Arc::new(parts.env.clone());
+    let key = |written| ApiKey::new(written, env.clone(), parts.home.config(), redactor.clone());
+    model.keys.iter().cloned().map(key).collect()
+}
+
+/// The host of a model; `None` for the demo.
+pub(super) fn host(model: &Model, key: Option<ApiKey>, parts: &Parts, rows: &[Row]) -> Option<Host> {
+    let dialect = match model.protocol {
+        Protocol::OpenAi => &OPENAI,
+        Protocol::Azure => &AZURE,
+        Protocol::Anthropic => &ANTHROPIC,
+        Protocol::Demo => return None,
+    };
+    let learned = learned::of(model, rows, parts.home);
+    Some(Host::new(dialect, model.clone(), key, settings(model, parts.env), learned))
+}
+
+fn settings(model: &Model, env: &Env) -> Settings {
+    let ca_file = env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
+    let proxy = if model.entry.proxy.is_empty() { proxy::proxy(&model.base, env) } else { model.entry.proxy.clone() };
+    Settings { proxy, ca_file, guard: None }
 }

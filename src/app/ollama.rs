@@ -17,11 +17,14 @@ const DEFAULT_WINDOW: u64 = 4096;
 pub(super) fn pick_model(base: &str) -> Option<String> {
     let tags = ask(base, "tags", None)?;
     let names: Vec<&str> = tags["models"].as_array()?.iter().filter_map(|model| model["name"].as_str()).collect();
-    let has_tools = |name: &&&str| {
-        let shown = ask(base, "show", Some(&json!({"model": name}))).unwrap_or_default();
-        shown["capabilities"].as_array().is_some_and(|all| all.iter().any(|capability| capability == "tools"))
-    };
+    let has_tools = |name: &&&str| capabilities(base, name).is_some_and(|all| all.iter().any(|can| can == "tools"));
     names.iter().find(has_tools).or(names.first()).map(|name| (*name).to_owned())
+}
+
+/// What a model can do: `tools`, `vision`.
+pub(super) fn capabilities(base: &str, model: &str) -> Option<Vec<String>> {
+    let shown = ask(base, "show", Some(&json!({"model": model})))?;
+    Some(shown["capabilities"].as_array()?.iter().filter_map(|can| can.as_str().map(str::to_owned)).collect())
 }
 
 /// How many tokens a model reads at once: as it is loaded, else by its own parameters. `None` without an answer.

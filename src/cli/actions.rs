@@ -38,7 +38,8 @@ impl Conversation {
             "/sessions" => Ok(self.sessions()),
             "/resume" => self.resume(argument),
             "/skills" => Ok(self.skills()),
-            "/usage" => Ok(self.usage()),
+            "/thinking" => Ok(self.toggle_thinking()),
+            "/usage" => self.usage(),
             _ => Ok(commands::help()),
         }
     }
@@ -186,13 +187,21 @@ impl Conversation {
         if names.is_empty() { "bantam: no skills".to_owned() } else { format!("bantam: {}", names.join(", ")) }
     }
 
-    fn usage(&self) -> String {
+    fn toggle_thinking(&mut self) -> String {
+        let thinking = &mut self.repl.output.thinking;
+        *thinking = !*thinking;
+        format!("bantam: what the model thinks is {}", if *thinking { "shown" } else { "hidden" })
+    }
+
+    fn usage(&self) -> Result<String> {
         let Totals { calls, usage, cost } = &self.total;
         let Usage { prompt_tokens, completion_tokens, cached_tokens } = usage;
         let turns = if *calls == 1 { "1 turn".to_owned() } else { format!("{calls} turns") };
         let cost = cost.map_or(String::new(), |_| format!("; cost {}", super::usage::cost(*cost)));
-        format!(
-            "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}"
-        )
+        let context = self.agent.agent("")?.window_use(&self.repl.session)?;
+        Ok(format!(
+            "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}\n\
+             bantam: context: {context}"
+        ))
     }
 }

@@ -1,5 +1,6 @@
 //! `bantam agent`: asks once, or holds a conversation.
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -37,6 +38,7 @@ pub(super) const COMMAND: Command = Command {
         Flag::new(Some('a'), "attach", "FILE", "add a text file or an image (repeatable)"),
         Flag::new(None, "json", "", "print one JSON object, on success and on failure"),
         Flag::new(None, "events", "", "print JSON Lines of events, and then that object"),
+        Flag::new(None, "show-thinking", "", "show what the model thinks, on stderr"),
         Flag::new(None, "dry-run", "", "print the request; send and store nothing"),
         Flag::new(None, "no-stream", "", "ask for the whole answer at once"),
         Flag::new(Some('q'), "quiet", "", "print the answer and errors only"),
@@ -92,6 +94,8 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     if is_kept && output.verbosity == Verbosity::Verbose {
         tell(&format!("bantam: session {chat}"));
     }
+    let model = loaded.config.choose_model(env)?;
+    let default_window = loaded.config.agents.defaults.context_window;
     let Some(Question { text, images: attachments }) = question else {
         let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
         let skills = app::skills(&factory.home, &loaded.config).all().skills.into_iter().map(|s| s.name).collect();
@@ -111,6 +115,10 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     if output.format != Format::Text {
         print(&json_line(response_json(&response)))?;
     }
+    // Not on the way of the answer.
+    if let Some(model) = model.filter(|_| response.error.is_none()) {
+        output.warn(&app::learn_window(&factory.home, default_window, &model));
+    }
     Ok(response.error.as_ref().map_or(0, report))
 }
 
@@ -119,7 +127,9 @@ fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
     let (overrides, tools, budget_tokens) = (overrides(args)?, tools(args)?, args.number("budget-tokens")?);
     let memory = args.has("no-session").then(Memory::default);
     let stream = !args.has("no-stream");
-    let options = Options { memory, stream, tools, budget_tokens, ..Options::default() };
+    let format = Output::of(args).format;
+    let unseen = format == Format::Json || format == Format::Text && !io::stdout().is_terminal();
+    let options = Options { memory, stream, unseen, tools, budget_tokens, ..Options::default() };
     Ok(AgentFactory { overrides, options, ..AgentFactory::new(&config::home(env)?, env)? })
 }
 

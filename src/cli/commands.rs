@@ -5,7 +5,7 @@ use crate::text::nearest;
 /// A command: its name, its argument, what it does, and its other names.
 type Command = (&'static str, &'static str, &'static str, &'static [&'static str]);
 
-const COMMANDS: [Command; 13] = [
+const COMMANDS: [Command; 14] = [
     ("/help", "", "show this", &["/?"]),
     ("/new", "", "start a new conversation", &["/clear", "/reset"]),
     ("/model", "[NAME]", "list the models, or change to one", &[]),
@@ -16,6 +16,7 @@ const COMMANDS: [Command; 13] = [
     ("/export", "FILE", "write the conversation to a new Markdown file", &[]),
     ("/sessions", "", "list the conversations", &[]),
     ("/resume", "KEY", "go on with another conversation", &[]),
+    ("/thinking", "", "show what the model thinks, or hide it again", &[]),
     ("/usage", "", "show tokens and cost so far", &[]),
     ("/skills", "", "list the skills; /NAME runs one", &[]),
     ("/quit", "", "leave", &["/exit", "exit", "quit"]),

@@ -16,7 +16,12 @@ pub(super) const COMMAND: Command = Command {
     name: "doctor",
     words: "[--provider [NAME]]",
     about: "check this installation and suggest fixes; exit code 1 if a check fails",
-    flags: &[Flag::new(None, "provider", "", "also ask the model (or the one called NAME) for one word")],
+    flags: &[Flag::new(
+        None,
+        "provider",
+        "",
+        "also ask the model (or the one called NAME): tools, streaming, images, speed",
+    )],
     run,
 };
 
@@ -64,7 +69,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
             }
             workspace_and_jail(&home, &loaded.config, env, &mut report);
             if ask {
-                report.add([question(&home, loaded.config, env, there, name)]);
+                report.add(question(&home, loaded.config, env, there, name));
             }
         }
         Err(_) => {
@@ -101,8 +106,8 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
     }
 }
 
-/// Asks the model with the configuration that a turn has, except for a short answer.
-fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: Option<&str>) -> Check {
+/// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.
+fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: Option<&str>) -> Vec<Check> {
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
         defaults.model_name = name.to_owned();
@@ -114,10 +119,13 @@ fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: 
     let redactor = Redactor::new(config.secrets(env));
     let parts = Parts { home, config: &config, env, configured };
     match app::chain(&parts, &redactor, &mut Vec::new()) {
-        Ok((lineup, _)) => match lineup.first() {
-            Some(provider) => model::ask(provider, &redactor),
-            None => Check::fail("answer", "there is no model to ask"),
-        },
-        Err(e) => Check::of_error("answer", e),
+        Ok((chain, _)) => {
+            let mut checks = chain.first().map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
+            let asked = config.choose_model(env).ok().flatten();
+            let learned = asked.map_or_else(Vec::new, |model| app::learned::words(home, &model));
+            checks.extend(learned.into_iter().map(|words| Check::info("learned", format!("the host {words}"))));
+            checks
+        }
+        Err(e) => vec![Check::of_error("answer", e)],
     }
 }

@@ -14,6 +14,7 @@ mod gateway_status;
 mod help;
 mod import;
 mod mcp;
+mod models;
 mod onboard;
 mod printer;
 mod question;
@@ -48,7 +49,7 @@ use args::{Args, Command};
 
 const COMMANDS: &[&[Command]] = &[
     &[agent::COMMAND, gateway::COMMAND, onboard::COMMAND, doctor::COMMAND, status::COMMAND, service::COMMAND],
-    &[tools::COMMAND],
+    &[tools::COMMAND, models::COMMAND],
     sessions::COMMANDS,
     skills::COMMANDS,
     mcp::COMMANDS,

@@ -36,6 +36,8 @@ pub(super) enum Verbosity {
 pub(super) struct Output {
     pub format: Format,
     pub verbosity: Verbosity,
+    /// Whether to show what the model thinks.
+    pub thinking: bool,
 }
 
 impl Output {
@@ -50,7 +52,7 @@ impl Output {
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
-        Self { format, verbosity }
+        Self { format, verbosity, thinking: args.has("show-thinking") }
     }
 
     /// Prints warnings and notices, unless quiet.
@@ -102,6 +104,7 @@ impl Printer {
         let watched = verbose || self.output.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;
         match event {
             Event::Delta(text) if self.streams => self.delta(&printable(&text)),
+            Event::Thought(text) if self.output.thinking => self.screen.thought(&printable(&text)),
             Event::Progress(_) if self.streams => self.end_text(),
             Event::Progress(text) if verbose && !text.trim().is_empty() => self.screen.detail(text.trim()),
             Event::ToolStarted { summary } => {
@@ -171,6 +174,7 @@ fn event_json(event: &Event) -> Value {
     match event {
         Event::TurnStarted => json!({"event": "turn_started"}),
         Event::Delta(text) => json!({"event": "delta", "text": text}),
+        Event::Thought(text) => json!({"event": "thought", "text": text}),
         Event::Progress(text) => json!({"event": "progress", "text": text}),
         Event::ToolStarted { summary } => json!({"event": "tool_started", "summary": summary}),
         Event::ToolFinished { name, ok, ms } => json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms}),

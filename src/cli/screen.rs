@@ -92,6 +92,9 @@ impl Screen {
         }
         let mut cursor = self.lock();
         cursor.erase();
+        if matches!(cursor.open_line, Some(Stream::Err)) {
+            cursor.end_line();
+        }
         if self.stdout_is_terminal {
             cursor.progress = None;
             cursor.open_line = (!text.ends_with('\n')).then_some(Stream::Out);
@@ -115,10 +118,23 @@ impl Screen {
         }
     }
 
+    /// Adds to the model's thoughts on standard error, dimmed likewise.
+    pub(super) fn thought(&self, text: &str) {
+        let mut cursor = self.lock();
+        cursor.erase();
+        if self.stderr_is_terminal && matches!(cursor.open_line, Some(Stream::Out)) {
+            cursor.end_line();
+        }
+        let dimmed = self.style.ansi && self.stderr_is_terminal;
+        let text = if dimmed { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() };
+        drop(io::stderr().lock().write_all(text.as_bytes()));
+        cursor.open_line = Some(Stream::Err);
+    }
+
     fn write_line(&self, line: &str) {
         let mut cursor = self.lock();
         cursor.erase();
-        if self.stderr_is_terminal {
+        if self.stderr_is_terminal || matches!(cursor.open_line, Some(Stream::Err)) {
             cursor.end_line();
         }
         super::tell(line);

@@ -47,7 +47,7 @@ fn object(home: &Home, env: &Env, loaded: &Result<Loaded>, with_defaults: bool) 
     let learned = learned.iter().map(|row| {
         // A day is enough, in UTC.
         let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.at))[..10].to_owned();
-        json!({"host": row.host, "model": row.model, "quirk": row.quirk, "since": since})
+        json!({"host": row.host, "model": row.model, "quirk": row.quirk, "says": row.words(), "since": since})
     });
     let mut object = json!({
         "ok": loaded.is_ok(),
@@ -159,13 +159,13 @@ fn page(status: &Value, home: &Home, zone: &Zone) -> String {
     lines.push(("sessions", sessions));
     lines.extend(gateway_status::lines(&status["gateway"], zone));
     for (n, row) in rows("learned").iter().enumerate() {
-        let [model, host, quirk, since] = ["model", "host", "quirk", "since"].map(|name| text(&row[name]));
+        let [model, host, says, since] = ["model", "host", "says", "since"].map(|name| text(&row[name]));
         let name = if n == 0 { "learned" } else { "" };
-        lines.push((name, format!("{model} at {host}: {quirk} (since {since})")));
+        lines.push((name, format!("{model} at {host}: {says} (since {since})")));
     }
     if status["learned"] != json!([]) {
         let path = learned::path(home);
-        lines.push(("", format!("(what hosts refused before; delete {} to try again)", path.display())));
+        lines.push(("", format!("(learned from the hosts' own answers; delete {} to learn it again)", path.display())));
     }
     let mut page = format!("bantam {}\n", text(&status["version"]));
     for (name, text) in &lines {

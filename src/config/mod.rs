@@ -126,6 +126,8 @@ pub(crate) struct ModelEntry {
     /// 0: as in the defaults.
     pub max_tokens: u64,
     pub temperature: Option<f64>,
+    /// Empty: the host decides.
+    pub reasoning_effort: String,
     pub price: Price,
 }
 

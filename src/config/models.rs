@@ -1,9 +1,11 @@
 //! Chooses the model: from a name, the model list and the environment to an address and a key.
 
 use super::keys;
+use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, Env, ModelEntry};
 use crate::error::{Error, Result};
+use crate::guard;
 use crate::secret::Secret;
 use crate::text::nearest;
 
@@ -57,6 +59,13 @@ impl Config {
             return Err(self.unknown(name, vendor));
         }
         self.resolve(&ModelEntry::default(), name, env)
+    }
+
+    /// The other models of the list under the name of this one: they share its load.
+    pub(crate) fn same_name(&self, model: &Model, env: &Env) -> Vec<Model> {
+        let name = &model.entry.model_name;
+        let named = self.model_list.iter().filter(|entry| !name.is_empty() && entry.model_name == *name).skip(1);
+        named.filter_map(|entry| self.resolve(entry, &entry.model, env).ok()).collect()
     }
 
     fn unknown(&self, name: &str, vendor: &str) -> Error {
@@ -133,6 +142,10 @@ impl Config {
 fn check_base(base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
+        Some(("http", rest)) if is_address(rest) && !guard::is_private(&host(base)) => {
+            Err(fail("api_base is http:// to a public host: others could read the key and the conversation")
+                .hint("write https://; or reach it by a private address, through a VPN or an ssh tunnel"))
+        }
         Some(("http" | "https", rest)) if is_address(rest) => Ok(()),
         // It may hold a password, so it is not repeated.
         Some(("http" | "https", _)) => Err(fail("api_base is not a valid address").hint("write http://HOST:PORT/v1")),
@@ -231,6 +244,12 @@ mod tests {
         assert_eq!(error("127.0.0.1:80/v1").hint.unwrap(), "write http://127.0.0.1:80/v1");
         assert!(error("ftp://h").message.contains("must begin with http:// or https://"));
         assert!(!error("me:hush@h").message.contains("hush"));
+        assert!(error("http://models.example.com/v1").message.contains("public host"));
+        assert!(error("http://1.1.1.1/v1").message.contains("public host"));
+        for base in ["http://10.0.0.7:8080/v1", "http://nas/v1", "http://pi.local/v1", "https://models.example.com/v1"]
+        {
+            assert!(check_base(base).is_ok(), "{base}");
+        }
         for base in ["http://exa mple/v1", "http://:80/v1", "http://127.0.0.1:99999/v1", "http://h:x", "https:///v1"] {
             assert!(error(base).message.contains("not a valid address"), "{base}");
         }

@@ -65,6 +65,7 @@ const fn row(path: &'static str, kind: Type, help: &'static str) -> Setting {
 
 const REQUEST_TIMEOUT: &str = "give up after this many seconds without content; 0: 90, and on this machine or a private \
                                network as long as the turn before the first content";
+const EFFORTS: &[&str] = &["", "none", "minimal", "low", "medium", "high", "xhigh"];
 const SEARCH_ENGINES: &[&str] = &["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"];
 
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -96,6 +97,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     row("model_list[].context_window", Whole(0, 0), "0: as in agents.defaults"),
     row("model_list[].max_tokens", Whole(0, 0), "0: as in agents.defaults"),
     row("model_list[].temperature", Optional, "null: as in agents.defaults"),
+    row("model_list[].reasoning_effort", OneOf("", EFFORTS), "how much the model thinks; empty: its host decides"),
     row("model_list[].price.input", Optional, "per million tokens; null: unknown"),
     row("model_list[].price.output", Optional, "per million tokens"),
     row("model_list[].price.cached", Optional, "per million tokens read from a cache; null: as input"),

@@ -33,7 +33,9 @@ fn line(event: &Event) -> Option<(Level, String)> {
             (Level::Debug, format!("{name} {} in {ms} ms", if *ok { "done" } else { "failed" }))
         }
         Event::Done(response) => turn_line(response),
-        Event::TurnStarted | Event::Delta(_) | Event::Progress(_) | Event::Background(_) => return None,
+        Event::TurnStarted | Event::Delta(_) | Event::Thought(_) | Event::Progress(_) | Event::Background(_) => {
+            return None;
+        }
     })
 }
 

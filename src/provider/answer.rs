@@ -15,6 +15,10 @@ use crate::text::one_line;
 /// The most bytes of an error body that are read.
 const MOST_ERROR: usize = 256 << 10;
 
+/// The most decoded bytes of a whole answer, which becomes values many times its size, and of a streamed one.
+const MOST_WHOLE: usize = 8 << 20;
+const MOST_STREAMED: usize = 16 << 20;
+
 /// An answer under way.
 pub(super) struct Answer<'a> {
     host: &'a str,
@@ -66,15 +70,30 @@ impl<'a> Answer<'a> {
         body
     }
 
+    /// The body of a whole answer.
+    pub(super) fn body(&mut self) -> Result<Vec<u8>, ProviderError> {
+        let mut body = Vec::new();
+        while let Some(piece) = self.piece()? {
+            body.extend_from_slice(&piece);
+            self.check_size(body.len(), MOST_WHOLE)?;
+        }
+        Ok(body)
+    }
+
+    fn check_size(&self, read: usize, most: usize) -> Result<(), ProviderError> {
+        let larger = || format!("{}: the answer is larger than {} MB", self.host, most >> 20);
+        if read > most { Err(ProviderError::Rejected(larger())) } else { Ok(()) }
+    }
+
     /// The reply in a successful answer. A host that cannot stream answers whole, whatever it was asked for.
     pub(super) fn reply(
         &mut self,
         mut reply: Box<dyn ReplyReader>,
         head: &Head,
-        on_delta: &mut dyn FnMut(&str),
+        shown: &mut Shown,
     ) -> Result<Reply, ProviderError> {
         let mut is_stream = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
-        let (mut events, mut body) = (sse::Decoder::default(), Vec::new());
+        let (mut events, mut body, mut read) = (sse::Decoder::default(), Vec::new(), 0);
         loop {
             let piece = match self.piece() {
                 Ok(Some(piece)) => piece,
@@ -85,10 +104,12 @@ impl<'a> Answer<'a> {
             };
             // Some hosts stream under the wrong content type.
             is_stream |= body.is_empty() && (piece.starts_with(b"data:") || piece.starts_with(b"event:"));
+            read += piece.len();
+            self.check_size(read, if is_stream { MOST_STREAMED } else { MOST_WHOLE })?;
             let mut has_content = false;
             if is_stream {
                 for data in events.push(&piece).map_err(|sse::TooLong| transient("the server sent an endless event"))? {
-                    has_content |= show(&mut *reply, &data, on_delta)?;
+                    has_content |= shown.event(&mut *reply, &data)?;
                 }
             } else {
                 // Hosts send white space to keep a connection alive while the model thinks.
@@ -100,31 +121,50 @@ impl<'a> Answer<'a> {
             }
         }
         if !is_stream {
-            return whole(reply, head, &body, on_delta);
+            return whole(reply, head, &body, shown);
         }
         if let Some(last) = events.finish() {
-            show(&mut *reply, &last, on_delta)?;
+            shown.event(&mut *reply, &last)?;
         }
         // The end of the connection is not the end of the reply.
-        if reply.is_complete() { Ok(reply.finish()) } else { Err(transient("the answer broke off")) }
+        if reply.is_complete() { Ok(shown.end(reply.finish())) } else { Err(transient("the answer broke off")) }
     }
 }
 
-/// Reads one event and shows its text; true if it carries content.
-fn show(reply: &mut dyn ReplyReader, data: &str, on_delta: &mut dyn FnMut(&str)) -> Result<bool, ProviderError> {
-    let text = reply.event(data).map_err(|error| error_in_answer(&error))?;
-    if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
-        on_delta(text);
-    }
-    Ok(text.is_some())
+/// Where the pieces of a reply go as they arrive.
+pub(super) struct Shown<'a> {
+    pub on_delta: &'a mut dyn FnMut(&str),
+    pub on_thought: &'a dyn Fn(&str),
+    /// Bytes of the thoughts so far.
+    pub thought: usize,
 }
 
-fn whole(
-    mut reply: Box<dyn ReplyReader>,
-    head: &Head,
-    body: &[u8],
-    on_delta: &mut dyn FnMut(&str),
-) -> Result<Reply, ProviderError> {
+impl Shown<'_> {
+    /// Reads one event and shows its text; true if it carries content.
+    fn event(&mut self, reply: &mut dyn ReplyReader, data: &str) -> Result<bool, ProviderError> {
+        let text = reply.event(data).map_err(|error| error_in_answer(&error))?;
+        self.thoughts(reply.thoughts());
+        if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
+            (self.on_delta)(text);
+        }
+        Ok(text.is_some())
+    }
+
+    fn thoughts(&mut self, all: &str) {
+        if let Some(new) = all.get(self.thought..).filter(|new| !new.is_empty()) {
+            (self.on_thought)(new);
+            self.thought = all.len();
+        }
+    }
+
+    /// Shows what was not to be told from the answer before its end.
+    fn end(&mut self, reply: Reply) -> Reply {
+        self.thoughts(&reply.reasoning);
+        reply
+    }
+}
+
+fn whole(mut reply: Box<dyn ReplyReader>, head: &Head, body: &[u8], shown: &mut Shown) -> Result<Reply, ProviderError> {
     let text = String::from_utf8_lossy(body);
     if looks_like_html(&text) {
         return Err(classify(head.status, Some(head), body, SystemTime::now()));
@@ -133,9 +173,9 @@ fn whole(
     if content.is_none() && !reply.is_complete() {
         return Err(transient(format!("the answer holds no reply: {}", one_line(&text, 100))));
     }
-    let reply = reply.finish();
+    let reply = shown.end(reply.finish());
     if !reply.text.is_empty() {
-        on_delta(&reply.text);
+        (shown.on_delta)(&reply.text);
     }
     Ok(reply)
 }

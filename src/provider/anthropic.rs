@@ -23,6 +23,9 @@ pub(crate) const ANTHROPIC: Dialect = Dialect {
     reply: || Box::<Blocks>::default(),
 };
 
+/// The smallest budget of tokens that the API accepts.
+const LEAST_THINKING: u64 = 1024;
+
 /// The name in [`Reply::extra`] of signed thinking blocks, which must come back unchanged.
 const THINKING: &str = "anthropic_thinking";
 
@@ -35,17 +38,39 @@ fn body(model: &Model, request: &Request) -> Value {
         request,
         |tool, schema| json!({"name": tool.name, "description": tool.description, "input_schema": schema}),
     );
-    let (system, messages) = wire(request);
+    let (system, messages) = wire(request, &|reply| dialect::is_by(reply, model));
     body["messages"] = messages;
     if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
         body["system"] = system;
     }
+    think(&mut body, model, request);
     if let (true, Some(called)) = (request.tools.is_empty(), called_tools(request.messages)) {
         // The API refuses a conversation with calls unless tools are declared, even where none may be called.
         body["tools"] = called;
         body["tool_choice"] = json!({"type": "none"});
     }
     body
+}
+
+/// Asks for thinking before the answer, as much as the entry wants of the reply's tokens. It excludes a temperature, and a
+/// turn whose calls were made without it.
+fn think(body: &mut Value, model: &Model, request: &Request) {
+    let most = model.entry.max_tokens;
+    let budget = match model.entry.reasoning_effort.as_str() {
+        "" | "none" => return,
+        "minimal" | "low" => LEAST_THINKING,
+        "medium" => most / 4,
+        _ => most / 2,
+    };
+    let last = request.messages.iter().rev().find(|message| !matches!(message, Message::ToolResult(_)));
+    let is_thoughtless = matches!(last, Some(Message::Assistant(reply)) if !reply.extra.contains_key(THINKING));
+    if most <= LEAST_THINKING || is_thoughtless {
+        return;
+    }
+    body["thinking"] = json!({"type": "enabled", "budget_tokens": budget.max(LEAST_THINKING)});
+    if let Some(fields) = body.as_object_mut() {
+        fields.remove("temperature");
+    }
 }
 
 /// The address of the API for a base with `/v1`, with `/messages`, or with neither.
@@ -68,7 +93,7 @@ fn called_tools(messages: &[Message]) -> Option<Value> {
 }
 
 /// The system prompt and the conversation: the user first, roles in turn, the results of a step in one message.
-fn wire(request: &Request) -> (Value, Value) {
+fn wire(request: &Request, is_own: &dyn Fn(&Reply) -> bool) -> (Value, Value) {
     let mut changing = request.system.changing.to_owned();
     let mut wire: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages {
@@ -79,7 +104,7 @@ fn wire(request: &Request) -> (Value, Value) {
                 continue;
             }
             Message::User(user) => ("user", wire_user(user)),
-            Message::Assistant(reply) => ("assistant", wire_reply(reply)),
+            Message::Assistant(reply) => ("assistant", wire_reply(reply, is_own(reply))),
             Message::ToolResult(result) => ("user", vec![wire_result(result)]),
         };
         match wire.last_mut() {
@@ -131,9 +156,9 @@ fn wire_user(user: &User) -> Vec<Value> {
     blocks
 }
 
-fn wire_reply(reply: &Reply) -> Vec<Value> {
+fn wire_reply(reply: &Reply, is_own: bool) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
-    if !reply.partial {
+    if is_own && !reply.partial {
         blocks.extend(reply.extra.get(THINKING).and_then(Value::as_array).into_iter().flatten().cloned());
     }
     if !reply.text.trim().is_empty() {
@@ -171,6 +196,7 @@ fn wire_id(id: &str) -> String {
 #[derive(Default)]
 struct Blocks {
     by_index: BTreeMap<u64, Value>,
+    thoughts: String,
     usage: Usage,
     stop: Option<Stop>,
     done: bool,
@@ -209,6 +235,10 @@ impl ReplyReader for Blocks {
             _ => {}
         }
         Ok(None)
+    }
+
+    fn thoughts(&self) -> &str {
+        &self.thoughts
     }
 
     fn is_complete(&self) -> bool {
@@ -262,6 +292,9 @@ impl Blocks {
         // Some servers leave out `content_block_start`.
         let block = self.by_index.entry(index).or_insert_with(|| json!({"type": kind}));
         let text = string(delta, piece);
+        if piece == "thinking" {
+            self.thoughts.push_str(&text);
+        }
         block[piece] = (string(block, piece) + &text).into();
         if piece == "text" { text } else { String::new() }
     }
@@ -296,7 +329,7 @@ mod tests {
 
     fn sent(system: System, messages: &[Message]) -> (Value, Value) {
         let cancel = Cancel::new(None);
-        wire(&Request { system, messages, tools: &[], stream: false, cancel: &cancel })
+        wire(&Request { system, messages, tools: &[], stream: false, on_thought: &|_| (), cancel: &cancel }, &|_| true)
     }
 
     fn call(id: &str, arguments: &str) -> ToolCall {
@@ -393,7 +426,14 @@ mod tests {
             result("a", "x"),
         ];
         let body = |messages: &[Message], tools: &[ToolOffer]| {
-            let request = Request { system: System::default(), messages, tools, stream: false, cancel: &cancel };
+            let request = Request {
+                system: System::default(),
+                messages,
+                tools,
+                stream: false,
+                on_thought: &|_| (),
+                cancel: &cancel,
+            };
             super::body(&model, &request)
         };
         let without = body(&messages, &[]);
@@ -424,10 +464,10 @@ mod tests {
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("a", "hm!", Stop::Done));
         assert_eq!(reply.calls[0].arguments, "{\"x\":1}");
         assert_eq!(reply.usage, Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 2 });
-        let back = wire_reply(&reply);
+        let back = wire_reply(&reply, true);
         assert_eq!(back[..2], [body["content"][0].clone(), body["content"][2].clone()]);
         assert_eq!(back.len(), 4);
-        assert_eq!(wire_reply(&Reply { text: String::new(), calls: Vec::new(), ..reply }), Vec::<Value>::new());
+        assert_eq!(wire_reply(&Reply { text: String::new(), calls: Vec::new(), ..reply }, true), Vec::<Value>::new());
     }
 
     #[test]

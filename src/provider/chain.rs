@@ -1,9 +1,9 @@
 //! Decides which model and key to ask, and when to ask again: the only place that retries.
 //!
 //! A failure leads, in this order, to another key of the same model if the key is the trouble, to the same request after a
-//! wait if the fault may pass, and to the next model. Once part of a reply has arrived, the failure is final.
+//! wait if the fault may pass, and to the next model. Once part of a reply was shown, the failure is final.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Provider, ProviderError, Request};
@@ -16,6 +16,8 @@ pub struct Retry {
     pub max: u32,
     /// The longest wait before the first retry; it doubles with each further one.
     pub first_wait: Duration,
+    /// Also after a part of the reply has arrived: nobody was shown it.
+    pub partial: bool,
 }
 
 /// What happens before there is a reply.
@@ -27,6 +29,8 @@ pub(crate) enum Note {
     Notice(String),
     /// What the reply was made without.
     Warning(String),
+    /// What has arrived of the reply is void: it is asked for again.
+    Void,
 }
 
 /// The model that was asked.
@@ -52,6 +56,8 @@ const MODEL_REST: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(crate) struct ModelChain {
     models: Vec<Model>,
+    /// So many of the first models stand for each other and share the turns.
+    alike: usize,
 }
 
 /// A model and its credentials.
@@ -87,6 +93,11 @@ impl ModelChain {
         }
     }
 
+    /// Lets the first `alike` models share the turns.
+    pub(crate) fn share_load(&mut self, alike: usize) {
+        self.alike = alike;
+    }
+
     /// The first choice.
     pub(crate) fn first(&self) -> Option<&dyn Provider> {
         self.models.first().map(|model| model.keys[0].as_ref())
@@ -108,7 +119,7 @@ impl ModelChain {
     ) -> Result<(Reply, AskedModel<'_>), (ProviderError, AskedModel<'_>)> {
         let mut attempt = Attempt { request, retry, on_delta, note, begun: false };
         let mut first_error = None;
-        let mut models = self.by_health(Instant::now()).into_iter().peekable();
+        let mut models = self.by_health(Instant::now(), turn(request)).into_iter().peekable();
         while let Some(model) = models.next() {
             let error = match model.ask_model(&mut attempt) {
                 Ok(reply) => {
@@ -117,7 +128,7 @@ impl ModelChain {
                 }
                 Err(error) => error,
             };
-            if attempt.begun || matches!(error, ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)) {
+            if attempt.is_shown() || matches!(error, ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)) {
                 return Err((error, model.asked()));
             }
             if let Some(why) = request.cancel.why() {
@@ -134,12 +145,28 @@ impl ModelChain {
             .unwrap_or_else(|| (ProviderError::Rejected("no model is configured".to_owned()), AskedModel::default())))
     }
 
-    /// The models in the order in which to ask them: those that have just failed come last.
-    fn by_health(&self, now: Instant) -> Vec<&Model> {
+    /// The models in the order in which to ask them: those that have just failed come last. Those that share the load take
+    /// turns, each of them whole turns, for the sake of prompt caches.
+    fn by_health(&self, now: Instant, turn: usize) -> Vec<&Model> {
         let mut models: Vec<&Model> = self.models.iter().collect();
+        let alike = self.alike.clamp(1, models.len().max(1));
+        models.get_mut(..alike).into_iter().for_each(|alike| alike.rotate_left(turn % alike.len()));
         models.sort_by_key(|model| model.health().down_until.is_some_and(|until| until > now));
         models
     }
+}
+
+/// A number for the turn of a request: the same for each of its steps.
+fn turn(request: &Request) -> usize {
+    static START: OnceLock<usize> = OnceLock::new();
+    let start = START.get_or_init(|| usize::try_from(random() >> 32).unwrap_or_default());
+    start.wrapping_add(request.messages.iter().filter(|message| message.is_question()).count())
+}
+
+/// The standard library has no other source of randomness.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(())
 }
 
 impl Model {
@@ -182,7 +209,7 @@ impl Model {
                     provider.left_out(attempt.request).into_iter().for_each(|text| (attempt.note)(Note::Warning(text)));
                     return Ok(reply);
                 }
-                Err(error) if attempt.begun => return Err(error),
+                Err(error) if attempt.is_shown() => return Err(error),
                 Err(error) => error,
             };
             if self.rest_key(key, &error, Instant::now()) {
@@ -208,7 +235,15 @@ impl Model {
 }
 
 impl Attempt<'_> {
+    /// Whether part of a reply was shown, so that it cannot be asked for again.
+    fn is_shown(&self) -> bool {
+        self.begun && !self.retry.partial
+    }
+
     fn send(&mut self, provider: &dyn Provider) -> Result<Reply, ProviderError> {
+        if std::mem::take(&mut self.begun) {
+            (self.note)(Note::Void);
+        }
         provider.chat(self.request, &mut |text| {
             self.begun = true;
             (self.on_delta)(text);
@@ -228,9 +263,7 @@ impl Attempt<'_> {
 
 /// Full jitter, from nothing to `most`, so that clients that failed together do not come back together.
 fn jitter(most: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-    // The standard library has no other source of randomness.
-    let thousandths = u32::try_from(RandomState::new().hash_one(()) % 1001).unwrap_or(1000);
+    let thousandths = u32::try_from(random() % 1001).unwrap_or(1000);
     most * thousandths / 1000
 }
 
@@ -239,6 +272,9 @@ mod tests {
     use super::*;
     use crate::cancel::Cancel;
     use crate::provider::System;
+
+    /// Retries of a turn whose text is not shown as it arrives.
+    const NOT_SHOWN: u32 = 7;
 
     type Answer = (&'static str, Result<Reply, ProviderError>);
 
@@ -284,8 +320,15 @@ mod tests {
     /// What came of it, and what was noted on the way.
     fn run(chain: &ModelChain, max: u32) -> (ChainResult, Vec<Note>) {
         let cancel = Cancel::new(Some(Duration::from_secs(5)));
-        let request = Request { system: System::default(), messages: &[], tools: &[], stream: false, cancel: &cancel };
-        let retry = Retry { max, first_wait: Duration::from_millis(1) };
+        let request = Request {
+            system: System::default(),
+            messages: &[],
+            tools: &[],
+            stream: false,
+            on_thought: &|_| (),
+            cancel: &cancel,
+        };
+        let retry = Retry { max, first_wait: Duration::from_millis(1), partial: max == NOT_SHOWN };
         let mut notes = Vec::new();
         let result = chain.ask_chain(&request, retry, &mut |_| (), &mut |note| notes.push(note));
         let result = result.map(|(reply, model)| (reply.text, model.name.to_owned()));
@@ -315,9 +358,16 @@ mod tests {
     #[test]
     fn an_answer_that_has_begun_is_asked_for_nowhere_else() {
         let half = || ("half an ", Err(transient(None)));
+        let refused = ProviderError::Rejected("gone".into());
         assert_eq!(one(vec![half(), good("a")], 3), Err(transient(None)));
         let two = chain(vec![vec![script("m/x", vec![half()])], vec![script("m/y", vec![good("a")])]]);
         assert_eq!(run(&two, 3).0, Err((transient(None), "m/x".into())));
+        // But if nobody saw it, it is.
+        let two =
+            chain(vec![vec![script("m/x", vec![half(), ("", Err(refused))])], vec![script("m/y", vec![good("a")])]]);
+        let (result, notes) = run(&two, NOT_SHOWN);
+        assert_eq!(result, Ok(("a".into(), "m/y".into())));
+        assert_eq!(notes.iter().filter(|note| **note == Note::Void).count(), 1, "{notes:?}");
     }
 
     #[test]
@@ -386,6 +436,20 @@ mod tests {
         assert_eq!(result, Ok(("a".into(), "m/z".into())));
         assert_eq!(notes.last(), Some(&Note::Notice("m/y: gone; asking m/z".into())), "{notes:?}");
         assert_eq!(run(&chain, 1), (Ok(("b".into(), "m/z".into())), Vec::new()));
+    }
+
+    #[test]
+    fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
+        let mut chain = chain(["m/a", "m/b", "m/c"].map(|name| vec![script(name, Vec::new())]).into());
+        let order = |chain: &ModelChain, turn| {
+            chain.by_health(Instant::now(), turn).iter().map(|model| model.asked().name.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&chain, 1), ["m/a", "m/b", "m/c"]);
+        chain.share_load(2);
+        assert_eq!([order(&chain, 4)[0].as_str(), order(&chain, 5)[0].as_str()], ["m/a", "m/b"]);
+        assert_eq!(order(&chain, 5)[2], "m/c", "a fallback stays one");
+        chain.models[1].health().down_until = Some(Instant::now() + MODEL_REST);
+        assert_eq!(order(&chain, 5)[0], "m/a");
     }
 
     #[test]

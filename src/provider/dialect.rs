@@ -22,10 +22,29 @@ pub(crate) trait ReplyReader {
     /// when it is only a sign of life; `Err` holds the error object in its place.
     fn event(&mut self, data: &str) -> Result<Option<String>, Value>;
 
+    /// The thoughts so far.
+    fn thoughts(&self) -> &str;
+
     /// Whether the host has said that the reply is complete.
     fn is_complete(&self) -> bool;
 
     fn finish(self: Box<Self>) -> Reply;
+}
+
+/// The name in [`Reply::extra`] of the model that a reply with vendor fields is by.
+const BY: &str = "by";
+
+/// Remembers which model a reply is by, if it has anything that only that model understands.
+pub(super) fn sign(reply: &mut Reply, model: &str) {
+    let has_fields = !reply.extra.is_empty() || reply.calls.iter().any(|call| !call.extra.is_empty());
+    if has_fields {
+        reply.extra.insert(BY.to_owned(), model.into());
+    }
+}
+
+/// Whether the vendor fields of a reply are for this model.
+pub(super) fn is_by(reply: &Reply, model: &Model) -> bool {
+    reply.extra.get(BY).is_none_or(|by| *by == *model.name)
 }
 
 /// A body with the fields that all dialects share; `tool` formats one tool from its offer and its schema.

@@ -138,6 +138,11 @@ impl Details {
                 for name in ["message", "msg", "type", "code", "param", "metadata", "raw"] {
                     fields.get(name).into_iter().for_each(|field| self.collect(field));
                 }
+                // FastAPI's place of a fault, and llama.cpp's window.
+                let place = fields.get("loc").and_then(Value::as_array).into_iter().flatten();
+                let place: Vec<String> = place.map(|part| part.to_string().replace('"', "")).collect();
+                let window = fields.get("n_ctx").map(|window| format!("n_ctx {window}"));
+                self.texts.extend(Some(place.join(".")).filter(|place| !place.is_empty()).into_iter().chain(window));
                 if self.texts.is_empty() && self.status.is_none() {
                     self.texts.push(value.to_string());
                 }
@@ -154,6 +159,28 @@ fn status_in(error: &Value) -> Option<u16> {
     let kind = error.get("type").and_then(Value::as_str);
     let of_type = STATUS_OF_TYPE.iter().find(|(name, _)| Some(*name) == kind).map(|(_, status)| *status);
     status.filter(|status| (400..=599).contains(status)).or(of_type)
+}
+
+/// The window in tokens that a refusal of a long request names.
+pub(super) fn window_in(refusal: &str) -> Option<u64> {
+    const BEFORE: [&str; 10] = [
+        "maximum context length is ",
+        "maximum context length of ",
+        "context length is only ",
+        "context window of ",
+        "context window is ",
+        "context size (",
+        "tokens allowed (",
+        "max message tokens: ",
+        "n_ctx ",
+        " > ",
+    ];
+    let refusal = refusal.to_lowercase();
+    let number = |before: &&str| {
+        let rest = refusal.split_once(*before)?.1.replace([',', '_'], "");
+        rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
+    };
+    BEFORE.iter().find_map(number).filter(|window| (1024..100_000_000).contains(window))
 }
 
 pub(super) fn looks_like_html(text: &str) -> bool {
@@ -323,6 +350,25 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_for_length_tells_the_window() {
+        for (refusal, window) in [
+            ("This model's maximum context length is 8192 tokens. However, your messages resulted in 9001", Some(8192)),
+            ("prompt is too long: 210000 tokens > 200000 maximum", Some(200_000)),
+            ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000", Some(200_000)),
+            ("request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it", Some(4096)),
+            ("the request exceeds the context; exceed_context_size_error; n_ctx 2048", Some(2048)),
+            (
+                "The input token count (1,100,000) exceeds the maximum number of tokens allowed (1,048,576).",
+                Some(1_048_576),
+            ),
+            ("maximum context length is 7 tokens", None),
+            ("prompt is too long", None),
+        ] {
+            assert_eq!(window_in(refusal), window, "{refusal}");
+        }
+    }
+
+    #[test]
     fn the_reason_is_in_the_message_and_a_page_is_not() {
         let message = |body: &str| match classify(400, None, body.as_bytes(), UNIX_EPOCH) {
             ProviderError::Rejected(m) | ProviderError::BadRequest(m) => m,
@@ -331,5 +377,7 @@ mod tests {
         assert_eq!(message(r#"{"error":{"message":"bad\nthing"}}"#), "the server answered 400: bad thing");
         assert_eq!(message(r#"{"message":"plain"}"#), "the server answered 400: plain");
         assert!(message("<html><body>lots").contains("api_base"));
+        let loc = r#"{"detail":[{"type":"extra_forbidden","loc":["body","stream_options"],"msg":"Extra inputs are not permitted"}]}"#;
+        assert!(message(loc).contains("body.stream_options"), "{}", message(loc));
     }
 }

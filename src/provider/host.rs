@@ -6,17 +6,18 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::answer::Answer;
-use super::dialect::Dialect;
-use super::errors::classify;
+use super::answer::{Answer, Shown};
+use super::dialect::{self, Dialect};
+use super::errors::{classify, window_in};
 use super::quirks::{Learned, Quirk};
 use super::{Provider, ProviderError, Request};
+use crate::cancel::Cancel;
 use crate::config::Model;
 use crate::config::keys::ApiKey;
 use crate::config::proxy;
 use crate::error::Result;
 use crate::guard;
-use crate::http::{Body, Client, Outgoing, Settings, authority};
+use crate::http::{Body, Client, Head, Outgoing, Settings, authority};
 use crate::message::{Message, Price, Reply};
 use crate::secret::Secret;
 
@@ -58,6 +59,27 @@ impl Host {
         body
     }
 
+    /// Asks for a page beside the API: its list of models, or what stands at `path` of the same server.
+    pub(crate) fn get(&self, path: Option<&str>, cancel: &Cancel) -> Result<Value, ProviderError> {
+        let (address, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
+        let api = address.trim_end_matches("/chat/completions").trim_end_matches("/messages");
+        let root = address.find("://").and_then(|at| address[at + 3..].find('/').map(|end| &address[..at + 3 + end]));
+        let url =
+            path.map_or_else(|| format!("{api}/models?{query}"), |path| format!("{}{path}", root.unwrap_or(address)));
+        let url = url.trim_end_matches('?').to_owned();
+        let headers = self.headers(false).map_err(ProviderError::Unasked)?;
+        let exchange =
+            self.client.send(Outgoing { url, headers, body: None }, cancel).map_err(ProviderError::Unasked)?;
+        let mut answer = Answer::new(authority(&self.url), exchange, SILENCE, SILENCE);
+        let head = answer.head()?;
+        let body = answer.body()?;
+        let refused = || classify(head.status, Some(&head), &body, SystemTime::now());
+        if !(200..300).contains(&head.status) {
+            return Err(refused());
+        }
+        serde_json::from_slice(&body).map_err(|_| refused())
+    }
+
     /// The user's headers win over ours.
     fn headers(&self, stream: bool) -> Result<Vec<(String, Secret)>> {
         let accept = if stream { "text/event-stream" } else { "application/json" };
@@ -84,16 +106,28 @@ impl Host {
         }
     }
 
-    /// Makes one HTTP request.
-    fn send(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    /// Sends a request, and waits until the answer begins.
+    fn begin(&self, request: &Request, body: &Value) -> Result<(Answer<'_>, Head), ProviderError> {
         let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
-        let outgoing = Outgoing { url: self.url.clone(), headers, body: Some(Body::json(&self.body(request))) };
+        let outgoing = Outgoing { url: self.url.clone(), headers, body: Some(Body::json(body)) };
         let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;
         let (patience, silence) = self.patience();
         let mut answer = Answer::new(authority(&self.url), exchange, patience, silence);
         let head = answer.head()?;
+        Ok((answer, head))
+    }
+
+    /// Makes one HTTP request.
+    fn send(&self, request: &Request, body: &Value, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        let trusted = self.client.trusts_system();
+        let (mut answer, head) = match self.begin(request, body) {
+            // Once more with the certificates of this system.
+            Err(_) if !trusted && self.client.trusts_system() => self.begin(request, body)?,
+            begun => begun?,
+        };
         if (200..300).contains(&head.status) {
-            answer.reply((self.dialect.reply)(), &head, on_delta)
+            let mut shown = Shown { on_delta, on_thought: request.on_thought, thought: 0 };
+            answer.reply((self.dialect.reply)(), &head, &mut shown)
         } else {
             Err(classify(head.status, Some(&head), &answer.error_body(), SystemTime::now()))
         }
@@ -115,35 +149,46 @@ impl Provider for Host {
 
     fn left_out(&self, request: &Request) -> Option<String> {
         let (name, quirks) = (&self.model.name, self.quirks());
-        if quirks.knows(Quirk::NoImages) && has_new_image(request) {
+        if quirks.knows(&Quirk::NoImages) && has_new_image(request) {
             return Some(format!("{name} takes no images: it was asked without them"));
         }
         let is_first = matches!(request.messages.last(), Some(Message::User(_)));
-        let tools = quirks.knows(Quirk::NoTools) && is_first && !request.tools.is_empty();
+        let tools = quirks.knows(&Quirk::NoTools) && is_first && !request.tools.is_empty();
         tools.then(|| format!("{name} takes no tools: it was asked without them"))
     }
 
-    /// Asks once more for each quirk that a refusal teaches.
+    /// Asks once more for each quirk that a refusal teaches. What does not help is forgotten.
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        let mut tried = Vec::new();
+        let (before, mut tried) = (self.quirks().known().to_vec(), Vec::new());
         // Each new image tests whether the model still takes none.
-        let is_test = has_new_image(request) && self.quirks().forget(Quirk::NoImages);
+        if has_new_image(request) {
+            self.quirks().forget(&Quirk::NoImages);
+        }
         loop {
-            let mut begun = false;
-            let result = self.send(request, &mut |text| {
+            let (body, mut begun) = (self.body(request), false);
+            let mut result = self.send(request, &body, &mut |text| {
                 begun = true;
                 on_delta(text);
             });
-            match result {
-                Err(ProviderError::Rejected(refusal) | ProviderError::BadRequest(refusal))
-                    if !begun && self.quirks().learn(&refusal, &mut tried) => {}
-                result => {
-                    if is_test && result.is_ok() {
-                        self.quirks().save();
+            match &mut result {
+                Err(ProviderError::Rejected(refusal) | ProviderError::BadRequest(refusal)) => {
+                    if !begun && self.quirks().learn(refusal, &body, &mut tried) {
+                        continue;
                     }
+                    self.quirks().restore(before);
                     return result;
                 }
+                Err(ProviderError::ContextTooLong(refusal)) => {
+                    window_in(refusal).into_iter().for_each(|window| self.quirks().add(Quirk::Window(window)));
+                }
+                Ok(reply) => dialect::sign(reply, &self.model.name),
+                Err(_) => {}
             }
+            let quirks = self.quirks();
+            if quirks.known() != before {
+                quirks.save();
+            }
+            return result;
         }
     }
 }

@@ -61,6 +61,8 @@ pub struct Request<'a> {
     pub tools: &'a [ToolOffer],
     /// Whether to ask for the reply piece by piece.
     pub stream: bool,
+    /// Gets the model's thoughts as they arrive.
+    pub on_thought: &'a dyn Fn(&str),
     /// Stops the request; blocking providers check it while they wait.
     pub cancel: &'a Cancel,
 }
@@ -128,9 +130,10 @@ pub enum ProviderError {
 }
 
 /// Hints by what a message says, in lower case, all words of a row; the first row that fits counts.
-const HINTS: [(&[&str], &str); 6] = [
+const HINTS: [(&[&str], &str); 7] = [
     (&["api_base"], "correct api_base in config.json"),
     (&["certificate"], "if this is the wrong host, correct api_base in config.json"),
+    (&["larger than"], "ask for less, or use another model (--model, /model)"),
     (&["no answer for"], "raise request_timeout for slow models, or try again later"),
     (&["proxy"], "check HTTPS_PROXY, or the model's proxy setting"),
     (&["tool", "support"], "use --no-tools, or another model (--model, /model)"),

@@ -29,7 +29,11 @@ fn body(model: &Model, request: &Request) -> Value {
         let function = json!({"name": tool.name, "description": tool.description, "parameters": schema});
         json!({"type": "function", "function": function})
     });
-    body["messages"] = wire_messages(&request.system.text(), request.messages);
+    let is_own = |reply: &Reply| dialect::is_by(reply, model);
+    body["messages"] = wire_messages(&request.system.text(), request.messages, &is_own);
+    if !model.entry.reasoning_effort.is_empty() {
+        body["reasoning_effort"] = model.entry.reasoning_effort.as_str().into();
+    }
     if request.stream {
         body["stream_options"] = json!({"include_usage": true});
     }
@@ -62,8 +66,9 @@ fn azure_url(base: &str, deployment: &str) -> String {
 }
 
 /// The conversation as the API wants it: one system message first, never two user messages in a row, each call followed by
-/// its result. Results are text; the images of a step follow all its results, as a user message.
-fn wire_messages(system: &str, messages: &[Message]) -> Value {
+/// its result. Results are text; the images of a step follow all its results, as a user message. Only a reply of the same
+/// model keeps its vendor fields.
+fn wire_messages(system: &str, messages: &[Message], is_own: &dyn Fn(&Reply) -> bool) -> Value {
     let mut system = system.to_owned();
     let mut wire: Vec<Value> = Vec::new();
     let mut images = Vec::new();
@@ -77,7 +82,7 @@ fn wire_messages(system: &str, messages: &[Message]) -> Value {
                 system.push_str(text);
             }
             Message::User(user) => say(&mut wire, wire_user(user)),
-            Message::Assistant(reply) => wire.extend(wire_reply(reply)),
+            Message::Assistant(reply) => wire.extend(wire_reply(reply, is_own(reply))),
             Message::ToolResult(result) => {
                 // Some hosts refuse an empty result.
                 let content = if result.content.is_empty() { "(empty)" } else { result.content.as_str() };
@@ -135,7 +140,7 @@ fn wire_image(image: &Image) -> Value {
 }
 
 /// `None` for a reply that says nothing: hosts refuse it.
-fn wire_reply(reply: &Reply) -> Option<Value> {
+fn wire_reply(reply: &Reply, is_own: bool) -> Option<Value> {
     if reply.text.is_empty() && reply.calls.is_empty() {
         return None;
     }
@@ -144,7 +149,12 @@ fn wire_reply(reply: &Reply) -> Option<Value> {
     let content = if reply.text.is_empty() { Value::Null } else { reply.text.as_str().into() };
     wire.insert("content".into(), content);
     if !reply.calls.is_empty() {
-        wire.insert("tool_calls".into(), reply.calls.iter().map(wire_call).collect());
+        wire.insert("tool_calls".into(), reply.calls.iter().map(|call| wire_call(call, is_own)).collect());
+    }
+    if !is_own {
+        return Some(Value::Object(wire));
+    }
+    if !reply.calls.is_empty() {
         // DeepSeek and Kimi demand the reasoning of tool turns, under the name they gave it.
         let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
         if let Some(field) = field.filter(|_| !reply.reasoning.is_empty()) {
@@ -159,12 +169,12 @@ fn wire_reply(reply: &Reply) -> Option<Value> {
     Some(Value::Object(wire))
 }
 
-fn wire_call(call: &ToolCall) -> Value {
+fn wire_call(call: &ToolCall, is_own: bool) -> Value {
     // Some hosts refuse a whole conversation for arguments that are not JSON, even the model's own.
     let valid = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|v| v.is_object());
     let arguments = if valid { call.arguments.as_str() } else { "{}" };
     let mut wire = json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}});
-    for (name, value) in &call.extra {
+    for (name, value) in call.extra.iter().filter(|_| is_own) {
         match name.as_str() {
             "thought_signature" => wire["function"][name] = value.clone(),
             _ => wire[name] = value.clone(),
@@ -229,7 +239,7 @@ mod tests {
             Message::Assistant(Reply { reasoning: "only thoughts".into(), ..Reply::default() }),
             Message::System("late".into()),
         ];
-        let wire = wire_messages("first", &messages);
+        let wire = wire_messages("first", &messages, &|_| true);
         assert_eq!(wire[0], json!({"role": "system", "content": "first\n\nlate"}));
         assert_eq!(wire[1], json!({"role": "user", "content": "one\n\n[T]\ntwo"}));
         assert_eq!(wire[2]["content"], Value::Null);
@@ -285,7 +295,7 @@ mod tests {
             ),
         ];
         for (case, messages, roles, content) in rows {
-            let wire = wire_messages("", &messages);
+            let wire = wire_messages("", &messages, &|_| true);
             let wire = wire.as_array().unwrap();
             assert_eq!(wire.iter().map(|m| m["role"].as_str().unwrap()).collect::<Vec<_>>(), roles, "{case}");
             for message in wire.iter().filter(|m| m["role"] == "tool") {
@@ -310,7 +320,11 @@ mod tests {
             extra: extra(json!({"reasoning_field": "reasoning_content", "reasoning_details": [1]})),
             ..Reply::default()
         };
-        let wire = wire_reply(&reply).unwrap();
+        let foreign = wire_reply(&reply, false).unwrap();
+        let function = json!({"name": "f", "arguments": "{}"});
+        let call = json!({"id": "a", "type": "function", "function": function});
+        assert_eq!(foreign, json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+        let wire = wire_reply(&reply, true).unwrap();
         assert_eq!(wire["reasoning_content"], "hm");
         assert_eq!(wire["reasoning_details"], json!([1]));
         assert!(wire.get("reasoning_field").is_none());

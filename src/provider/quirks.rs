@@ -1,41 +1,64 @@
 //! Quirks: changes to a request that a host demands, learned from its own refusals.
 //!
 //! OpenAI-compatible hosts agree on the path and on little else, and a table of vendors would be wrong by next month. The
-//! refusal names the field, so the host is asked once more without it, and the quirk is remembered: in memory, and by
-//! [`Save`] for longer.
+//! refusal names what is wrong, so the host is asked once more without it. If that helps, the quirk is remembered: in memory,
+//! and by [`Save`] for longer. The size of a model's window is learned and kept in the same way.
 
-use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Map, Value, json};
+
+use super::replies::{ECHOED, REASONING};
 
 /// One change to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Quirk {
     /// `max_tokens` is called `max_completion_tokens` (OpenAI's o-series and gpt-5).
     MaxCompletionTokens,
     /// The opposite: `max_completion_tokens` is unknown.
     MaxTokens,
-    /// Only the default temperature is accepted.
-    NoTemperature,
-    /// `stream_options` is unknown; streams then carry no usage.
-    NoStreamOptions,
     NoStream,
-    /// Assistant messages may not carry reasoning.
+    /// Assistant messages may not carry reasoning or other vendors' fields.
     NoReasoning,
     /// Assistant messages must carry reasoning, even when there is none.
     EmptyReasoning,
     NoImages,
     NoTools,
+    /// The system prompt is a part of the user's first message.
+    NoSystem,
+    /// Every message has a text, if an empty one.
+    NoNull,
+    /// Ids of calls are nine letters and digits (Mistral), and no others are as short.
+    ShortIds,
+    /// Calls need a signature, which those of another model lack (Gemini).
+    Signatures,
+    /// Tools can be used only without reasoning, which must be said.
+    NoEffort,
+    /// Thinking has an effort and no budget (Anthropic's newer models).
+    AdaptiveThinking,
+    /// This field at the top of the request is unknown, or its value is refused.
+    Without(String),
+    /// The model reads so many tokens at once. Changes no request.
+    Window(u64),
 }
 
-/// Each quirk: its name on disk and in `bantam status`, and the groups of texts (in lower case) of which all stand in a
-/// refusal that teaches it. The first row that fits counts.
-const QUIRKS: [(Quirk, &str, &[&[&str]]); 9] = [
-    (Quirk::MaxCompletionTokens, "max_completion_tokens", &[&["max_tokens", "max_completion_tokens"]]),
-    (Quirk::MaxTokens, "max_tokens", &[&["max_completion_tokens"]]),
-    (Quirk::NoTemperature, "no temperature", &[&["temperature"]]),
-    (Quirk::NoStreamOptions, "no stream_options", &[&["stream_options"]]),
+/// A quirk, its name on disk, what it says of a host in `bantam status`, and the groups of texts (in lower case) of which all
+/// stand in a refusal that teaches it. The first row that fits and changes the request counts.
+type Row = (Quirk, &'static str, &'static str, &'static [&'static [&'static str]]);
+
+static ROWS: [Row; 13] = [
+    (
+        Quirk::MaxCompletionTokens,
+        "max_completion_tokens",
+        "takes max_completion_tokens in place of max_tokens",
+        &[&["max_tokens", "max_completion_tokens"]],
+    ),
+    (Quirk::MaxTokens, "max_tokens", "takes max_tokens only", &[&["max_completion_tokens"]]),
     (
         Quirk::NoImages,
         "no images",
+        "takes no images",
         // What is wrong with one image names its format, size or encoding.
         &[
             &["support image input"],
@@ -45,11 +68,15 @@ const QUIRKS: [(Quirk, &str, &[&[&str]]); 9] = [
             &["not support images"],
             &["not support vision"],
             &["not a multimodal model"],
+            &["content must be a string"],
+            &["content should be a string"],
         ],
     ),
+    (Quirk::NoEffort, "no effort", "takes tools only without reasoning", &[&["tools", "reasoning_effort", "'none'"]]),
     (
         Quirk::NoTools,
         "no tools",
+        "takes no tools",
         &[
             &["not support tools"],
             &["support tool use"],
@@ -57,9 +84,74 @@ const QUIRKS: [(Quirk, &str, &[&[&str]]); 9] = [
             &["enable-auto-tool-choice"],
         ],
     ),
-    (Quirk::NoStream, "no stream", &[&["stream", "not support"]]),
-    (Quirk::EmptyReasoning, "empty reasoning", &[&["reasoning_content", "must be passed"]]),
-    (Quirk::NoReasoning, "no reasoning", &[&["reasoning_content"]]),
+    (Quirk::AdaptiveThinking, "adaptive thinking", "decides itself how long to think", &[&["thinking", "adaptive"]]),
+    (Quirk::NoStream, "no stream", "does not stream", &[&["stream", "not support"]]),
+    (
+        Quirk::EmptyReasoning,
+        "empty reasoning",
+        "wants reasoning_content in every reply",
+        &[&["reasoning_content", "must be passed"], &["reasoning_content", "missing"]],
+    ),
+    (
+        Quirk::NoReasoning,
+        "no reasoning",
+        "takes no reasoning back",
+        &[
+            &["reasoning_content"],
+            &["reasoning_details"],
+            &["'reasoning'", "unsupported"],
+            &["thinking_blocks"],
+            &["extra_content"],
+        ],
+    ),
+    (
+        Quirk::ShortIds,
+        "short ids",
+        "takes ids of nine letters and digits only",
+        &[&["tool call id", "length"], &["tool_call", "id", "maximum length"]],
+    ),
+    (Quirk::Signatures, "signatures", "wants a signature with every call", &[&["thought_signature"]]),
+    (
+        Quirk::NoSystem,
+        "no system role",
+        "takes no system role",
+        &[&["system", "role"], &["system message", "support"], &["developer instruction"]],
+    ),
+    (
+        Quirk::NoNull,
+        "no null",
+        "takes no message without text",
+        &[
+            &["content", "null"],
+            &["content", "nil"],
+            &["content", "none"],
+            &["content", "string"],
+            &["content", "required"],
+        ],
+    ),
+];
+
+/// The rows that count before a field that is refused by its name.
+const BEFORE_FIELDS: usize = 6;
+
+/// Fields that no host can do without, or that have rows of their own.
+const NEEDED: [&str; 7] = ["model", "messages", "max_tokens", "max_completion_tokens", "stream", "tools", "system"];
+/// Fields that a host may refuse for their value: a refusal need only name them.
+const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
+/// Words for a field that is refused, in lower case.
+const REFUSING: [&str; 12] = [
+    "extra inputs",
+    "extra_forbidden",
+    "unknown",
+    "unrecognized",
+    "unrecognised",
+    "unsupported",
+    "not support",
+    "not permitted",
+    "not allowed",
+    "unexpected",
+    "additional propert",
+    "invalid parameter",
 ];
 
 /// Quirks of which learning one unlearns the other.
@@ -67,20 +159,37 @@ const OPPOSITES: [(Quirk, Quirk); 2] =
     [(Quirk::MaxCompletionTokens, Quirk::MaxTokens), (Quirk::NoReasoning, Quirk::EmptyReasoning)];
 
 impl Quirk {
-    pub(crate) fn name(self) -> &'static str {
-        QUIRKS.iter().find(|(quirk, ..)| *quirk == self).map_or("", |(_, name, _)| name)
+    pub(crate) fn name(&self) -> Cow<'static, str> {
+        match self {
+            Self::Without(field) => format!("no {field}").into(),
+            Self::Window(tokens) => format!("window {tokens}").into(),
+            known => ROWS.iter().find(|row| row.0 == *known).map_or("", |row| row.1).into(),
+        }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        QUIRKS.iter().find(|(_, known, _)| *known == name).map(|(quirk, ..)| *quirk)
+        let known = ROWS.iter().find(|row| row.1 == name).map(|row| row.0.clone());
+        let window = || name.strip_prefix("window ")?.parse().ok().map(Self::Window);
+        known.or_else(window).or_else(|| name.strip_prefix("no ").map(|field| Self::Without(field.to_owned())))
     }
 
-    fn is_opposite(self, other: Self) -> bool {
-        OPPOSITES.contains(&(self, other)) || OPPOSITES.contains(&(other, self))
+    /// What it says of a host: "takes no images".
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Without(field) => format!("takes no {field}"),
+            Self::Window(tokens) => format!("reads {tokens} tokens at once"),
+            known => ROWS.iter().find(|row| row.0 == *known).map_or("", |row| row.2).to_owned(),
+        }
+    }
+
+    /// Whether a host cannot have both.
+    fn excludes(&self, other: &Self) -> bool {
+        let is_pair = |(a, b): &(Self, Self)| (a, b) == (self, other) || (b, a) == (self, other);
+        OPPOSITES.iter().any(is_pair) || matches!((self, other), (Self::Window(_), Self::Window(_)))
     }
 }
 
-/// Receives all quirks of a host whenever it learns another.
+/// Receives all quirks of a host whenever they change.
 pub(crate) type Save = Box<dyn Fn(&[Quirk]) + Send + Sync>;
 
 /// The quirks of one host for one model.
@@ -95,30 +204,41 @@ impl Learned {
         Self { known, save: Some(save) }
     }
 
-    /// Learns from a refusal; true if it teaches a new quirk that is not among those `tried` for this request.
-    pub(super) fn learn(&mut self, refusal: &str, tried: &mut Vec<Quirk>) -> bool {
-        let Some(quirk) = taught(refusal).filter(|quirk| !self.known.contains(quirk) && !tried.contains(quirk)) else {
-            return false;
-        };
-        tried.push(quirk);
-        self.known.retain(|known| !known.is_opposite(quirk));
-        self.known.push(quirk);
-        self.save();
+    /// Learns from the refusal of `sent`; true if it teaches a quirk that is not among those `tried` for this request.
+    /// [`Learned::save`] makes it last.
+    pub(super) fn learn(&mut self, refusal: &str, sent: &Value, tried: &mut Vec<Quirk>) -> bool {
+        let Some(quirk) = taught(refusal, sent).filter(|quirk| !tried.contains(quirk)) else { return false };
+        tried.push(quirk.clone());
+        self.add(quirk);
         true
     }
 
-    pub(super) fn knows(&self, quirk: Quirk) -> bool {
-        self.known.contains(&quirk)
+    pub(crate) fn add(&mut self, quirk: Quirk) {
+        self.known.retain(|known| *known != quirk && !known.excludes(&quirk));
+        self.known.push(quirk);
+    }
+
+    pub(crate) fn known(&self) -> &[Quirk] {
+        &self.known
+    }
+
+    /// Goes back to what was known before a request that was refused all the same.
+    pub(super) fn restore(&mut self, known: Vec<Quirk>) {
+        self.known = known;
+    }
+
+    pub(super) fn knows(&self, quirk: &Quirk) -> bool {
+        self.known.contains(quirk)
     }
 
     /// Forgets a quirk to test it again; true if it was known. [`Learned::save`] makes it last.
-    pub(super) fn forget(&mut self, quirk: Quirk) -> bool {
+    pub(super) fn forget(&mut self, quirk: &Quirk) -> bool {
         let before = self.known.len();
-        self.known.retain(|known| *known != quirk);
+        self.known.retain(|known| known != quirk);
         self.known.len() < before
     }
 
-    pub(super) fn save(&self) {
+    pub(crate) fn save(&self) {
         if let Some(save) = &self.save {
             save(&self.known);
         }
@@ -127,51 +247,161 @@ impl Learned {
     /// Changes a request so that the host accepts it.
     pub(super) fn apply(&self, body: &mut Value) {
         let Value::Object(fields) = body else { return };
-        self.known.iter().for_each(|quirk| apply(*quirk, fields));
+        self.known.iter().for_each(|quirk| apply(quirk, fields));
     }
 }
 
-fn taught(refusal: &str) -> Option<Quirk> {
-    let refusal = refusal.to_lowercase();
+/// The quirk that a refusal of `sent` teaches.
+fn taught(refusal: &str, sent: &Value) -> Option<Quirk> {
+    let (refusal, sent) = (refusal.to_lowercase(), sent.as_object()?);
     let fits = |texts: &&[&str]| texts.iter().all(|text| refusal.contains(text));
-    QUIRKS.iter().find(|(_, _, groups)| groups.iter().any(fits)).map(|(quirk, ..)| *quirk)
+    let (first, last) = ROWS.split_at(BEFORE_FIELDS);
+    let fitting = |rows: &'static [Row]| rows.iter().filter(|row| row.3.iter().any(fits)).map(|row| row.0.clone());
+    let field = refused_field(&refusal, sent).map(Quirk::Without);
+    let changes = |quirk: &Quirk| {
+        let mut changed = sent.clone();
+        apply(quirk, &mut changed);
+        changed != *sent
+    };
+    fitting(first).chain(field).chain(fitting(last)).find(changes)
 }
 
-fn apply(quirk: Quirk, fields: &mut Map<String, Value>) {
+/// The field at the top of `sent` that a refusal names, the first of several.
+fn refused_field(refusal: &str, sent: &Map<String, Value>) -> Option<String> {
+    let is_refusing = REFUSING.iter().any(|text| refusal.contains(text));
+    let names = sent.keys().filter(|name| !NEEDED.contains(&name.as_str()));
+    let names = names.filter(|name| is_refusing || TUNING.contains(&name.as_str()));
+    let place = |name: &&String| position_of_word(refusal, &name.to_lowercase());
+    names.filter(|name| place(name).is_some()).min_by_key(place).cloned()
+}
+
+/// Where `word` stands in `text`, and not as a part of another word.
+fn position_of_word(text: &str, word: &str) -> Option<usize> {
+    let is_part = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    let whole = |(at, _): &(usize, &str)| {
+        let bytes = text.as_bytes();
+        !is_part(at.checked_sub(1).and_then(|before| bytes.get(before))) && !is_part(bytes.get(at + word.len()))
+    };
+    text.match_indices(word).find(whole).map(|(at, _)| at)
+}
+
+fn apply(quirk: &Quirk, fields: &mut Map<String, Value>) {
     match quirk {
         Quirk::MaxCompletionTokens => rename(fields, "max_tokens", "max_completion_tokens"),
         Quirk::MaxTokens => rename(fields, "max_completion_tokens", "max_tokens"),
-        Quirk::NoTemperature => fields.retain(|name, _| name != "temperature"),
-        Quirk::NoStreamOptions => fields.retain(|name, _| name != "stream_options"),
+        Quirk::Without(field) => drop(fields.remove(field)),
         Quirk::NoStream => fields.retain(|name, _| name != "stream" && name != "stream_options"),
-        Quirk::NoImages => {
-            for message in messages(fields) {
-                // One text: a host that accepts no images may accept no parts either.
-                if let Some(Value::Array(parts)) = message.get("content") {
-                    message["content"] = joined_text(parts).into();
-                }
-            }
-        }
         Quirk::NoTools => fields.retain(|name, _| name != "tools" && name != "tool_choice"),
-        Quirk::NoReasoning => {
-            for message in messages(fields) {
-                message.retain(|name, _| name != "reasoning_content" && name != "reasoning");
-            }
-        }
-        Quirk::EmptyReasoning => {
-            for message in messages(fields).filter(|m| m.get("role").is_some_and(|role| role == "assistant")) {
-                message.entry("reasoning_content").or_insert_with(|| "".into());
-            }
-        }
+        Quirk::NoEffort => drop(fields.insert("reasoning_effort".to_owned(), "none".into())),
+        Quirk::NoSystem => join_system(fields),
+        Quirk::AdaptiveThinking => adapt_thinking(fields),
+        Quirk::Window(_) => {}
+        of_messages => messages(fields).for_each(|message| apply_to_message(of_messages, message)),
     }
+}
+
+fn apply_to_message(quirk: &Quirk, message: &mut Map<String, Value>) {
+    let is_reply = message.get("role").is_some_and(|role| role == "assistant");
+    match quirk {
+        Quirk::NoImages => message.get_mut("content").into_iter().for_each(leave_images_out),
+        Quirk::NoReasoning => {
+            message.retain(|name, _| !REASONING.contains(&name.as_str()) && !ECHOED.contains(&name.as_str()));
+            for call in calls(message).filter_map(Value::as_object_mut) {
+                call.remove("extra_content");
+            }
+        }
+        Quirk::EmptyReasoning if is_reply => drop(message.entry("reasoning_content").or_insert_with(|| "".into())),
+        Quirk::NoNull => {
+            if let Some(content) = message.get_mut("content").filter(|content| content.is_null()) {
+                *content = "".into();
+            }
+        }
+        Quirk::ShortIds => {
+            let ids = message.get_mut("tool_call_id").into_iter();
+            ids.for_each(|id| *id = short_id(id));
+            calls(message).for_each(|call| call["id"] = short_id(&call["id"]));
+        }
+        Quirk::Signatures => {
+            // Of several calls in one reply, only the first is signed.
+            if let Some(call) = calls(message).next().filter(|call| call.get("extra_content").is_none()) {
+                call["extra_content"] = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
+            }
+        }
+        _ => {}
+    }
+}
+
+fn calls(message: &mut Map<String, Value>) -> impl Iterator<Item = &mut Value> {
+    message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// The same short id for the same id, so that calls and results still belong together.
+pub(super) fn short_id(id: &Value) -> Value {
+    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    let id = id.as_str().unwrap_or_default();
+    if id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return id.into();
+    }
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    let mut rest = hasher.finish();
+    let mut digit = || {
+        let digit = DIGITS[usize::try_from(rest % 62).unwrap_or_default()];
+        rest /= 62;
+        char::from(digit)
+    };
+    (0..9).map(|_| digit()).collect::<String>().into()
+}
+
+/// Puts the system prompt before the user's first words.
+fn join_system(fields: &mut Map<String, Value>) {
+    let Some(messages) = fields.get_mut("messages").and_then(Value::as_array_mut) else { return };
+    if messages.first().is_none_or(|first| first["role"] != "system") {
+        return;
+    }
+    let system = messages.remove(0)["content"].take();
+    match messages.first_mut().filter(|first| first["role"] == "user").map(|first| &mut first["content"]) {
+        Some(Value::Array(parts)) => parts.insert(0, json!({"type": "text", "text": system})),
+        Some(Value::String(text)) => *text = format!("{}\n\n{text}", system.as_str().unwrap_or_default()),
+        _ => messages.insert(0, json!({"role": "user", "content": system})),
+    }
+}
+
+fn adapt_thinking(fields: &mut Map<String, Value>) {
+    let Some(budget) = fields.get("thinking").and_then(|thinking| thinking["budget_tokens"].as_u64()) else { return };
+    let most = fields.get("max_tokens").and_then(Value::as_u64).unwrap_or_default();
+    let effort = if budget >= most / 2 {
+        "high"
+    } else if budget > 1024 {
+        "medium"
+    } else {
+        "low"
+    };
+    fields.insert("thinking".to_owned(), json!({"type": "adaptive"}));
+    fields.insert("output_config".to_owned(), json!({"effort": effort}));
 }
 
 /// Stands in for an image.
 const IMAGE_LEFT_OUT: &str = "[an image, left out: this model reads only text]";
 
-/// The parts of a message as one text.
+/// Replaces the images in a message's content, and in the results in it.
+fn leave_images_out(content: &mut Value) {
+    let Value::Array(parts) = content else { return };
+    for part in parts.iter_mut() {
+        match part["type"].as_str() {
+            Some("image_url" | "image") => *part = json!({"type": "text", "text": IMAGE_LEFT_OUT}),
+            _ => part.get_mut("content").into_iter().for_each(leave_images_out),
+        }
+    }
+    // One text: a host that accepts no images may accept no parts either.
+    if parts.iter().all(|part| part["type"] == "text") {
+        *content = joined_text(parts).into();
+    }
+}
+
+/// The texts of a message's parts as one.
 pub(super) fn joined_text(parts: &[Value]) -> String {
-    let texts = parts.iter().map(|part| part["text"].as_str().unwrap_or(IMAGE_LEFT_OUT));
+    let texts = parts.iter().filter_map(|part| part["text"].as_str());
     texts.collect::<Vec<_>>().join("\n\n")
 }
 
@@ -189,17 +419,41 @@ fn messages(fields: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    /// A request that has everything that can be refused.
+    fn sent() -> Value {
+        json!({
+            "model": "m", "max_tokens": 4096, "temperature": 1, "stream": true, "stream_options": {},
+            "prompt_cache_key": "k", "tools": [{}], "thinking": {"type": "enabled", "budget_tokens": 2048},
+            "messages": [
+                {"role": "system", "content": "be kind"},
+                {"role": "user", "content": [
+                    {"type": "text", "text": "look"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}},
+                ]},
+                {"role": "assistant", "content": null, "reasoning_content": "r", "reasoning_details": [1], "tool_calls": [
+                    {"id": "functions.list_dir:0", "extra_content": {"google": 1}}, {"id": "abcdefgh1"},
+                ]},
+                {"role": "tool", "tool_call_id": "functions.list_dir:0", "content": "x"},
+                {"role": "assistant", "content": "seen", "tool_calls": [{"id": "b"}]},
+            ],
+        })
+    }
 
     #[test]
     fn a_refusal_teaches_what_to_change_and_the_same_one_only_once() {
+        let without = |field: &str| Quirk::Without(field.to_owned());
         let cases = [
             ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", Quirk::MaxCompletionTokens),
-            ("unknown field max_completion_tokens", Quirk::MaxTokens),
-            ("Unsupported value: 'temperature' does not support 0.2", Quirk::NoTemperature),
-            ("Extra inputs are not permitted: stream_options", Quirk::NoStreamOptions),
+            ("Unsupported value: 'temperature' does not support 0.2", without("temperature")),
+            ("invalid temperature: only 1 is allowed for this model", without("temperature")),
+            ("Extra inputs are not permitted: stream_options", without("stream_options")),
+            ("Extra inputs are not permitted; extra_forbidden; body.prompt_cache_key", without("prompt_cache_key")),
+            ("Unrecognized request argument supplied: prompt_cache_key", without("prompt_cache_key")),
+            ("Unknown name \"stream_options\": Cannot find field.", without("stream_options")),
             ("The reasoning_content in the thinking mode must be passed back", Quirk::EmptyReasoning),
             ("reasoning_content is not allowed here", Quirk::NoReasoning),
+            ("'messages.2' : property 'reasoning_details' is unsupported", Quirk::NoReasoning),
             ("No endpoints found that support image input", Quirk::NoImages),
             ("messages[3]: unknown variant `image_url`, expected `text`", Quirk::NoImages),
             ("This model does not support images", Quirk::NoImages),
@@ -207,59 +461,106 @@ mod tests {
             ("qwen3-8b is not a multimodal model", Quirk::NoImages),
             ("Invalid content type. image_url is only supported by certain models.", Quirk::NoImages),
             ("registry.ollama.ai/library/gemma2:2b does not support tools", Quirk::NoTools),
+            ("System role not supported", Quirk::NoSystem),
+            ("invalid params, invalid role: system", Quirk::NoSystem),
+            ("messages[0].role does not support 'system' with this model", Quirk::NoSystem),
+            ("Developer instruction is not enabled for models/gemma-3", Quirk::NoSystem),
+            ("invalid message content type: <nil>", Quirk::NoNull),
+            ("Type mismatch of '/messages/2/content', 'string' not in 'null'", Quirk::NoNull),
+            ("Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.", Quirk::ShortIds),
+            ("Invalid 'messages[2].tool_calls[0].id': string too long. Expected a maximum length 40", Quirk::ShortIds),
+            ("Function call is missing a thought_signature in functionCall parts.", Quirk::Signatures),
+            ("Function tools with reasoning_effort are not supported: set reasoning_effort to 'none'", Quirk::NoEffort),
+            ("\"thinking.type.enabled\" is not supported. Use \"thinking.type.adaptive\"", Quirk::AdaptiveThinking),
         ];
-        for (refusal, quirk) in cases {
+        for (refusal, quirk) in cases.clone() {
             let (mut learned, mut tried) = (Learned::default(), Vec::new());
-            assert!(learned.learn(refusal, &mut tried), "{refusal}");
+            assert!(learned.learn(refusal, &sent(), &mut tried), "{refusal}");
             assert_eq!(learned.known, [quirk], "{refusal}");
-            assert!(!learned.learn(refusal, &mut Vec::new()) && !Learned::default().learn(refusal, &mut tried));
+            let mut body = sent();
+            learned.apply(&mut body);
+            assert_ne!(body, sent(), "{refusal}");
+            assert!(!Learned::default().learn(refusal, &sent(), &mut tried), "{refusal}");
         }
-        assert!(!Learned::default().learn("model not found", &mut Vec::new()));
+        for refusal in ["model not found", "unknown model m", "the stream_options of life", "messages: not allowed", ""]
+        {
+            assert!(!Learned::default().learn(refusal, &sent(), &mut Vec::new()), "{refusal}");
+        }
+        // Nor does one of what was not sent.
+        let bare = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+        for (refusal, _) in &cases[1..27] {
+            let learned = Learned::default().learn(refusal, &bare, &mut Vec::new());
+            assert!(!learned || refusal.contains("'none'"), "{refusal}");
+        }
     }
 
     #[test]
     fn what_was_learned_last_is_kept_and_its_opposite_is_not() {
         let kept = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let save = kept.clone();
-        let before = vec![Quirk::NoTemperature, Quirk::MaxTokens];
+        let before = vec![Quirk::NoStream, Quirk::MaxTokens, Quirk::Window(5)];
         let mut learned = Learned::new(before, Box::new(move |all| *save.lock().unwrap() = all.to_vec()));
-        assert!(learned.learn("not max_tokens but max_completion_tokens", &mut Vec::new()));
-        assert_eq!(*kept.lock().unwrap(), [Quirk::NoTemperature, Quirk::MaxCompletionTokens]);
+        assert!(learned.learn("not max_tokens but max_completion_tokens", &sent(), &mut Vec::new()));
+        learned.add(Quirk::Window(7));
+        learned.save();
+        assert_eq!(*kept.lock().unwrap(), [Quirk::NoStream, Quirk::MaxCompletionTokens, Quirk::Window(7)]);
         assert_eq!(learned.known, *kept.lock().unwrap());
     }
 
     #[test]
-    fn every_quirk_has_a_name_of_its_own() {
-        for (quirk, name, _) in QUIRKS {
-            assert_eq!((Quirk::named(name), quirk.name()), (Some(quirk), name));
+    fn every_quirk_has_a_name_and_words_of_its_own() {
+        for (quirk, name, words, _) in &ROWS {
+            assert_eq!((Quirk::named(name).as_ref(), quirk.name().as_ref()), (Some(quirk), *name));
+            assert_eq!(quirk.words(), *words);
         }
-        assert_eq!(Quirk::named("no such thing"), None);
+        for quirk in [Quirk::Without("top_k".to_owned()), Quirk::Window(8192)] {
+            assert_eq!(Quirk::named(&quirk.name()), Some(quirk));
+        }
+        assert_eq!(Quirk::named("window of opportunity"), None);
+        assert_eq!(Quirk::named("such thing"), None);
     }
 
     #[test]
     fn what_was_learned_changes_the_request() {
         let changed = |quirk| {
-            let mut body = json!({
-                "max_tokens": 5, "temperature": 1, "stream": true, "stream_options": {},
-                "messages": [
-                    {"role": "assistant", "reasoning_content": "r"},
-                    {"role": "assistant"},
-                    {"role": "user", "content": [
-                        {"type": "text", "text": "look"},
-                        {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}},
-                    ]},
-                ],
-            });
-            apply(quirk, body.as_object_mut().unwrap());
+            let mut body = sent();
+            apply(&quirk, body.as_object_mut().unwrap());
             body
         };
-        assert_eq!(changed(Quirk::MaxCompletionTokens)["max_completion_tokens"], 5);
-        assert_eq!(changed(Quirk::NoTemperature).get("temperature"), None);
-        assert_eq!(changed(Quirk::NoStreamOptions).get("stream_options"), None);
-        assert_eq!(changed(Quirk::NoStream).get("stream"), None);
-        assert_eq!(changed(Quirk::NoImages)["messages"][2]["content"], format!("look\n\n{IMAGE_LEFT_OUT}"));
-        assert_eq!(changed(Quirk::NoReasoning)["messages"][0].get("reasoning_content"), None);
-        assert_eq!(changed(Quirk::EmptyReasoning)["messages"][1]["reasoning_content"], "");
-        assert_eq!(changed(Quirk::EmptyReasoning)["messages"][0]["reasoning_content"], "r");
+        assert_eq!(changed(Quirk::MaxCompletionTokens)["max_completion_tokens"], 4096);
+        assert_eq!(changed(Quirk::Without("temperature".to_owned())).get("temperature"), None);
+        assert_eq!(changed(Quirk::NoStream).get("stream_options"), None);
+        assert_eq!(changed(Quirk::NoImages)["messages"][1]["content"], format!("look\n\n{IMAGE_LEFT_OUT}"));
+        let plain = &changed(Quirk::NoReasoning)["messages"][2];
+        assert!(["reasoning_content", "reasoning_details"].iter().all(|name| plain.get(name).is_none()), "{plain}");
+        assert_eq!(plain["tool_calls"][0], json!({"id": "functions.list_dir:0"}));
+        assert_eq!(changed(Quirk::EmptyReasoning)["messages"][4]["reasoning_content"], "");
+        assert_eq!(changed(Quirk::EmptyReasoning)["messages"][2]["reasoning_content"], "r");
+        assert_eq!(changed(Quirk::NoNull)["messages"][2]["content"], "");
+        let thinking = changed(Quirk::AdaptiveThinking);
+        assert_eq!(
+            (&thinking["thinking"], &thinking["output_config"]),
+            (&json!({"type": "adaptive"}), &json!({"effort": "high"}))
+        );
+        let signed = changed(Quirk::Signatures)["messages"][4]["tool_calls"][0].clone();
+        assert_eq!(signed["extra_content"]["google"]["thought_signature"], "skip_thought_signature_validator");
+        let joined = changed(Quirk::NoSystem)["messages"].clone();
+        assert_eq!((&joined[0]["role"], &joined[0]["content"][0]["text"]), (&json!("user"), &json!("be kind")));
+        let short = changed(Quirk::ShortIds)["messages"].clone();
+        let id = short[2]["tool_calls"][0]["id"].as_str().unwrap();
+        assert!(id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()), "{id}");
+        assert_eq!((&short[3]["tool_call_id"], &short[2]["tool_calls"][1]["id"]), (&json!(id), &json!("abcdefgh1")));
+    }
+
+    #[test]
+    fn images_are_left_out_of_blocks_and_the_other_blocks_stay() {
+        let image = json!({"type": "image", "source": {}});
+        let mut body = json!({"messages": [{"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "r"}, image]}, image,
+        ]}]});
+        apply(&Quirk::NoImages, body.as_object_mut().unwrap());
+        let content = &body["messages"][0]["content"];
+        assert_eq!(content[0]["content"], format!("r\n\n{IMAGE_LEFT_OUT}"));
+        assert_eq!((&content[0]["tool_use_id"], &content[1]["text"]), (&json!("a"), &json!(IMAGE_LEFT_OUT)));
     }
 }

@@ -58,6 +58,10 @@ impl ReplyReader for Stream {
         Ok(has_content.then(|| self.shown(&text)))
     }
 
+    fn thoughts(&self) -> &str {
+        &self.reply.reasoning
+    }
+
     fn is_complete(&self) -> bool {
         self.done || self.finished
     }

@@ -82,6 +82,30 @@ fn a_question_is_asked_and_answered_in_its_dialect() {
 }
 
 #[test]
+fn an_effort_is_a_budget_of_thinking_or_an_effort_where_the_model_wants_that() {
+    let effort = |model: &Model, effort: &str| {
+        let entry = json!({ "model_list": [ { "reasoning_effort": effort, "temperature": 0.5 } ] });
+        Home::with(&merged(config(model), &entry))
+    };
+    for (word, budget) in [("low", 1024), ("medium", 2048), ("high", 4096)] {
+        let model = Model::scripted([said(&["Hello."])]);
+        effort(&model, word).agent(["-m", "hi"]).exits(0);
+        let body = model.request(0).body;
+        assert_eq!(body["thinking"], json!({ "type": "enabled", "budget_tokens": budget }));
+        assert!(body.get("temperature").is_none(), "the API refuses one beside thinking");
+    }
+    let model = Model::scripted([said(&["Hello."])]);
+    effort(&model, "none").agent(["-m", "hi"]).exits(0);
+    assert!(model.request(0).body.get("thinking").is_none());
+    let says = "\"thinking.type.enabled\" is not supported for this model. Use \"thinking.type.adaptive\" and \"output_config.effort\".";
+    let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": says } });
+    let model = Model::scripted([Reply::json(400, &error), said(&["Hello."])]);
+    effort(&model, "high").agent(["-m", "hi"]).exits(0).prints("Hello.\n");
+    let body = model.request(1).body;
+    assert_eq!((&body["thinking"]["type"], &body["output_config"]["effort"]), (&json!("adaptive"), &json!("high")));
+}
+
+#[test]
 fn what_does_not_change_is_marked_for_the_cache_and_what_the_model_writes_comes_after() {
     let model = Model::scripted([said(&["One."]), said(&["Two."])]);
     let home = Home::with(&config(&model));

@@ -231,22 +231,52 @@ fn the_key_is_told_by_its_place_and_its_command_is_not_run() {
 }
 
 #[test]
-fn the_model_is_asked_for_one_word_and_nothing_is_kept() {
-    let model = Model::scripted([Reply::text("ready"), Reply::error(401, "no such key")]);
+fn the_model_is_asked_for_a_call_and_about_an_image_and_nothing_is_kept() {
+    let model = Model::scripted([
+        Reply::error(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+        Reply::call("ping", &json!({ "word": "ready" })),
+        Reply::text("A square that is red."),
+        Reply::error(401, "no such key"),
+    ]);
     let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "enabled": false } } })));
     let run = home.bantam().args(["doctor", "--provider"]).run();
     run.exits(0);
-    assert!(line(&run, "ok    answer: ").contains("said \"ready\""), "{}", run.stdout);
-    let body: Value = model.request(0).body;
-    assert_eq!(model.request(0).tools(), [""; 0]);
-    let tokens = body["max_completion_tokens"].as_u64().or(body["max_tokens"].as_u64());
-    assert!(tokens.is_some_and(|tokens| tokens <= 64), "{body}");
+    let answer = line(&run, "ok    answer: ");
+    assert!(answer.contains("said \"A square that is red.\"") && answer.contains("first byte after "), "{answer}");
+    for start in ["ok    tools: ", "ok    streaming: ", "ok    images: "] {
+        line(&run, start);
+    }
+    assert!(line(&run, "--    learned: ").contains("max_completion_tokens"), "{}", run.stdout);
+    assert_eq!(model.request(1).tools(), ["ping"]);
+    let body: Value = model.request(2).body;
+    assert!(body.to_string().contains("data:image/png;base64,") && body.get("tools").is_none(), "{body}");
+    assert!(body["max_completion_tokens"].as_u64().is_some_and(|tokens| tokens <= 1024), "{body}");
     let run = home.bantam().args(["doctor", "--provider", "openai/test-model"]).run();
     run.exits(1);
     assert!(line(&run, "FAIL  answer: ").contains("no such key"), "{}", run.stdout);
     assert!(fixes(&run, "FAIL  answer: ")[0].contains("key"), "{}", run.stdout);
     let kept: Vec<String> = home.files().into_iter().filter(|path| path.starts_with("sessions/")).collect();
     assert_eq!(kept, [""; 0]);
+}
+
+#[test]
+fn what_a_model_cannot_do_is_told_and_no_failure() {
+    let model = Model::answering(|request, _| match () {
+        () if request.body.get("tools").is_some() => Reply::error(400, "this model does not support tools"),
+        () if request.body.to_string().contains("image_url") => Reply::error(400, "this model does not support images"),
+        () => Reply::json(
+            200,
+            &json!({ "choices": [ { "message": { "content": "I cannot tell." }, "finish_reason": "stop" } ] }),
+        ),
+    });
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "enabled": false } } })));
+    let run = home.bantam().args(["doctor", "--provider"]).run();
+    run.exits(0);
+    for (start, says) in
+        [("--    tools: ", "takes no tools"), ("--    images: ", "takes no images"), ("--    streaming: ", "one piece")]
+    {
+        assert!(line(&run, start).contains(says), "{}", run.stdout);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, merged, walk};
 use crate::model::{Model, Reply};
 
 /// An obvious fake of a well-known shape, which nobody told bantam about.
@@ -134,8 +134,8 @@ fn every_flag_is_given_in_some_test() {
     let flags = flags();
     assert!(flags.len() > 20, "{flags:?}");
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
-    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-    let tests: String = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let sources = walk(&dir).into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "rs"));
+    let tests: String = sources.map(|path| fs::read_to_string(path).unwrap()).collect();
     // As an argument of its own, and not only in what is expected of a message.
     let given = |name: &String| tests.contains(&format!("\"{name}\", ")) || tests.contains(&format!("\"{name}\"]"));
     let missing: Vec<_> =

@@ -133,7 +133,43 @@ fn when_nobody_answers_it_is_the_first_models_error() {
 fn an_answer_that_breaks_off_is_not_begun_again_elsewhere() {
     let first = Model::scripted([Reply::text("Once upon a time there was").cut_after(3)]);
     let second = Model::never_asked();
-    Home::with(&two(&first, &second)).agent(["-m", "hi"]).exits(5).prints("");
+    Home::with(&two(&first, &second)).agent(["--events", "-m", "hi"]).exits(5);
+    // But if nobody saw it, it is.
+    let broken = || Reply::text("Once upon a time there was").cut_after(3);
+    let first = Model::scripted([broken(), broken()]);
+    let second = Model::scripted([Reply::text("Hello.")]);
+    Home::with(&two(&first, &second)).agent(["-m", "hi"]).exits(0).prints("Hello.\n");
+}
+
+#[test]
+fn entries_of_one_name_share_the_turns_and_stand_in_for_each_other() {
+    let answer = |name: &'static str| {
+        Model::answering(move |request, _| match request.texts("tool").len() {
+            0 => Reply::call("think", &json!({ "thought": "hm" })),
+            _ => Reply::text(name),
+        })
+    };
+    let (first, second) = (answer("One."), answer("Two."));
+    let entry = |model: &Model| json!({ "model_name": "test", "model": "openai/x", "api_base": model.base(), "api_key": CANARY });
+    let config = merged(first.config(), &json!({ "model_list": null }));
+    let home = Home::with(&merged(config, &json!({ "model_list": [entry(&first), entry(&second)] })));
+    for _ in 0..24 {
+        let run = home.agent(["--no-session", "-m", "hi"]);
+        run.exits(0);
+        assert!(["One.\n", "Two.\n"].contains(&run.stdout.as_str()), "{}", run.stdout);
+    }
+    assert!(first.asked() > 0 && second.asked() > 0, "{} and {}", first.asked(), second.asked());
+    assert!(first.asked() % 2 == 0 && second.asked() % 2 == 0, "a turn stays with one of them");
+    let down = Model::answering(|_, _| Reply::error(503, "overloaded"));
+    let home = Home::with(&merged(
+        down.config(),
+        &json!({ "model_list": null, "agents": { "defaults": { "max_retries": 0 } } }),
+    ));
+    let defaults = json!({ "agents": { "defaults": { "model_name": "test", "max_retries": 0 } } });
+    home.config(&merged(defaults, &json!({ "model_list": [entry(&down), entry(&second)] })).to_string());
+    for _ in 0..6 {
+        home.agent(["--no-session", "-m", "hi"]).exits(0).prints("Two.\n");
+    }
 }
 
 #[test]

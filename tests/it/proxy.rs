@@ -11,7 +11,7 @@ use crate::harness::{CANARY, Home, config_for, merged};
 use crate::model::{Model, Reply};
 
 /// A proxy that leads every connection to the same model, whatever host it is asked for. It ends with the test process.
-struct Proxy {
+pub struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
@@ -19,7 +19,11 @@ struct Proxy {
 impl Proxy {
     fn to(model: &Model) -> Self {
         let base = model.base();
-        let target = base.strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().to_owned();
+        Self::leading_to(base.strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().to_owned())
+    }
+
+    /// Leads every connection to this address.
+    pub fn leading_to(target: String) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -33,12 +37,12 @@ impl Proxy {
         Self { address, asked }
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// The first line of every connection.
-    fn asked(&self) -> Vec<String> {
+    pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 }
@@ -65,7 +69,7 @@ fn lead(client: TcpStream, target: &str, seen: &Mutex<Vec<String>>) -> Option<()
 /// A home whose model is at a host that exists for the proxy only.
 fn far_away() -> Home {
     Home::with(&merged(
-        config_for("http://model.invalid/v1"),
+        config_for("http://model.internal/v1"),
         &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
     ))
 }
@@ -76,7 +80,7 @@ fn the_proxy_of_the_environment_is_used() {
         let model = Model::scripted([Reply::text("Through.")]);
         let proxy = Proxy::to(&model);
         far_away().bantam().env(name, proxy.url()).args(["agent", "-m", "hi"]).run().exits(0).prints("Through.\n");
-        assert_eq!(proxy.asked(), ["CONNECT model.invalid:80 HTTP/1.1"], "{name}");
+        assert_eq!(proxy.asked(), ["CONNECT model.internal:80 HTTP/1.1"], "{name}");
     }
 }
 
@@ -115,7 +119,7 @@ fn a_host_that_needs_no_proxy_gets_none() {
     let run = far_away()
         .bantam()
         .env("HTTP_PROXY", proxy.url())
-        .env("NO_PROXY", ".invalid")
+        .env("NO_PROXY", ".internal")
         .args(["agent", "-m", "hi"])
         .run();
     run.exits(5).prints("");
@@ -129,7 +133,7 @@ fn a_host_that_needs_no_proxy_gets_none() {
 fn a_models_own_proxy_wins() {
     let model = Model::scripted([Reply::text("Through.")]);
     let proxy = Proxy::to(&model);
-    let config = merged(config_for("http://model.invalid/v1"), &json!({ "model_list": [ { "proxy": proxy.url() } ] }));
+    let config = merged(config_for("http://model.internal/v1"), &json!({ "model_list": [ { "proxy": proxy.url() } ] }));
     let asked = Home::with(&config);
     asked
         .bantam()

@@ -51,7 +51,7 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
     let host = model.base().replace("http://", "").replace("/v1", "");
     let run = home.bantam().arg("status").run();
     run.exits(0);
-    let line = format!("learned    test-model at {host}: max_completion_tokens (since 20");
+    let line = format!("learned    test-model at {host}: takes max_completion_tokens in place of max_tokens (since 20");
     assert!(run.stdout.contains(&line) && run.stdout.contains("quirks.json"), "{}", run.stdout);
     let object = home.bantam().args(["status", "--json"]).run().json();
     let told: Vec<&Value> = object["learned"].as_array().unwrap().iter().map(|row| &row["quirk"]).collect();
@@ -61,6 +61,23 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
     fs::remove_file(path).unwrap();
     home.agent(["-m", "hi"]).exits(0);
     assert_eq!(model.requests().len(), 8);
+}
+
+#[test]
+fn what_was_learned_is_tried_again_when_the_entry_changes() {
+    let model = strict(&[("max_tokens", NO_MAX_TOKENS)]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "hi"]).exits(0);
+    // Limits do not count.
+    let requests = |extra: &Value| {
+        home.config(&merged(model.config(), extra).to_string());
+        let before = model.requests().len();
+        home.agent(["-m", "hi"]).exits(0);
+        model.requests().len() - before
+    };
+    assert_eq!(requests(&json!({ "model_list": [ { "max_tokens": 100 } ] })), 1);
+    assert_eq!(requests(&json!({ "model_list": [ { "extra_body": { "top_k": 5 } } ] })), 2);
+    assert_eq!(requests(&json!({ "model_list": [ { "extra_body": { "top_k": 5 } } ] })), 1);
 }
 
 #[test]

@@ -194,9 +194,19 @@ fn a_server_that_counts_nothing_is_counted_by_the_bytes() {
 fn what_arrived_before_a_cut_is_counted() {
     let model = Model::scripted([Reply::text("This is going to be a longer answer.").cut_after(3)]);
     let home = Home::with(&model.config());
-    home.agent(["-m", "go"]).exits(5);
-    let line: Value = serde_json::from_str(&lines(&home)[0]).unwrap();
-    assert!(line["estimated"] == true && line["prompt_tokens"].as_u64().unwrap() > 100, "{line}");
+    home.agent(["--events", "-m", "go"]).exits(5);
+    let counted = |home: &Home| {
+        let line: Value = serde_json::from_str(&lines(home)[0]).unwrap();
+        assert!(line["estimated"] == true && line["prompt_tokens"].as_u64().unwrap() > 100, "{line}");
+    };
+    counted(&home);
+    // And so is what was thrown away to ask again.
+    let cut = Reply::text("This is going to be a longer answer.").cut_after(3);
+    let model = Model::scripted([cut, Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
+    counted(&home);
+    assert_eq!(lines(&home).len(), 2);
 }
 
 #[test]

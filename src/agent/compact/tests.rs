@@ -139,7 +139,7 @@ impl Fixture {
     fn new(window: u64, answer: impl Fn(&SeenRequest, usize) -> Answer + Send + Sync + 'static) -> Self {
         let (seen, store) = (Arc::<Mutex<Vec<SeenRequest>>>::default(), Memory::default());
         let model = Function { answer: Box::new(answer), seen: seen.clone() };
-        let retry = Retry { max: 0, first_wait: Duration::ZERO };
+        let retry = Retry { max: 0, first_wait: Duration::ZERO, partial: false };
         let agent = Agent::builder()
             .provider(model)
             .tool(long(3000))

@@ -1,0 +1,194 @@
+//! What the configured hosts offer: their models, and what they tell of each. Learns the windows of the configured ones.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use super::models::{host, keys};
+use super::{Parts, learned, ollama};
+use crate::cancel::Cancel;
+use crate::config::vendors::{Protocol, VENDORS};
+use crate::config::{Config, Env, Model};
+use crate::error::{Error, Result};
+use crate::http::authority;
+use crate::provider::Quirk;
+use crate::secret::Redactor;
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A model as its host describes it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub id: String,
+    /// In tokens.
+    pub window: Option<u64>,
+    pub tools: Option<bool>,
+    pub images: Option<bool>,
+}
+
+/// One host and its models.
+pub(crate) struct Offers {
+    /// `vendor/` for a known vendor: the prefix that makes an id a name.
+    pub prefix: String,
+    pub host: String,
+    pub offers: Result<Vec<Offer>>,
+}
+
+/// Asks the hosts of all configured models and of all vendors with a key, or only that of a vendor or an entry.
+pub(crate) fn list(parts: &Parts, wanted: Option<&str>) -> Result<Vec<Offers>> {
+    let models = match wanted {
+        Some(name) => vec![any_of(parts.config, name, parts.env)?],
+        None => configured(parts.config, parts.env),
+    };
+    if models.is_empty() {
+        return Err(Error::config("no model is configured and no key was found")
+            .hint("name a vendor, for example bantam models ollama; or export OPENROUTER_API_KEY=..."));
+    }
+    let redactor = Redactor::new(parts.config.secrets(parts.env));
+    Ok(models.iter().map(|model| of_host(model, parts, &redactor)).collect())
+}
+
+/// A model of a vendor or an entry; which one does not matter.
+fn any_of(config: &Config, name: &str, env: &Env) -> Result<Model> {
+    let is_vendor = crate::config::vendors::find(name).is_some();
+    config.named(name, env).or_else(|e| if is_vendor { config.named(&format!("{name}/-"), env) } else { Err(e) })
+}
+
+/// One model for each address and key.
+fn configured(config: &Config, env: &Env) -> Vec<Model> {
+    let entries = config.model_list.iter().map(|entry| entry.model.replace("/*", "/-"));
+    let has_key = |name: &str| env.get(name).is_some_and(|key| !key.trim().is_empty());
+    let vendors = VENDORS.iter().filter(|v| has_key(v.key_env) && !v.base.is_empty()).map(|v| format!("{}/-", v.name));
+    let mut models: Vec<Model> = Vec::new();
+    for model in entries.chain(vendors).filter_map(|name| config.named(&name, env).ok()) {
+        let is_known = models.iter().any(|m| m.base == model.base && m.keys.first() == model.keys.first());
+        if !is_known && model.protocol != Protocol::Demo {
+            models.push(model);
+        }
+    }
+    models
+}
+
+fn of_host(model: &Model, parts: &Parts, redactor: &Redactor) -> Offers {
+    let offers = ask(model, parts, redactor);
+    for offer in offers.iter().flatten() {
+        keep(offer, model, parts);
+    }
+    let prefix = model.name.strip_suffix(&model.id).unwrap_or_default().to_owned();
+    Offers { prefix, host: authority(&model.base).to_owned(), offers }
+}
+
+fn ask(model: &Model, parts: &Parts, redactor: &Redactor) -> Result<Vec<Offer>> {
+    let Some(host) = host(model, keys(model, parts, redactor).into_iter().next(), parts, &[]) else {
+        return Ok(vec![Offer { id: model.id.clone(), window: None, tools: Some(true), images: Some(false) }]);
+    };
+    let cancel = Cancel::new(Some(TIMEOUT));
+    let get = |path: Option<&str>| host.get(path, &cancel).map_err(|e| e.into_error(&model.name));
+    let is_lm_studio = model.name.starts_with("lmstudio/");
+    let listed = get(is_lm_studio.then_some("/api/v0/models"))?;
+    let list = [&listed["data"], &listed["models"], &listed].into_iter().find_map(Value::as_array);
+    let mut offers: Vec<Offer> = list.into_iter().flatten().filter_map(offer).collect();
+    if model.name.starts_with("ollama/") {
+        offers.iter_mut().for_each(|offer| describe(offer, &model.base));
+    } else if crate::guard::is_private(&crate::config::proxy::host(&model.base))
+        && offers.iter().all(|o| o.window.is_none())
+    {
+        // llama.cpp's server has one model.
+        let window = get(Some("/props")).ok().and_then(|props| props["default_generation_settings"]["n_ctx"].as_u64());
+        offers.iter_mut().for_each(|offer| offer.window = window);
+    }
+    offers.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(offers)
+}
+
+/// Reads what hosts tell of a model: each has its own names.
+fn offer(value: &Value) -> Option<Offer> {
+    let id = ["id", "name", "model"].iter().find_map(|name| value[*name].as_str())?;
+    let windows = [
+        &value["loaded_context_length"],
+        &value["top_provider"]["context_length"],
+        &value["context_length"],
+        &value["context_window"],
+        &value["max_context_length"],
+        &value["max_model_len"],
+        &value["max_input_tokens"],
+    ];
+    let has = |list: &Value, words: &[&str]| {
+        list.as_array().map(|all| all.iter().any(|word| words.iter().any(|known| word == known)))
+    };
+    let able = &value["capabilities"];
+    let tools = has(&value["supported_parameters"], &["tools"])
+        .or_else(|| has(able, &["tools", "tool_use"]))
+        .or_else(|| able["function_calling"].as_bool());
+    let images = has(&value["architecture"]["input_modalities"], &["image"])
+        .or_else(|| able["vision"].as_bool())
+        .or_else(|| value["type"].as_str().map(|kind| kind == "vlm").filter(|_| value["max_context_length"].is_u64()));
+    let window = windows.into_iter().find_map(Value::as_u64).filter(|window| *window > 0);
+    Some(Offer { id: id.trim_start_matches("models/").to_owned(), window, tools, images })
+}
+
+/// Adds what an Ollama tells of a model when asked for it.
+fn describe(offer: &mut Offer, base: &str) {
+    offer.window = ollama::window(base, &offer.id);
+    if let Some(able) = ollama::capabilities(base, &offer.id) {
+        let can = |what: &str| Some(able.iter().any(|name| name == what));
+        (offer.tools, offer.images) = (can("tools"), can("vision"));
+    }
+}
+
+/// Stores the window of a model that is configured.
+fn keep(offer: &Offer, host: &Model, parts: &Parts) {
+    let Some(window) = offer.window else { return };
+    let entries = parts.config.model_list.iter().map(|entry| entry.model.clone());
+    let chosen = parts.config.choose_model(parts.env).ok().flatten();
+    let models = entries.filter_map(|name| parts.config.named(&name, parts.env).ok()).chain(chosen);
+    let known = learned::read(parts.home, SystemTime::now());
+    for model in models.filter(|model| model.base == host.base && model.id == offer.id) {
+        if learned::window(&model, &known) != Some(window) {
+            learned::keep(parts.home, &model, Quirk::Window(window));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_model_is_described_in_every_hosts_own_words() {
+        for (told, window, tools, images) in [
+            (json!({"id": "m"}), None, None, None),
+            (
+                json!({
+                    "id": "m", "context_length": 200_000, "top_provider": {"context_length": 131_072},
+                    "supported_parameters": ["tools", "top_p"], "architecture": {"input_modalities": ["text", "image"]},
+                }),
+                Some(131_072),
+                Some(true),
+                Some(true),
+            ),
+            (json!({"id": "m", "max_model_len": 8192}), Some(8192), None, None),
+            (json!({"id": "m", "context_window": 8192}), Some(8192), None, None),
+            (
+                json!({"id": "m", "max_context_length": 32_768, "capabilities": {"function_calling": true, "vision": false}}),
+                Some(32_768),
+                Some(true),
+                Some(false),
+            ),
+            (
+                json!({
+                    "id": "m", "type": "vlm", "max_context_length": 32_768, "loaded_context_length": 4096,
+                    "capabilities": ["tool_use"],
+                }),
+                Some(4096),
+                Some(true),
+                Some(true),
+            ),
+            (json!({"name": "models/m", "max_input_tokens": 5000}), Some(5000), None, None),
+        ] {
+            assert_eq!(offer(&told), Some(Offer { id: "m".to_owned(), window, tools, images }), "{told}");
+        }
+        assert_eq!(offer(&json!({"object": "model"})), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! Fuzzing: whatever bytes a host sends, reading its reply and checking its calls ends, and does not panic.
+//!
+//! Runs for two seconds, or for as many as `BANTAM_FUZZ_SECONDS` says. `BANTAM_FUZZ_SEED` makes it a run of before.
+
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::*;
+use crate::provider::anthropic::ANTHROPIC;
+use crate::provider::openai::OPENAI;
+use crate::sse;
+use crate::tool::Registry;
+
+#[path = "../../tests/support/rng.rs"]
+mod rng;
+use rng::Rng;
+
+/// Replies as hosts send them, to begin with.
+fn corpus() -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/hosts");
+    let mut paths: Vec<_> = fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.into_iter().map(|path| fs_err::read(path).unwrap()).collect()
+}
+
+fn below(chance: &mut Rng, limit: usize) -> usize {
+    usize::try_from(chance.below(limit.max(1) as u64)).unwrap()
+}
+
+/// Changes bytes here and there: what breaks JSON, and what keeps it whole.
+fn mutated(chance: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+    const PIECES: [&[u8]; 16] = [
+        b"null",
+        b"[]",
+        b"{}",
+        b"\"\"",
+        b"-1",
+        b"1e999",
+        b"\\ud800",
+        b"\n\n",
+        b"\r",
+        b"data: ",
+        b"<think>",
+        b"</think>",
+        b"<tool_call>",
+        b"99999999999999999999",
+        b"\"index\":18446744073709551615,",
+        b"\xff\x00",
+    ];
+    let mut bytes = corpus[below(chance, corpus.len())].clone();
+    for _ in 0..=below(chance, 6) {
+        let (at, more) = (below(chance, bytes.len()), below(chance, 40));
+        let end = (at + more).min(bytes.len());
+        match below(chance, 6) {
+            0 => drop(bytes.drain(at..end)),
+            1 => bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << more % 8),
+            2 => drop(bytes.splice(at..end, PIECES[below(chance, PIECES.len())].iter().copied())),
+            3 => bytes.extend_from_within(at..end),
+            4 => bytes.truncate(at),
+            _ => {
+                let other = &corpus[below(chance, corpus.len())];
+                let from = below(chance, other.len());
+                drop(bytes.splice(at..at, other[from..].iter().copied()));
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn no_bytes_of_a_host_make_reading_them_panic() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let seed = number("BANTAM_FUZZ_SEED").unwrap_or(time) | 1;
+    println!("BANTAM_FUZZ_SEED={seed}");
+    let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
+    let (mut chance, corpus) = (Rng(seed), corpus());
+    let home = Home::new(std::env::temp_dir());
+    let config = Config::load(Some(("c", "{}")), &Env::new(), Vec::new()).unwrap().config;
+    let hands = Arc::new(hands(&home, &config, &Env::new()).unwrap());
+    let tools =
+        Registry::new(file_tools(&hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect(), Redactor::default())
+            .unwrap();
+    let mut runs = 0_u64;
+    while runs < 100 || Instant::now() < until {
+        let bytes = mutated(&mut chance, &corpus);
+        for dialect in [&OPENAI, &ANTHROPIC] {
+            let (mut whole, mut streamed) = ((dialect.reply)(), (dialect.reply)());
+            drop(whole.event(&String::from_utf8_lossy(&bytes)));
+            let mut events = sse::Decoder::default();
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at((1 + below(&mut chance, 200)).min(rest.len()));
+                rest = after;
+                for event in events.push(piece).unwrap() {
+                    drop(streamed.event(&event));
+                }
+            }
+            events.finish().into_iter().for_each(|event| drop(streamed.event(&event)));
+            for reply in [whole.finish(), streamed.finish()] {
+                for mut call in reply.calls {
+                    assert!(!call.name.trim().is_empty());
+                    call.name = tools.meant(&call.name);
+                    let prepared = tools.prepare(&call);
+                    let told = (prepared.summary(), prepared.identity(), prepared.risk());
+                    assert!(told.0.len() < 1000);
+                }
+            }
+        }
+        runs += 1;
+    }
+    println!("{runs} runs");
+}

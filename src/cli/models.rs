@@ -1,0 +1,61 @@
+//! `bantam models`: what the configured hosts offer.
+
+use serde_json::{Value, json};
+
+use super::args::{Args, Command, Flag};
+use super::{error_json, load, print, report, table};
+use crate::app::Parts;
+use crate::app::offers::{self, Offer, Offers};
+use crate::config::Env;
+use crate::error::Result;
+
+pub(super) const COMMAND: Command = Command {
+    name: "models",
+    words: "[VENDOR|NAME]",
+    about: "list the models that the configured hosts offer, or those of one host",
+    flags: &[Flag::new(None, "json", "", "one JSON object for each host")],
+    run,
+};
+
+fn run(given: &Args, env: &Env) -> Result<u8> {
+    let (home, loaded) = load(env)?;
+    let parts = Parts { home: &home, config: &loaded.config, env, configured: home.config().exists() };
+    let mut code = 0;
+    for host in offers::list(&parts, given.words.first().map(String::as_str))? {
+        if given.has("json") {
+            print(&format!("{}\n", object(&host)))?;
+        }
+        match &host.offers {
+            Err(e) => code = report(e),
+            Ok(_) if given.has("json") => {}
+            Ok(offers) => print(&page(&host, offers))?,
+        }
+    }
+    Ok(code)
+}
+
+fn page(host: &Offers, offers: &[Offer]) -> String {
+    let told = |what: Option<bool>, word: &str| match what {
+        Some(true) => word.to_owned(),
+        Some(false) => "-".to_owned(),
+        None => String::new(),
+    };
+    let row = |offer: &Offer| {
+        let window = offer.window.map_or(String::new(), |tokens| tokens.to_string());
+        let name = format!("{}{}", host.prefix, offer.id);
+        [name, window, told(offer.tools, "tools"), told(offer.images, "images")]
+    };
+    format!("{}: {} models\n{}", host.host, offers.len(), table(&offers.iter().map(row).collect::<Vec<_>>()))
+}
+
+fn object(host: &Offers) -> Value {
+    let models = host.offers.iter().flatten().map(|offer| {
+        let Offer { id, window, tools, images } = offer;
+        json!({"model": format!("{}{id}", host.prefix), "window": window, "tools": tools, "images": images})
+    });
+    json!({
+        "host": host.host,
+        "models": models.collect::<Value>(),
+        "error": host.offers.as_ref().err().map(error_json),
+    })
+}

@@ -1,0 +1,140 @@
+//! What is sent of a conversation.
+
+use serde_json::{Value, json};
+
+use super::{called, case, done, elsewhere, think, whole};
+use crate::harness::{CANARY, Home, merged};
+use crate::model::{Model, Reply, Request};
+
+fn roles(request: &Request) -> Vec<String> {
+    request.messages().iter().map(|message| message["role"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn each_call_is_followed_by_its_results_and_nothing_in_between() {
+    let seen = case(46, "two calls of a reply", [whole(&json!({ "tool_calls": [think("a"), think("b")] })), done()])
+        .answers("Done.")
+        .run();
+    assert_eq!(roles(&seen.requests[1]), ["system", "user", "assistant", "tool", "tool"]);
+    elsewhere(
+        "case",
+        47,
+        "compaction::a_limit_on_messages_begins_with_the_users: the first message is a user's, and no turn is cut in two",
+    );
+    let model = Model::scripted([Reply::error(500, "out of order"), done()]);
+    let home = Home::with(&merged(model.config(), &json!({ "agents": { "defaults": { "max_retries": 0 } } })));
+    home.agent(["-m", "one"]).exits(5);
+    home.agent(["-m", "two"]).exits(0);
+    elsewhere("case", 48, "roles take turns though a question had no answer, and the last is the user's");
+    assert_eq!(roles(&model.request(1)), ["system", "user", "assistant", "user"]);
+}
+
+#[test]
+fn content_is_null_only_where_a_host_takes_it() {
+    for says in [
+        "Type mismatch of '/messages/2/content', 'string' not in 'null'",
+        "invalid message content type: <nil>",
+        "messages.2.content: Input should be a valid string",
+    ] {
+        let seen = case(49, "null content refused", [called(&think("a")), Reply::error(400, says), done()])
+            .answers("Done.")
+            .run();
+        assert_eq!(
+            (&seen.requests[1].messages()[2]["content"], &seen.requests[2].messages()[2]["content"]),
+            (&Value::Null, &json!("")),
+            "{says}"
+        );
+    }
+    let model = Model::scripted([
+        whole(&json!({ "content": "", "reasoning_content": "only thoughts" })),
+        whole(&json!({ "content": "" })),
+        done(),
+    ]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "one"]).exits(1).says("empty answer");
+    home.agent(["-m", "two"]).exits(0);
+    elsewhere("case", 50, "a reply with neither text nor calls is not sent");
+    let sent = model
+        .request(2)
+        .messages()
+        .iter()
+        .filter(|message| message["content"] == "" || message["content"].is_null())
+        .count();
+    assert_eq!(sent, 0);
+}
+
+#[test]
+fn texts_are_plain_and_never_empty() {
+    let seen = case(
+        51,
+        "content that came in parts goes back as text",
+        [whole(&json!({ "content": [{ "type": "text", "text": "I look." }], "tool_calls": [think("a")] })), done()],
+    )
+    .answers("Done.")
+    .run();
+    assert_eq!(seen.requests[1].messages()[2]["content"], "I look.");
+    let exec = json!({ "id": "a", "function": { "name": "exec", "arguments": "{\"command\":\"true\"}" } });
+    let seen = case(52, "a result without text", [called(&exec), done()])
+        .config(json!({ "tools": { "exec": { "sandbox": "off" } } }))
+        .answers("Done.")
+        .run();
+    assert!(!seen.results()[0].is_empty());
+}
+
+#[test]
+fn thoughts_go_back_to_the_model_that_had_them_and_to_no_other() {
+    let thoughtful = || {
+        whole(
+            &json!({ "content": null, "reasoning_content": "hm", "reasoning_details": [{ "text": "hm" }], "tool_calls": [think("a")] }),
+        )
+    };
+    let seen = case(53, "reasoning of a turn with calls", [thoughtful(), done()]).answers("Done.").run();
+    let message = seen.requests[1].messages()[2].clone();
+    assert_eq!((&message["reasoning_content"], &message["reasoning_details"][0]["text"]), (&json!("hm"), &json!("hm")));
+    let wants = Reply::error(400, "The reasoning_content in the thinking mode must be passed back to the API.");
+    let seen = case(53, "reasoning that is wanted though there was none", [called(&think("a")), wants, done()])
+        .answers("Done.")
+        .run();
+    assert_eq!(seen.requests[2].messages()[2]["reasoning_content"], "");
+    let refuses = Reply::error(400, "'messages.2' : for 'role:assistant' property 'reasoning_content' is unsupported");
+    let seen = case(53, "reasoning that is refused", [thoughtful(), refuses, done()]).answers("Done.").run();
+    assert!(seen.requests[2].messages()[2].get("reasoning_content").is_none());
+
+    elsewhere("case", 55, "another model gets none of it, and the first has it again");
+    let model = Model::scripted([thoughtful(), done(), done(), done()]);
+    let entry = |name: &str| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": CANARY });
+    let home = Home::with(&merged(model.config(), &json!({ "model_list": null })));
+    home.config(
+        &json!({ "agents": { "defaults": { "model_name": "one" } }, "model_list": [entry("one"), entry("two")] })
+            .to_string(),
+    );
+    home.agent(["-m", "hi"]).exits(0);
+    home.agent(["--model", "two", "-m", "and you?"]).exits(0);
+    home.agent(["--model", "one", "-m", "and now?"]).exits(0);
+    let kept: Vec<bool> = (1..4).map(|n| model.request(n).messages()[2].get("reasoning_content").is_some()).collect();
+    assert_eq!(kept, [true, false, true]);
+    assert!(model.request(2).messages()[2].get("reasoning_details").is_none());
+}
+
+/// One pixel.
+const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
+
+#[test]
+fn images_are_left_out_where_they_are_refused() {
+    for (status, says) in [
+        (404, "No endpoints found that support image input"),
+        (400, "This model does not support image input"),
+        (400, "messages[1]: unknown variant `image_url`, expected `text`"),
+        (400, "messages.1.content must be a string"),
+    ] {
+        elsewhere("case", 54, "a model that takes texts only, and no parts");
+        elsewhere("case", 56, "a model without images");
+        let model = Model::scripted([Reply::error(status, says), done()]);
+        let home = Home::with(&model.config());
+        let pixel = home.write("pixel.gif", GIF);
+        let run = home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&pixel).run();
+        run.exits(0).prints("Done.\n").says("takes no images");
+        let content = &model.request(1).messages().pop().unwrap()["content"].clone();
+        assert!(content.as_str().is_some_and(|text| text.contains("an image, left out")), "{content}");
+    }
+}

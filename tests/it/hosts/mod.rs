@@ -1,0 +1,252 @@
+//! What model hosts do, and what bantam then shows, asks next and keeps: a table with a row for each oddity of a reply, a
+//! stream, a request, a conversation or an error that was met in the wild (`case`), and for each fault of a connection, a
+//! status or a body (`fault`).
+//!
+//! A row says what the host does, runs one question against it with the real program, and says what the user sees and what
+//! went over the wire. Some rows need more than that, and are plain tests that name their number.
+
+mod bodies;
+mod connections;
+mod conversations;
+mod errors;
+mod requests;
+mod shapes;
+mod streams;
+mod tls;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Run, config_for, merged};
+use crate::model::{Model, Reply, Request};
+
+/// A row of the table.
+#[must_use]
+pub struct Row {
+    host: Vec<Reply>,
+    config: Value,
+    args: Vec<&'static str>,
+    code: i32,
+    prints: Option<String>,
+    says: Vec<&'static str>,
+}
+
+/// What became of a row.
+pub struct Seen {
+    pub run: Run,
+    pub home: Home,
+    pub requests: Vec<Request>,
+}
+
+/// An oddity: its number, and what the host does.
+pub fn case(number: u8, what: &str, host: impl IntoIterator<Item = Reply>) -> Row {
+    println!("case {number}: {what}");
+    row(host)
+}
+
+/// A fault.
+pub fn fault(number: u8, what: &str, host: impl IntoIterator<Item = Reply>) -> Row {
+    println!("fault {number}: {what}");
+    row(host)
+}
+
+/// A number that has a test of its own, or cannot occur; the reason is for the reader.
+pub fn elsewhere(kind: &str, number: u8, why: &str) {
+    println!("{kind} {number}: {why}");
+}
+
+fn row(host: impl IntoIterator<Item = Reply>) -> Row {
+    let host = host.into_iter().collect();
+    Row { host, config: json!({}), args: Vec::new(), code: 0, prints: None, says: Vec::new() }
+}
+
+impl Row {
+    /// Laid over the configuration.
+    pub fn config(mut self, config: Value) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Of the only model.
+    pub fn entry(self, entry: Value) -> Self {
+        self.config(json!({ "model_list": [entry] }))
+    }
+
+    /// Tries nothing twice.
+    pub fn once(self) -> Self {
+        self.config(json!({ "agents": { "defaults": { "max_retries": 0 } } }))
+    }
+
+    pub fn args(mut self, args: &[&'static str]) -> Self {
+        self.args.extend(args);
+        self
+    }
+
+    pub fn fails(mut self, code: i32, says: &'static str) -> Self {
+        (self.code, self.prints) = (code, Some(String::new()));
+        self.says.push(says);
+        self
+    }
+
+    pub fn says(mut self, says: &'static str) -> Self {
+        self.says.push(says);
+        self
+    }
+
+    pub fn answers(mut self, text: &str) -> Self {
+        self.prints = Some(format!("{text}\n"));
+        self
+    }
+
+    /// Asks one question.
+    #[track_caller]
+    pub fn run(self) -> Seen {
+        let model = Model::scripted(self.host);
+        let home = Home::with(&merged(model.config(), &self.config));
+        let run = home.bantam().args(["agent", "-m", "hi"]).args(&self.args).run();
+        run.exits(self.code);
+        for text in &self.prints {
+            run.prints(text);
+        }
+        for text in &self.says {
+            run.says(text);
+        }
+        if self.code == 0 && !self.args.contains(&"--show-thinking") && self.says.is_empty() {
+            run.is_quiet();
+        } else if self.code != 0 {
+            run.fails_with_a_hint();
+        }
+        let requests = model.requests();
+        Seen { run, home, requests }
+    }
+}
+
+impl Seen {
+    /// The results of the calls of the last request.
+    #[track_caller]
+    pub fn results(&self) -> Vec<String> {
+        self.requests.last().unwrap().texts("tool")
+    }
+
+    /// The calls in the last request: their ids, names and arguments.
+    pub fn calls(&self) -> Vec<(String, String, String)> {
+        let messages = self.requests.last().unwrap().messages();
+        let calls = messages.iter().flat_map(|message| message["tool_calls"].as_array().cloned().unwrap_or_default());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let function =
+            |call: &Value| (text(&call["id"]), text(&call["function"]["name"]), text(&call["function"]["arguments"]));
+        calls.map(|call| function(&call)).collect()
+    }
+}
+
+/// A whole answer with this message.
+pub fn whole(message: &Value) -> Reply {
+    finished(message, "stop")
+}
+
+pub fn finished(message: &Value, reason: &str) -> Reply {
+    Reply::json(200, &json!({ "choices": [ { "index": 0, "message": message, "finish_reason": reason } ] }))
+}
+
+/// A whole answer with this call.
+pub fn called(call: &Value) -> Reply {
+    whole(&json!({ "role": "assistant", "content": null, "tool_calls": [call] }))
+}
+
+/// A call of the tool that changes nothing.
+pub fn think(id: &str) -> Value {
+    json!({ "id": id, "type": "function", "function": { "name": "think", "arguments": "{\"thought\":\"hm\"}" } })
+}
+
+/// An event of a stream with this delta.
+pub fn delta(delta: &Value) -> String {
+    format!("data: {}\n\n", json!({ "choices": [ { "index": 0, "delta": delta } ] }))
+}
+
+/// The last events of a stream.
+pub fn end(reason: &str) -> String {
+    let last = json!({ "choices": [ { "index": 0, "delta": {}, "finish_reason": reason } ] });
+    format!("data: {last}\n\ndata: [DONE]\n\n")
+}
+
+pub fn stream(events: impl IntoIterator<Item = String>) -> Reply {
+    Reply::stream(events)
+}
+
+pub fn done() -> Reply {
+    Reply::text("Done.")
+}
+
+/// A server that does this to every connection, and runs as long as the test. Returns its address.
+pub fn server(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let serve = &serve;
+        thread::scope(|scope| {
+            for stream in listener.incoming().flatten() {
+                scope.spawn(move || serve(stream));
+            }
+        });
+    });
+    address.to_string()
+}
+
+/// Reads a request to its end, and answers with these bytes, as far as the client will have them.
+pub fn answering(stream: &TcpStream, bytes: &[u8]) {
+    let mut stream = stream;
+    let mut read = Vec::new();
+    let mut piece = [0; 16384];
+    while !is_whole(&read) {
+        match stream.read(&mut piece) {
+            Ok(n) if n > 0 => read.extend_from_slice(&piece[..n]),
+            _ => return,
+        }
+    }
+    stream.write_all(bytes).ok();
+}
+
+fn is_whole(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.to_ascii_lowercase();
+    let length = length.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    body.len() >= length.unwrap_or(0)
+}
+
+/// Asks a host at this base once, trying nothing twice.
+#[track_caller]
+pub fn asked_at(base: &str, extra: &Value) -> (Home, Run) {
+    let once = json!({ "agents": { "defaults": { "max_retries": 0 } } });
+    let home = Home::with(&merged(merged(config_for(base), &once), extra));
+    let run = home.agent(["-m", "hi"]);
+    (home, run)
+}
+
+#[test]
+fn every_number_of_the_table_has_its_row() {
+    let sources = [
+        include_str!("bodies.rs"),
+        include_str!("connections.rs"),
+        include_str!("conversations.rs"),
+        include_str!("errors.rs"),
+        include_str!("requests.rs"),
+        include_str!("shapes.rs"),
+        include_str!("streams.rs"),
+        include_str!("tls.rs"),
+    ]
+    .concat()
+    .replace(char::is_whitespace, "");
+    let found = |kind: &str| {
+        let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse::<u8>().ok());
+        let [rows, others] = [format!("{kind}("), format!("elsewhere(\"{kind}\",")];
+        let numbers = [rows, others].map(|mark| sources.split(&*mark).skip(1).filter_map(number).collect::<Vec<_>>());
+        numbers.concat().into_iter().collect::<BTreeSet<u8>>()
+    };
+    assert_eq!(found("case"), (1..=62).collect());
+    assert_eq!(found("fault"), (1..=53).collect());
+}
