@@ -221,6 +221,17 @@ impl Agent {
         Ok(self.redactor.redact(format!("{body:#}")))
     }
 
+    /// How full the model's window is with a conversation: "about 3100 of 131072 tokens (2 %)".
+    ///
+    /// # Errors
+    /// The conversation cannot be read.
+    pub fn window_use(&self, session: &str) -> Result<String> {
+        let used = history::estimate(self.offers_weight, &self.store.peek(session)?.messages);
+        let window = self.history.window;
+        let share = used.saturating_mul(100).checked_div(window);
+        Ok(share.map_or(format!("about {used} tokens"), |share| format!("about {used} of {window} tokens ({share} %)")))
+    }
+
     fn with_tools(self, tools: Registry) -> Self {
         let offer = |spec: &ToolSpec| ToolOffer {
             name: spec.name.clone(),

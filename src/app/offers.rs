@@ -27,15 +27,15 @@ pub(crate) struct Offer {
 }
 
 /// One host and its models.
-pub(crate) struct Offers {
+pub(crate) struct HostOffers {
     /// `vendor/` for a known vendor: the prefix that makes an id a name.
     pub prefix: String,
     pub host: String,
-    pub offers: Result<Vec<Offer>>,
+    pub models: Result<Vec<Offer>>,
 }
 
 /// Asks the hosts of all configured models and of all vendors with a key, or only that of a vendor or an entry.
-pub(crate) fn list(parts: &Parts, wanted: Option<&str>) -> Result<Vec<Offers>> {
+pub(crate) fn list(parts: &Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>> {
     let models = match wanted {
         Some(name) => vec![any_of(parts.config, name, parts.env)?],
         None => configured(parts.config, parts.env),
@@ -69,13 +69,13 @@ fn configured(config: &Config, env: &Env) -> Vec<Model> {
     models
 }
 
-fn of_host(model: &Model, parts: &Parts, redactor: &Redactor) -> Offers {
+fn of_host(model: &Model, parts: &Parts, redactor: &Redactor) -> HostOffers {
     let offers = ask(model, parts, redactor);
     for offer in offers.iter().flatten() {
         keep(offer, model, parts);
     }
     let prefix = model.name.strip_suffix(&model.id).unwrap_or_default().to_owned();
-    Offers { prefix, host: authority(&model.base).to_owned(), offers }
+    HostOffers { prefix, host: authority(&model.base).to_owned(), models: offers }
 }
 
 fn ask(model: &Model, parts: &Parts, redactor: &Redactor) -> Result<Vec<Offer>> {
@@ -89,13 +89,17 @@ fn ask(model: &Model, parts: &Parts, redactor: &Redactor) -> Result<Vec<Offer>> 
     let list = [&listed["data"], &listed["models"], &listed].into_iter().find_map(Value::as_array);
     let mut offers: Vec<Offer> = list.into_iter().flatten().filter_map(offer).collect();
     if model.name.starts_with("ollama/") {
-        offers.iter_mut().for_each(|offer| describe(offer, &model.base));
+        for offer in &mut offers {
+            describe(offer, &model.base);
+        }
     } else if crate::guard::is_private(&crate::config::proxy::host(&model.base))
         && offers.iter().all(|o| o.window.is_none())
     {
         // llama.cpp's server has one model.
         let window = get(Some("/props")).ok().and_then(|props| props["default_generation_settings"]["n_ctx"].as_u64());
-        offers.iter_mut().for_each(|offer| offer.window = window);
+        for offer in &mut offers {
+            offer.window = window;
+        }
     }
     offers.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(offers)

@@ -70,23 +70,27 @@ impl AgentPool {
 
     fn status(&self, session: &str, busy: Busy) -> Result<String> {
         let messages = Files::new(self.factory.home.clone()).peek(session)?.messages.len();
+        let agent = self.agent(session)?;
         Ok(format!(
-            "bantam {}, `{}`\nmessages in this conversation: {messages}\nturns under way: {}\nbackground tasks: {}",
+            "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}\nturns under way: {}\nbackground tasks: {}",
             env!("CARGO_PKG_VERSION"),
-            self.agent(session)?.model(),
+            agent.model(),
+            agent.window_use(session)?,
             busy.turns,
             busy.tasks
         ))
     }
 
-    fn usage(&self) -> Result<String> {
+    fn usage(&self, session: &str) -> Result<String> {
         let today = local_time(&self.factory.env)(SystemTime::now());
         let total = usage::report(&self.factory.home.usage(), clip(&today, 10))?.total;
         let cost = total.cost.map_or(String::new(), |cost| format!(", cost {cost}"));
         let (calls, usage) = (total.calls, total.usage);
         Ok(format!(
-            "Today: {calls} calls, {} tokens read and {} written{cost}.",
-            usage.prompt_tokens, usage.completion_tokens
+            "Today: {calls} calls, {} tokens read and {} written{cost}.\nContext of this conversation: {}.",
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            self.agent(session)?.window_use(session)?
         ))
     }
 }
@@ -107,7 +111,7 @@ impl Handler for AgentPool {
             Kind::Model(name) if name.is_empty() => self.models(session),
             Kind::Model(name) => self.choose_model(session, name),
             Kind::Status => self.status(session, busy),
-            Kind::Usage => self.usage(),
+            Kind::Usage => self.usage(session),
             Kind::Message | Kind::Report | Kind::Stop => Ok(String::new()),
         }
     }

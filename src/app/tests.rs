@@ -53,7 +53,7 @@ fn mutated(chance: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
         let end = (at + more).min(bytes.len());
         match below(chance, 6) {
             0 => drop(bytes.drain(at..end)),
-            1 => bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << more % 8),
+            1 => bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << (more % 8)),
             2 => drop(bytes.splice(at..end, PIECES[below(chance, PIECES.len())].iter().copied())),
             3 => bytes.extend_from_within(at..end),
             4 => bytes.truncate(at),

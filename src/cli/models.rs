@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::args::{Args, Command, Flag};
 use super::{error_json, load, print, report, table};
 use crate::app::Parts;
-use crate::app::offers::{self, Offer, Offers};
+use crate::app::offers::{self, HostOffers, Offer};
 use crate::config::Env;
 use crate::error::Result;
 
@@ -25,7 +25,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         if given.has("json") {
             print(&format!("{}\n", object(&host)))?;
         }
-        match &host.offers {
+        match &host.models {
             Err(e) => code = report(e),
             Ok(_) if given.has("json") => {}
             Ok(offers) => print(&page(&host, offers))?,
@@ -34,7 +34,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     Ok(code)
 }
 
-fn page(host: &Offers, offers: &[Offer]) -> String {
+fn page(host: &HostOffers, offers: &[Offer]) -> String {
     let told = |what: Option<bool>, word: &str| match what {
         Some(true) => word.to_owned(),
         Some(false) => "-".to_owned(),
@@ -48,14 +48,14 @@ fn page(host: &Offers, offers: &[Offer]) -> String {
     format!("{}: {} models\n{}", host.host, offers.len(), table(&offers.iter().map(row).collect::<Vec<_>>()))
 }
 
-fn object(host: &Offers) -> Value {
-    let models = host.offers.iter().flatten().map(|offer| {
+fn object(host: &HostOffers) -> Value {
+    let models = host.models.iter().flatten().map(|offer| {
         let Offer { id, window, tools, images } = offer;
         json!({"model": format!("{}{id}", host.prefix), "window": window, "tools": tools, "images": images})
     });
     json!({
         "host": host.host,
         "models": models.collect::<Value>(),
-        "error": host.offers.as_ref().err().map(error_json),
+        "error": host.models.as_ref().err().map(error_json),
     })
 }

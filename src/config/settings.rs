@@ -65,7 +65,7 @@ const fn row(path: &'static str, kind: Type, help: &'static str) -> Setting {
 
 const REQUEST_TIMEOUT: &str = "give up after this many seconds without content; 0: 90, and on this machine or a private \
                                network as long as the turn before the first content";
-const EFFORTS: &[&str] = &["", "none", "minimal", "low", "medium", "high", "xhigh"];
+const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh"];
 const SEARCH_ENGINES: &[&str] = &["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"];
 
 pub(crate) const SETTINGS: &[Setting] = &[

@@ -179,7 +179,9 @@ impl Provider for Host {
                     return result;
                 }
                 Err(ProviderError::ContextTooLong(refusal)) => {
-                    window_in(refusal).into_iter().for_each(|window| self.quirks().add(Quirk::Window(window)));
+                    if let Some(window) = window_in(refusal) {
+                        self.quirks().add(Quirk::Window(window));
+                    }
                 }
                 Ok(reply) => dialect::sign(reply, &self.model.name),
                 Err(_) => {}

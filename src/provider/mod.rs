@@ -137,7 +137,7 @@ const HINTS: [(&[&str], &str); 7] = [
     (&["no answer for"], "raise request_timeout for slow models, or try again later"),
     (&["proxy"], "check HTTPS_PROXY, or the model's proxy setting"),
     (&["tool", "support"], "use --no-tools, or another model (--model, /model)"),
-    (&["model"], "check the model's name and its entry in model_list"),
+    (&["model"], "check the model's name and its entry in model_list; `bantam models` lists what there is"),
 ];
 
 impl ProviderError {

@@ -168,6 +168,7 @@ fn the_commands_do_what_they_say() {
         ("/start", "/new"),
         ("remember the moon", "You said: remember the moon"),
         ("/status", "openai/test-model"),
+        ("/status", "of 131072 tokens"),
         ("/usage", "1 calls, 11 tokens read and 7 written"),
         ("/model", "openai/test-model"),
         ("/model none/such", "none"),

@@ -10,7 +10,7 @@ fn host(list: Value) -> Model {
     Model::answering(move |request, _| match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/v1/models") => Reply::json(200, &list),
         ("GET", _) => Reply::error(404, "no such page"),
-        _ => Reply::text("Hello."),
+        _ => Reply::text("Hello.").counted(request.body.to_string().len() as u64 / 4, 2),
     })
 }
 

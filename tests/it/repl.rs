@@ -145,6 +145,11 @@ fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
     talk.wait_for_stdout("Four.\r\n\r\n> ");
     talk.types("/usage\n");
     talk.wait_for_stdout("1 turn: 11 tokens read (3 of them cached), 7 written");
+    talk.wait_for_stdout("bantam: context: about ");
+    talk.types("/thinking\n");
+    talk.wait_for_stdout("what the model thinks is shown");
+    talk.types("/thinking\n");
+    talk.wait_for_stdout("what the model thinks is hidden");
     talk.types("\n  \n/quit\n");
     talk.finish().exits(0);
 }

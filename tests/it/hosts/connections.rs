@@ -74,7 +74,7 @@ fn a_head_that_is_no_answer_ends_in_time() {
 
     super::elsewhere("fault", 10, "a head of 10 MB");
     let large = server(|stream| {
-        answering(&stream, format!("HTTP/1.1 200 OK\r\nX-Large: {}\r\n\r\n", "x".repeat(10 << 20)).as_bytes())
+        answering(&stream, format!("HTTP/1.1 200 OK\r\nX-Large: {}\r\n\r\n", "x".repeat(10 << 20)).as_bytes());
     });
     let (_, run) = asked_at(&format!("http://{large}/v1"), &json!({}));
     run.exits(5).prints("").fails_with_a_hint();

@@ -160,9 +160,7 @@ fn arguments_come_in_many_shapes() {
         assert!(seen.results()[0].contains(says), "{broken}: {:?}", seen.results());
         assert_eq!(seen.calls()[0].2, "{}", "some hosts refuse the whole conversation otherwise");
     }
-    let twice = with(json!(
-        json!({ "thought": "hm" }).to_string().replace('"', "\\\"").replace("{", "\"{").replace('}', "}\"")
-    ));
+    let twice = with(json!("\"{\\\"thought\\\":\\\"hm\\\"}\""));
     let seen = case(17, "arguments encoded twice", [called(&twice), done()]).answers("Done.").run();
     assert!(!seen.results()[0].contains("error"), "{:?}", seen.results());
     let nested = json!({ "id": "a", "function": { "name": "edit_file", "arguments": { "path": "none.txt", "edits": "[{\"old_text\":\"a\",\"new_text\":\"b\"}]" } } });

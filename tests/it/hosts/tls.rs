@@ -45,17 +45,14 @@ impl Nginx {
         let held: Vec<_> = names.map(|(name, protocols)| (name, protocols, free())).collect();
         let ports: Vec<_> = held.iter().map(|(name, _, held)| (*name, held.local_addr().unwrap().port())).collect();
         let target = model.base().replace("/v1", "");
-        let servers: String = held
-            .iter()
-            .zip(&ports)
-            .map(|((name, protocols, _), (_, port))| {
-                format!(
-                    "server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {name}.pem; ssl_certificate_key {name}.key; \
-                     ssl_protocols {protocols}; ssl_ciphers DEFAULT@SECLEVEL=0; \
-                     location / {{ proxy_pass {target}; proxy_http_version 1.1; proxy_buffering off; }} }}\n"
-                )
-            })
-            .collect();
+        let mut servers = String::new();
+        for ((name, protocols, _), (_, port)) in held.iter().zip(&ports) {
+            servers += &format!(
+                "server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {name}.pem; ssl_certificate_key {name}.key; \
+                 ssl_protocols {protocols}; ssl_ciphers DEFAULT@SECLEVEL=0; \
+                 location / {{ proxy_pass {target}; proxy_http_version 1.1; proxy_buffering off; }} }}\n"
+            );
+        }
         drop(held);
         let temporary =
             ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {name};"));
