@@ -225,3 +225,17 @@ fn the_tests_that_the_architecture_names_exist() {
     let missing: Vec<&&str> = names.iter().filter(|name| !tests.contains(&format!("fn {name}("))).collect();
     assert!(missing.is_empty(), "there are no tests named {missing:?}");
 }
+
+#[test]
+fn the_threat_model_names_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join(".github/SECURITY.md")).unwrap();
+    let named: Vec<(&str, &str)> = text.split('`').filter_map(|word| word.split_once("::")).collect();
+    assert!(named.len() > 20, "the names are written in another way: {named:?}");
+    let is_missing = |(file, name): &&(&str, &str)| {
+        let tests = fs::read_to_string(root.join(format!("tests/{file}.rs"))).unwrap_or_default();
+        !tests.contains(&format!("fn {name}()"))
+    };
+    let missing: Vec<_> = named.iter().filter(is_missing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
