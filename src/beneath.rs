@@ -5,7 +5,7 @@
 //! followed here, by the same rules. Both ways give the same result.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -260,48 +260,54 @@ pub(crate) fn explain(e: Errno, path: &Path) -> Error {
 /// The most bytes that this process itself reads of a file that a model can write.
 pub(crate) const MAX_UNTRUSTED: usize = 64 << 10;
 
-/// Reads the start of a file that a model can write, with a notice where it is cut.
+/// See [`Dir::read_untrusted`]. `None` without the directory, too.
 pub(crate) fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
-    let Some((file, len)) = open_untrusted(dir, path)? else { return Ok(None) };
-    let mut text = read_lossy(file, MAX_UNTRUSTED)?;
-    if len > MAX_UNTRUSTED as u64 {
-        text.push_str(&format!("\n[cut at {MAX_UNTRUSTED} bytes]\n"));
+    match Dir::open(dir) {
+        Err(_) if matches!(fs_err::symlink_metadata(dir), Err(e) if e.kind() == ErrorKind::NotFound) => Ok(None),
+        held => held?.read_untrusted(path),
     }
-    Ok(Some(text))
 }
 
-/// Reads the last `max` bytes of such a file, and whether that is all of it.
-pub(crate) fn read_untrusted_end(dir: &Path, path: &str, max: usize) -> Result<Option<(String, bool)>> {
-    let Some((mut file, len)) = open_untrusted(dir, path)? else { return Ok(None) };
-    let start = len.saturating_sub(max as u64);
-    file.seek(SeekFrom::Start(start))?;
-    Ok(Some((read_lossy(file, max)?, start == 0)))
+impl Dir {
+    /// Reads the start of a file that a model can write, with a notice where it is cut.
+    pub(crate) fn read_untrusted(&self, path: &str) -> Result<Option<String>> {
+        let Some((file, len)) = self.open_untrusted(path)? else { return Ok(None) };
+        let mut text = read_lossy(file, MAX_UNTRUSTED)?;
+        if len > MAX_UNTRUSTED as u64 {
+            text.push_str(&format!("\n[cut at {MAX_UNTRUSTED} bytes]\n"));
+        }
+        Ok(Some(text))
+    }
+
+    /// Reads the last `max` bytes of such a file, and whether that is all of it.
+    pub(crate) fn read_untrusted_end(&self, path: &str, max: usize) -> Result<Option<(String, bool)>> {
+        let Some((mut file, len)) = self.open_untrusted(path)? else { return Ok(None) };
+        let start = len.saturating_sub(max as u64);
+        file.seek(SeekFrom::Start(start))?;
+        Ok(Some((read_lossy(file, max)?, start == 0)))
+    }
+
+    /// The only way in which the process that holds the keys opens a file that a model can write: no symbolic links, one
+    /// hard link, regular. Also returns its length in bytes.
+    fn open_untrusted(&self, path: &str) -> Result<Option<(fs_err::File, u64)>> {
+        let path = Path::new(path);
+        let fd = match self.open_at(path, READ, Mode::empty(), Links::Refuse) {
+            Err(Errno::NOENT) => return Ok(None),
+            result => result.map_err(|e| explain(e, path))?,
+        };
+        let stat = fstat(&fd)?;
+        is_regular(&stat, path)?;
+        if stat.st_nlink != 1 {
+            return Err(Error::failed(format!("{} has several names (hard links)", path.display())));
+        }
+        Ok(Some((fs_err::File::from_parts(fd.into(), path), u64::try_from(stat.st_size).unwrap_or(0))))
+    }
 }
 
 fn read_lossy(file: fs_err::File, max: usize) -> Result<String> {
     let mut bytes = Vec::new();
     file.take(max as u64).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The only way in which the process that holds the keys opens a file that a model can write: no symbolic links, one hard
-/// link, regular. Also returns its length in bytes.
-fn open_untrusted(dir: &Path, path: &str) -> Result<Option<(fs_err::File, u64)>> {
-    let held = match openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(None),
-        result => Dir { fd: result.doing(format_args!("opening {}", dir.display()))?, reach: Reach::Beneath },
-    };
-    let path = Path::new(path);
-    let fd = match held.open_at(path, READ, Mode::empty(), Links::Refuse) {
-        Err(Errno::NOENT) => return Ok(None),
-        result => result.map_err(|e| explain(e, path))?,
-    };
-    let stat = fstat(&fd)?;
-    is_regular(&stat, path)?;
-    if stat.st_nlink != 1 {
-        return Err(Error::failed(format!("{} has several names (hard links)", path.display())));
-    }
-    Ok(Some((fs_err::File::from_parts(fd.into(), path), u64::try_from(stat.st_size).unwrap_or(0))))
 }
 
 #[cfg(test)]

@@ -12,11 +12,8 @@ use rustix::fs::{CWD, FileType, fstat, readlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::open_straight;
+use crate::beneath::{Dir, MAX_LINKS, open_straight};
 use crate::error::{Error, Result};
-
-/// The kernel's limit on symbolic links followed in one path.
-const MAX_LINKS: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -57,6 +54,16 @@ impl Tree {
             Err(Errno::STALE) => Err(Error::failed(format!("{path} was replaced while it was in use"))),
             Err(e) => Err(Error::from(e).doing(format_args!("opening {path}"))),
         }
+    }
+
+    /// See [`Dir::read_untrusted`]. `None` without the tree, too.
+    pub(crate) fn read_untrusted(&self, path: &str) -> Result<Option<String>> {
+        self.open()?.map_or(Ok(None), |held| Dir::from(held).read_untrusted(path))
+    }
+
+    /// See [`Dir::read_untrusted_end`].
+    pub(crate) fn read_untrusted_end(&self, path: &str, max: usize) -> Result<Option<(String, bool)>> {
+        self.open()?.map_or(Ok(None), |held| Dir::from(held).read_untrusted_end(path, max))
     }
 
     /// The same tree, known by its device and inode from now on.

@@ -17,6 +17,7 @@ use crate::template;
 use crate::text::{LocalTime, clip, fenced, first_lines};
 use crate::tool::Registry;
 use crate::tool::skill::READ_SKILL;
+use crate::tree::Tree;
 
 /// Bytes of USER.md in the prompt.
 const SHOWN_OF_USER: usize = 4 << 10;
@@ -38,7 +39,7 @@ pub(crate) struct Prompt {
 pub(crate) struct PromptFiles {
     /// The files that the agent obeys. Without this folder, those that are compiled in.
     pub agent_dir: PathBuf,
-    pub workspace: PathBuf,
+    pub workspace: Tree,
     /// Tools reach beyond the workspace.
     pub unrestricted: bool,
     /// Listed if the model has the tool to read them.
@@ -87,7 +88,7 @@ impl Prompt {
         let purposes = tools.specs().map(|spec| format!("- {}: {}", spec.name, spec.purpose()));
         prompt.section("TOOLS", &purposes.collect::<Vec<_>>().join("\n"));
         if let Some(PromptFiles { workspace, unrestricted, .. }) = &self.files {
-            let (os, arch, at) = (std::env::consts::OS, std::env::consts::ARCH, workspace.display());
+            let (os, arch, at) = (std::env::consts::OS, std::env::consts::ARCH, workspace.path.display());
             let beyond = if *unrestricted { " (your tools also reach files elsewhere)" } else { "" };
             let channel = &origin.channel;
             prompt.section("RUNTIME", &format!("System: {os} on {arch}\nWorkspace: {at}{beyond}\nChannel: {channel}"));
@@ -101,9 +102,9 @@ impl Prompt {
                 ("USER PREFERENCES", "USER.md", SHOWN_OF_USER, "read_file shows them"),
                 ("MEMORY", "memory/MEMORY.md", SHOWN_OF_MEMORY, "the memory tool shows them"),
             ] {
-                match beneath::read_untrusted(workspace, name) {
+                match workspace.read_untrusted(name) {
                     Ok(text) => prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader)),
-                    Err(e) => prompt.warnings.push(left_out(workspace, name, &e)),
+                    Err(e) => prompt.warnings.push(left_out(&workspace.path, name, &e)),
                 }
             }
         }
@@ -122,7 +123,7 @@ impl Prompt {
         let yesterday = days.filter(|day| *day < today).max();
         for day in yesterday.into_iter().chain([today]) {
             let name = format!("memory/{day}.md");
-            match beneath::read_untrusted_end(workspace, &name, SHOWN_OF_A_DAY) {
+            match workspace.read_untrusted_end(&name, SHOWN_OF_A_DAY) {
                 Ok(Some((text, whole))) => {
                     // Half a line may say something else.
                     let cut = if whole { 0 } else { text.find('\n').map_or(0, |end| end + 1) };
@@ -133,7 +134,7 @@ impl Prompt {
                     }
                 }
                 Ok(None) => {}
-                Err(e) => notices.push(left_out(workspace, &name, &e)),
+                Err(e) => notices.push(left_out(&workspace.path, &name, &e)),
             }
         }
         (notes.trim_end().to_owned(), notices)
@@ -247,12 +248,13 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::Access;
     use std::sync::Arc;
 
     fn of_files(workspace: &Path) -> Prompt {
         let skills = Skills::new("/no/such/folder".into(), Vec::new());
         let (agent_dir, local_time) = ("/no/such/folder".into(), Arc::new(crate::text::utc));
-        let workspace = workspace.to_owned();
+        let workspace = Tree::at(workspace.to_owned(), Access::Write);
         Prompt {
             files: Some(PromptFiles { agent_dir, workspace, unrestricted: false, skills, local_time }),
             parts: Vec::new(),

@@ -139,7 +139,7 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
     builder.redactor = redactor;
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
-        workspace: hands.workspace().to_owned(),
+        workspace: hands.workspace().clone(),
         unrestricted: !defaults.restrict_to_workspace,
         skills: skills(home, config),
         local_time: local_time.clone(),

@@ -89,7 +89,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
         Err(e) => return report.add([Check::of_error(NAME, e)]),
     };
     let made = if there { "" } else { " (created)" };
-    report.add([Check::ok(NAME, format!("{}{made}", hands.workspace().display()))]);
+    report.add([Check::ok(NAME, format!("{}{made}", hands.workspace().path.display()))]);
     let exec = &config.tools.exec;
     let holds = match jail::jail(&hands, exec, env, &mut |check| report.add([check])) {
         Ok(holds) => holds,

@@ -150,7 +150,7 @@ impl<'a> Targets<'a> {
         let output = child::command(Path::new("/bin/sh"))
             .args(["-c", command])
             .envs(self.variables()?)
-            .current_dir(self.subject.hands.workspace())
+            .current_dir(&self.subject.hands.workspace().real)
             .stdout(Stdio::piped())
             .output()
             .doing("running /bin/sh")?;

@@ -12,7 +12,6 @@ mod processes;
 mod reaper;
 mod serve;
 
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,6 +25,7 @@ use crate::guard::AddressGuard;
 pub(crate) use crate::jail::readable;
 use crate::proxy::listener;
 use crate::text::one_line;
+use crate::tree::Tree;
 pub(crate) use crate::wire::Confinement;
 use crate::wire::{FileJob, FilePart, Header, Job, MAX_BODY, Reply, ServeJob, Setup};
 
@@ -161,9 +161,9 @@ impl Hands {
         self.lock_selected().map(|(confinement, _)| confinement)
     }
 
-    /// The tree that jobs work in; absolute.
-    pub(crate) fn workspace(&self) -> &Path {
-        &self.setup.workspace.path
+    /// The tree that jobs work in.
+    pub(crate) fn workspace(&self) -> &Tree {
+        &self.setup.workspace
     }
 
     /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is

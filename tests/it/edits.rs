@@ -364,6 +364,26 @@ fn trees_that_are_not_there_or_contradict_each_other_are_refused_by_name() {
 }
 
 #[test]
+fn no_prompt_is_made_from_a_workspace_that_became_a_link() {
+    let other = Home::empty();
+    let around = other.dir("around");
+    other.dir("around/ws");
+    other.write("theirs/USER.md", "their secret\n");
+    let command = format!("cd {0} && mv ws old && ln -s {1} ws", around.display(), other.path("theirs").display());
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::call("subagent", &json!({ "task": "look" })),
+        Reply::text("Nothing."),
+        Reply::text("Done."),
+    ]);
+    let workspace = json!({ "agents": { "defaults": { "workspace": around.join("ws") } } });
+    let open = merged(workspace, &json!({ "tools": { "write_paths": [around] } }));
+    Home::with(&merged(model.config(), &open)).agent(["-m", "go"]).exits(0).prints("Done.\n");
+    assert!(other.path("around/ws").is_symlink());
+    assert!(!model.request(2).body.to_string().contains("their secret"));
+}
+
+#[test]
 fn two_that_edit_one_file_at_the_same_time_lose_nothing() {
     const EDITS: usize = 40;
     let model = Model::answering(|request, _| {
