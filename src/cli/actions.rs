@@ -31,7 +31,9 @@ impl Conversation {
             "/model" => self.switch_model(argument),
             "/attach" | "/export" if argument.is_empty() => needs("FILE"),
             "/resume" if argument.is_empty() => needs("KEY"),
-            "/attach" => self.attach(argument).map(|()| "bantam: it goes with the next message".to_owned()),
+            "/attach" => {
+                self.attach(argument).map(|shown| format!("bantam: attached {shown}; it goes with the next message"))
+            }
             "/undo" => self.undo(),
             "/copy" => self.copy(),
             "/export" => self.export(argument),

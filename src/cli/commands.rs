@@ -51,7 +51,9 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
         (Input::Message(line.trim_end().to_owned()), line.split_whitespace().next().unwrap_or_default());
     // Paths such as /etc/hosts are text.
     let is_command = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '-');
-    let Some(name) = first.strip_prefix('/').filter(is_command) else { return message };
+    let Some(name) = first.strip_prefix('/').filter(|word| line.starts_with('/') && is_command(word)) else {
+        return message;
+    };
     if skills.iter().any(|skill| skill == name) {
         return message;
     }

@@ -155,19 +155,24 @@ impl Conversation {
     /// Asks what was typed, with what is attached.
     fn message(&mut self, dispatcher: &Connection, text: String) -> Result<String> {
         for path in attach::named_in(&text) {
-            self.attach(path)?;
+            // Whoever wrote what was pasted may not choose files.
+            let note = match &self.editor {
+                Some(editor) if editor.has_paste => format!("@{path} was pasted: not attached; /attach FILE does that"),
+                _ => format!("attached {}", self.attach(path)?),
+            };
+            self.screen.note(&format!("bantam: {note}"));
         }
         let Question { text: files, images } = std::mem::take(&mut self.attached);
         self.turn(dispatcher, Question { text: text + &files, images })
     }
 
-    pub(super) fn attach(&mut self, path: &str) -> Result<()> {
+    /// Adds a file to the next message, and returns its name as it can be shown.
+    pub(super) fn attach(&mut self, path: &str) -> Result<String> {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
         let layout = Layout::new(&factory.home, &config, &factory.env)?;
         self.attached.attach(path, &layout, &*self.agent.agent("")?)?;
-        self.screen.note(&format!("bantam: attached {}", one_line(path, 200)));
-        Ok(())
+        Ok(one_line(path, 200))
     }
 
     pub(super) fn turn(&mut self, dispatcher: &Connection, question: Question) -> Result<String> {

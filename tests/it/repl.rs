@@ -316,14 +316,15 @@ fn files_go_with_a_message_by_command_and_by_name() {
     talk.wait_for_stdout("One.\r\n\r\n> ");
     talk.types("/attach /no/such/file\r");
     talk.wait_for_stdout("there is no such file");
-    talk.types("and now?\r");
+    talk.types(&format!("\u{1b}[200~and @{} now?\u{1b}[201~\r", two.display()));
+    talk.wait_for_stdout("two.txt was pasted: not attached; /attach FILE does that\r\n");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\r");
     talk.finish().exits(0);
     let asked = model.request(0).last("user");
     assert!(asked.contains("one.txt]\n```\nbasil\n```") && asked.contains("two.txt]\n```\nmint\n```"), "{asked}");
     assert!(asked.contains(", @nobody\n"), "{asked}");
-    assert!(!model.request(1).last("user").contains("mint"), "{}", model.request(1).body);
+    assert!(!model.request(1).last("user").contains("```\nmint"), "{}", model.request(1).body);
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(super) struct Editor {
     draft: String,
     /// What is looked for in the history.
     search: Option<String>,
+    /// Part of the text was pasted.
+    pub has_paste: bool,
     /// What is on the screen, from its first row on, and the columns it was drawn for.
     drawn: Layout,
     columns: usize,
@@ -63,6 +65,7 @@ impl Editor {
             entry: 0,
             draft: String::new(),
             search: None,
+            has_paste: false,
             drawn: Layout::default(),
             columns: 80,
         }
@@ -70,7 +73,7 @@ impl Editor {
 
     /// Reads a message or a command.
     pub(super) fn read(&mut self, prompt: &str) -> Result<Outcome> {
-        (self.entry, self.search) = (self.history.entries.len(), None);
+        (self.entry, self.search, self.has_paste) = (self.history.entries.len(), None, false);
         tty::set(Mode::Editing)?;
         self.draw(prompt);
         self.screen.draw(tty::PASTE_ON);
@@ -98,7 +101,11 @@ impl Editor {
     /// Does what a key says.
     fn press(&mut self, key: Key, prompt: &str) -> Option<Outcome> {
         match key {
-            Key::Text(text) | Key::Paste(text) => self.buffer.insert(&printable(&text)),
+            Key::Text(text) => self.buffer.insert(&printable(&text)),
+            Key::Paste(text) => {
+                self.has_paste = true;
+                self.buffer.insert(&printable(&text));
+            }
             Key::Enter => return self.enter(),
             Key::Newline => self.buffer.insert("\n"),
             Key::Tab => self.complete(prompt),
@@ -144,6 +151,7 @@ impl Editor {
         let next = pasted.split(['\r', '\n']).next().unwrap_or_default();
         let goes_on = pasted.starts_with(|c: char| !c.is_control() || "\r\n\t".contains(c));
         if goes_on && !is_command && commands::find(next).is_none() {
+            self.has_paste = true;
             self.buffer.insert("\n");
         } else if self.buffer.before().ends_with('\\') {
             self.buffer.delete(Motion::Left);
