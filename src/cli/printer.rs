@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::args::Args;
 
-use super::screen::Screen;
-use super::{error_json, json_line};
+use super::screen::{Screen, Style};
+use super::{error_json, json_line, tty};
 use crate::bus::{Event, Response, TurnStop};
 use crate::error::{Error, Kind as ErrorKind};
 use crate::markdown::{Look, Markdown};
@@ -76,7 +76,9 @@ pub(super) struct Printer {
 impl Printer {
     pub(super) fn new(output: Output, screen: Screen) -> Self {
         let streams = output.format == Format::Text && screen.stdout_is_terminal;
-        let markdown = (streams && screen.style.ansi).then(|| Markdown::new(Look { utf8: screen.style.utf8 }));
+        let Style { ansi, utf8, colors, links } = screen.style;
+        let look = || Look { utf8, colors: colors >= 256, links, columns: tty::size().0 };
+        let markdown = (streams && ansi).then(|| Markdown::new(look()));
         Self { output, screen, streams, markdown, answers: String::new() }
     }
 

@@ -20,6 +20,10 @@ pub(super) struct Style {
     /// Escape sequences; none with `NO_COLOR` and on a dumb terminal.
     pub ansi: bool,
     pub utf8: bool,
+    /// How many colours there are.
+    pub colors: u16,
+    /// Links by OSC 8: elsewhere a terminal may show the sequence, or nothing of the address.
+    pub links: bool,
 }
 
 impl Style {
@@ -27,8 +31,21 @@ impl Style {
         let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
         let utf8 = locale.map(|l| l.to_ascii_lowercase()).is_some_and(|l| l.contains("utf-8") || l.contains("utf8"));
-        let ansi = set("TERM").is_some_and(|term| term != "dumb") && set("NO_COLOR").is_none();
-        Self { ansi, utf8 }
+        let term = set("TERM").map_or("dumb", String::as_str);
+        let ansi = term != "dumb" && set("NO_COLOR").is_none();
+        let is_modern = ["kitty", "alacritty", "foot", "ghostty", "wezterm"].iter().any(|name| term.contains(name));
+        let has_256 = is_modern || term.contains("256color") || set("COLORTERM").is_some();
+        let colors = if has_256 { 256 } else { 8 };
+        let version =
+            |name| set(name).and_then(|version| version.split_once('.').map_or(&**version, |v| v.0).parse().ok());
+        let links = match set("TERM_PROGRAM").map(String::as_str) {
+            // It passes them on since 3.4.
+            Some("tmux") => set("TERM_PROGRAM_VERSION").is_some_and(|version| version.as_str() >= "3.4"),
+            Some("iTerm.app" | "WezTerm" | "vscode" | "ghostty" | "Hyper" | "rio") => true,
+            _ if term.starts_with("screen") || term.starts_with("tmux") => false,
+            _ => is_modern || set("WT_SESSION").is_some() || version("VTE_VERSION") >= Some(5000),
+        };
+        Self { ansi, utf8, colors, links: ansi && links }
     }
 }
 
@@ -221,10 +238,36 @@ impl Cursor {
 mod tests {
     use super::*;
 
+    fn of(pairs: &[(&str, &str)]) -> Style {
+        Style::of(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
     fn style(pairs: &[(&str, &str)]) -> (bool, bool) {
-        let env: Env = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let Style { ansi, utf8 } = Style::of(&env);
-        (ansi, utf8)
+        (of(pairs).ansi, of(pairs).utf8)
+    }
+
+    #[test]
+    fn links_are_shown_where_they_are_understood() {
+        for (name, value, understood) in [
+            ("VTE_VERSION", "7600", true),
+            ("VTE_VERSION", "4205", false),
+            ("TERM_PROGRAM", "WezTerm", true),
+            ("TERM_PROGRAM", "Apple_Terminal", false),
+            ("TERM", "xterm-kitty", true),
+            ("NONE", "", false),
+        ] {
+            assert_eq!(of(&[("TERM", "xterm-256color"), (name, value)]).links, understood, "{name}={value}");
+            assert!(!of(&[("TERM", "xterm"), (name, value), ("NO_COLOR", "1")]).links);
+        }
+        let tmux = |version| {
+            of(&[
+                ("TERM", "tmux"),
+                ("VTE_VERSION", "7600"),
+                ("TERM_PROGRAM", "tmux"),
+                ("TERM_PROGRAM_VERSION", version),
+            ])
+        };
+        assert!(tmux("3.5a").links && !tmux("3.3a").links);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use super::inline::{self, Output};
 use super::styled::{BOLD, PRE, QUOTE, Style, StyledText};
-use super::table;
+use super::table::{self, Table};
 
 /// The deepest indentation that is kept, in columns: phones are narrow.
 const MAX_INDENT: usize = 24;
@@ -126,9 +126,9 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
             Line::Heading(title) => inline::read(title, base | BOLD, Output::Telegram, styled),
             Line::Rule => styled.push(&"─".repeat(10), Style { marks: base, target: 0 }),
             _ if table::begins(line, rest.first()) => {
-                let (table, count) = table::read(&lines[at - 1..]);
-                preformatted(&table, "", base, styled);
-                at += count - 1;
+                let table = Table::read(&lines[at - 1..], table::plain);
+                preformatted(&table.aligned(), "", base, styled);
+                at += table.lines - 1;
             }
             Line::Item(marker, text) => {
                 let (marker, text) = match text.get(..4) {

@@ -17,12 +17,14 @@ const MARKS: [(u8, usize, u16); 6] =
     [(b'*', 1, ITALIC), (b'*', 2, BOLD), (b'_', 1, ITALIC), (b'_', 2, BOLD), (b'~', 2, STRIKE), (b'|', 2, SPOILER)];
 const DOUBLE_UNDERSCORE: usize = 3;
 
-/// Where the text will be shown, which decides what becomes of links and marks.
+/// What becomes of links and marks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Output {
     Telegram,
-    /// Bold, italic and code; the rest stays as written.
+    /// No spoilers: they stay as written.
     Terminal,
+    /// No links either.
+    Plain,
 }
 
 enum Kind<'a> {
@@ -56,7 +58,7 @@ pub(super) fn read(text: &str, base: u16, output: Output, styled: &mut StyledTex
 /// before what may still change, and returns the length of what it has read.
 pub(super) fn read_piece(text: &str, before: Option<char>, is_last: bool, base: u16, styled: &mut StyledText) -> usize {
     // A run of marks may become longer.
-    let text = if is_last { text } else { text.trim_end_matches(['*', '_', '~', '|', '`', '\\']) };
+    let text = if is_last { text } else { text.trim_end_matches(['*', '_', '~', '|', '`', '\\', ']', '!']) };
     let scanner = scan(text, before);
     if !is_last && !scanner.is_stable() {
         return 0;
@@ -78,8 +80,8 @@ struct Scanner<'a> {
     brackets: Vec<usize>,
     /// By the length of a run of backticks, whether no other one follows.
     is_last_run: [bool; MAX_BACKTICKS + 1],
-    /// A run of backticks is not closed.
-    has_open_code: bool,
+    /// A run of backticks, or the address of a link, is not closed.
+    is_open: bool,
 }
 
 fn scan(text: &str, before: Option<char>) -> Scanner<'_> {
@@ -154,7 +156,7 @@ impl<'a> Scanner<'a> {
         }
         self.is_last_run[run] = true;
         self.push(at, run, &rest[..run], Kind::Text);
-        self.has_open_code = true;
+        self.is_open = true;
         run
     }
 
@@ -199,7 +201,11 @@ impl<'a> Scanner<'a> {
 
     fn link(&mut self, at: usize) -> usize {
         let text = self.text;
-        let Some((bracket, (address, len))) = self.brackets.pop().zip(destination(&text[at + 1..])) else { return 1 };
+        let rest = &text[at + 1..];
+        let Some((bracket, (address, len))) = self.brackets.pop().zip(destination(rest)) else {
+            self.is_open |= rest.starts_with('(') && !rest.contains(')');
+            return 1;
+        };
         self.tokens[bracket].kind = Kind::Bracket(Some(address));
         if self.tokens[bracket].text == "[" {
             // There are no links within links; an image may stand in one.
@@ -210,7 +216,7 @@ impl<'a> Scanner<'a> {
 
     /// Whether nothing behind the text can change how it reads.
     fn is_stable(&self) -> bool {
-        self.openers.iter().all(Vec::is_empty) && !self.has_open_code
+        self.openers.iter().all(Vec::is_empty) && self.brackets.is_empty() && !self.is_open
     }
 }
 
@@ -290,17 +296,17 @@ fn write(tokens: &[Token], base: u16, output: Output, styled: &mut StyledText) {
             Kind::Whole => styled.push(token.text, with(WHOLE)),
             Kind::Code => styled.push(token.text, with(CODE)),
             Kind::Mark { row, turn }
-                if turn != 0 && (output != Output::Terminal || MARKS[row].2 & (BOLD | ITALIC) != 0) =>
+                if turn != 0 && (output == Output::Telegram || MARKS[row].2 & (BOLD | ITALIC | STRIKE) != 0) =>
             {
                 depths[row] += turn;
             }
-            Kind::Bracket(Some(address)) if output == Output::Telegram => {
+            Kind::Bracket(Some(address)) if output != Output::Plain => {
                 if starts.is_empty() {
                     target = Some(styled.add_target(address));
                 }
                 starts.push(styled.text.len());
             }
-            Kind::LinkEnd(address) if output == Output::Telegram => {
+            Kind::LinkEnd(address) if output != Output::Plain => {
                 let start = starts.pop().unwrap_or(0).min(styled.text.len());
                 if styled.text[start..].trim().is_empty() {
                     styled.push(address, with(WHOLE));

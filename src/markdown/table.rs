@@ -36,40 +36,77 @@ fn cells(line: &str) -> Vec<&str> {
     cells
 }
 
-/// The table at the beginning of `lines` as text, and how many lines it has. Cells lose their styles and keep links as written.
-pub(super) fn read(lines: &[&str]) -> (String, usize) {
-    let count = lines.iter().take_while(|line| line.contains('|')).count();
-    let is_right: Vec<bool> =
-        cells(lines[1]).iter().map(|cell| cell.ends_with(':') && !cell.starts_with(':')).collect();
-    let rows: Vec<Vec<String>> =
-        lines[..1].iter().chain(&lines[2..count]).map(|line| cells(line).into_iter().map(shown).collect()).collect();
-    let mut widths: Vec<usize> = Vec::new();
-    for row in &rows {
-        widths.resize(widths.len().max(row.len()), 0);
-        for (widest, cell) in widths.iter_mut().zip(row) {
-            *widest = width(cell).min(MAX_COLUMN).max(*widest);
-        }
-    }
-    let mut out = String::new();
-    for (n, row) in rows.iter().enumerate() {
-        let mut line = Vec::new();
-        for (column, cell) in row.iter().enumerate() {
-            let pad = " ".repeat(widths[column].saturating_sub(width(cell)));
-            line.push(if is_right.get(column) == Some(&true) { pad + cell } else { format!("{cell}{pad}") });
-        }
-        out.push_str(line.join(" │ ").trim_end_matches(' '));
-        out.push('\n');
-        if n == 0 {
-            let dashes: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
-            out.push_str(&dashes.join("─┼─"));
-            out.push('\n');
-        }
-    }
-    (out, count)
+/// A table: each cell as it is shown, and how many columns that takes.
+pub(super) struct Table {
+    rows: Vec<Vec<(String, usize)>>,
+    is_right: Vec<bool>,
+    widths: Vec<usize>,
+    /// How many lines it was written in.
+    pub lines: usize,
 }
 
-fn shown(cell: &str) -> String {
+impl Table {
+    /// Reads the table at the beginning of `lines`; `shown` makes a cell of what is written, and is told whether that is in
+    /// the header.
+    pub(super) fn read(lines: &[&str], shown: impl Fn(&str, bool) -> (String, usize)) -> Self {
+        let count = lines.iter().take_while(|line| line.contains('|')).count();
+        let is_right = cells(lines[1]).iter().map(|cell| cell.ends_with(':') && !cell.starts_with(':')).collect();
+        let row = |line: &&str, is_header| {
+            let cells = cells(line).into_iter();
+            cells.map(|cell| shown(&cell.replace("\\|", "|"), is_header)).collect::<Vec<_>>()
+        };
+        let header = std::iter::once(row(&lines[0], true));
+        let rows: Vec<_> = header.chain(lines[2..count].iter().map(|line| row(line, false))).collect();
+        let mut widths: Vec<usize> = Vec::new();
+        for row in &rows {
+            widths.resize(widths.len().max(row.len()), 0);
+            for (widest, (_, width)) in widths.iter_mut().zip(row) {
+                *widest = (*width).min(MAX_COLUMN).max(*widest);
+            }
+        }
+        Self { rows, is_right, widths, lines: count }
+    }
+
+    /// The columns that it takes, if no cell is longer than most.
+    pub(super) fn width(&self) -> usize {
+        self.widths.iter().sum::<usize>() + 3 * self.widths.len().saturating_sub(1)
+    }
+
+    pub(super) fn aligned(&self) -> String {
+        let mut out = String::new();
+        for (n, row) in self.rows.iter().enumerate() {
+            let mut line = Vec::new();
+            for (column, (cell, width)) in row.iter().enumerate() {
+                let pad = " ".repeat(self.widths[column].saturating_sub(*width));
+                let is_right = self.is_right.get(column) == Some(&true);
+                line.push(if is_right { pad + cell } else { format!("{cell}{pad}") });
+            }
+            out.push_str(line.join(" │ ").trim_end_matches(' '));
+            out.push('\n');
+            if n == 0 {
+                let dashes: Vec<String> = self.widths.iter().map(|width| "─".repeat(*width)).collect();
+                out.push_str(&dashes.join("─┼─"));
+                out.push('\n');
+            }
+        }
+        out
+    }
+
+    /// A line for each cell, under the name of its column.
+    pub(super) fn listed(&self) -> String {
+        let (header, rows) = self.rows.split_first().map_or((&[][..], &[][..]), |(header, rows)| (&header[..], rows));
+        let row = |row: &Vec<(String, usize)>| {
+            let cells = row.iter().zip(header).map(|((cell, _), (name, _))| format!("{name}: {cell}\n"));
+            cells.collect::<String>()
+        };
+        rows.iter().map(row).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A cell without its styles, and with its links as written.
+pub(super) fn plain(cell: &str, _: bool) -> (String, usize) {
     let mut styled = StyledText::default();
-    inline::read(&cell.replace("\\|", "|"), 0, Output::Terminal, &mut styled);
-    styled.text
+    inline::read(cell, 0, Output::Plain, &mut styled);
+    let columns = width(&styled.text);
+    (styled.text, columns)
 }

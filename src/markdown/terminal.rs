@@ -1,23 +1,32 @@
 //! Markdown on a terminal, shown while it streams in.
 //!
-//! Text goes through as soon as nothing behind it can change how it reads: it is held back while a mark is open, and never over
-//! the end of its line. Tables and links are readable as written.
+//! Text goes through as soon as nothing behind it can change how it reads: it is held back while a mark or a link is open, and
+//! never over the end of its line. A table is shown when it is complete.
 
 use super::blocks::{Fence, Line};
-use super::inline;
-use super::styled::{BOLD, CODE, ITALIC, StyledText};
+use super::inline::{self, Output};
+use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText};
+use super::table::{self, Table};
+use super::unicode::width;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     /// Bullets and rules beyond ASCII.
     pub utf8: bool,
+    /// 256 colours.
+    pub colors: bool,
+    /// Links by OSC 8.
+    pub links: bool,
+    pub columns: usize,
 }
 
 const RESET: &str = "\x1b[0m";
 const DIM: &str = "\x1b[2m";
 const CYAN: &str = "\x1b[36m";
-const STYLES: [(u16, &str); 3] = [(BOLD, "\x1b[1m"), (ITALIC, "\x1b[3m"), (CODE, CYAN)];
+/// Light grey on dark grey, which is readable on every background.
+const BLOCK: &str = "\x1b[48;5;236;38;5;252m";
+const STYLES: [(u16, &str); 4] = [(BOLD, "\x1b[1m"), (ITALIC, "\x1b[3m"), (STRIKE, "\x1b[9m"), (CODE, CYAN)];
 
 /// The most bytes held back for a mark that may yet be closed.
 const MAX_HELD: usize = 600;
@@ -29,17 +38,24 @@ pub(crate) struct Markdown {
     held: String,
     /// The kind of the current line is known, and its marker shown.
     is_begun: bool,
+    /// The current line shows nothing.
+    is_silent: bool,
     /// The style of the current line.
     base: u16,
     /// The last character read of the current line.
     before: Option<char>,
-    /// The code block that is open.
+    /// The code block that is open, and the columns of its current line.
     fence: Option<Fence>,
+    column: usize,
+    /// The lines of a table, or of what may become one.
+    table: Vec<String>,
 }
 
 impl Markdown {
     pub(crate) fn new(look: Look) -> Self {
-        Self { look, held: String::new(), is_begun: false, base: 0, before: None, fence: None }
+        let (held, table) = (String::new(), Vec::new());
+        let (is_begun, is_silent, base, before, fence, column) = (false, false, 0, None, None, 0);
+        Self { look, held, is_begun, is_silent, base, before, fence, column, table }
     }
 
     /// Takes the next piece of the answer and returns what can be shown now.
@@ -49,7 +65,9 @@ impl Markdown {
             let line = piece.strip_suffix('\n');
             self.held.push_str(line.unwrap_or(piece));
             self.show(line.is_some(), &mut out);
-            out.push_str(if line.is_some() { "\n" } else { "" });
+            if line.is_some() && !std::mem::take(&mut self.is_silent) {
+                out.push('\n');
+            }
         }
         out
     }
@@ -57,27 +75,41 @@ impl Markdown {
     /// Returns what is still held. A new answer may follow.
     pub(crate) fn finish(&mut self) -> String {
         let mut out = String::new();
-        self.show(true, &mut out);
-        self.fence = None;
+        if self.is_begun || !self.held.is_empty() {
+            self.show(true, &mut out);
+        }
+        self.end_table(&mut out);
+        (self.fence, self.is_silent) = (None, false);
         out
     }
 
     fn show(&mut self, is_whole: bool, out: &mut String) {
+        let was_code = self.fence.is_some();
         if !self.is_begun {
             if !is_whole && self.is_undecided() {
                 return;
             }
+            if self.is_row() {
+                self.is_silent = true;
+                return self.table.push(std::mem::take(&mut self.held));
+            }
+            self.end_table(out);
             self.begin(out);
             self.is_begun = true;
         }
-        if self.fence.is_some() {
-            self.show_held(CYAN, out);
+        if was_code && self.fence.is_some() {
+            self.show_code(is_whole, out);
         } else {
             self.show_spans(is_whole || self.held.len() > MAX_HELD, out);
         }
         if is_whole {
-            (self.is_begun, self.base, self.before) = (false, 0, None);
+            (self.is_begun, self.base, self.before, self.column) = (false, 0, None, 0);
         }
+    }
+
+    /// Whether the line may belong to a table. Models begin each of its rows with a bar.
+    fn is_row(&self) -> bool {
+        self.fence.is_none() && self.held.trim_start().starts_with('|')
     }
 
     /// Whether the kind of the line may still change.
@@ -85,7 +117,11 @@ impl Markdown {
         let text = self.held.trim();
         match self.fence {
             Some(fence) => fence.may_close(text),
-            None => matches!(Line::of(text), Line::Fence(..)) || text.chars().all(|c| "`~#-*_+>".contains(c)),
+            None => match Line::of(&self.held) {
+                Line::Fence(..) => true,
+                Line::Item(_, text) => CHECKBOXES.iter().any(|(written, _)| written.starts_with(text)),
+                _ => self.is_row() || text.chars().all(|c| "`~#-*_+>".contains(c)),
+            },
         }
     }
 
@@ -93,17 +129,20 @@ impl Markdown {
     fn begin(&mut self, out: &mut String) {
         if let Some(fence) = self.fence {
             if fence.closes(&self.held) {
-                self.show_held(DIM, out);
                 self.fence = None;
+                self.held.clear();
+                self.is_silent = true;
             }
             return;
         }
         let indent = self.held.len() - self.held.trim_start().len();
-        let [bullet, bar, rule] = if self.look.utf8 { ["•", "│", "─"] } else { ["-", ">", "-"] };
+        let [bar, rule] = if self.look.utf8 { ["│", "─"] } else { [">", "-"] };
         match Line::of(&self.held) {
-            Line::Fence(fence, _) => {
+            Line::Fence(fence, language) => {
+                paint(out, DIM, &format!("{}{language}", if language.is_empty() { "" } else { &self.held[..indent] }));
+                self.is_silent = language.is_empty();
                 self.fence = Some(fence);
-                self.show_held(DIM, out);
+                self.held.clear();
             }
             Line::Heading(title) => {
                 self.base = BOLD;
@@ -111,41 +150,106 @@ impl Markdown {
                 self.held.drain(..start);
             }
             Line::Rule => {
-                self.held = rule.repeat(20);
-                self.show_held(DIM, out);
+                paint(out, DIM, &rule.repeat(20));
+                self.held.clear();
             }
             Line::Quote => {
                 out.push_str(&self.held[..indent]);
                 paint(out, DIM, bar);
                 self.held.drain(..=indent);
             }
-            Line::Item(marker, _) if marker.len() == 1 => {
-                out.push_str(&self.held[..indent]);
-                out.push_str(bullet);
-                self.held.drain(..=indent);
+            Line::Item(marker, text) if marker.len() == 1 => {
+                let (start, bullet) = (self.held.trim_end().len() - text.len(), self.bullet(indent, text));
+                let written = if CHECKBOXES.iter().any(|(written, _)| text.starts_with(written)) { 4 } else { 0 };
+                out.push_str(&format!("{}{bullet} ", &self.held[..indent]));
+                self.held.drain(..start + written);
             }
             Line::Blank | Line::Item(..) | Line::Text => {}
         }
     }
 
-    fn show_held(&mut self, style: &str, out: &mut String) {
+    /// The marker of an item, for how deep it is or for its checkbox.
+    fn bullet(&self, indent: usize, text: &str) -> &'static str {
+        let checkbox = CHECKBOXES.iter().find(|(written, _)| text.starts_with(written));
+        match (checkbox, self.look.utf8) {
+            (Some((_, shown)), true) => shown,
+            (Some((written, _)), false) => written.trim_end(),
+            (None, true) => ["•", "◦", "▪"][(indent / 2).min(2)],
+            (None, false) => "-",
+        }
+    }
+
+    fn show_code(&mut self, is_whole: bool, out: &mut String) {
+        let style = if self.look.colors { BLOCK } else { CYAN };
         paint(out, style, &self.held);
+        self.column += width(&self.held);
         self.held.clear();
+        // To the edge; behind a full row it would erase its last character.
+        let is_full = self.column > 0 && self.column % self.look.columns.max(1) == 0;
+        if is_whole && self.look.colors && !is_full {
+            paint(out, style, "\x1b[K");
+        }
     }
 
     fn show_spans(&mut self, is_all: bool, out: &mut String) {
         let mut styled = StyledText::default();
         let len = inline::read_piece(&self.held, self.before, is_all, self.base, &mut styled);
-        let mut at = 0;
-        for (end, style) in styled.runs_from(0) {
-            let codes: String = STYLES.iter().filter(|(mark, _)| style.has(*mark)).map(|(_, code)| *code).collect();
-            paint(out, &codes, &styled.text[at..*end]);
-            at = *end;
-        }
+        self.paint_styled(&styled, out);
         self.before = self.held[..len].chars().next_back().or(self.before);
         self.held.drain(..len);
     }
+
+    fn paint_styled(&self, styled: &StyledText, out: &mut String) {
+        let address = |style: &Style| style.has(LINK).then(|| styled.targets[style.target].as_str());
+        let (mut at, mut start) = (0, 0);
+        let runs = styled.runs_from(0);
+        for (n, (end, style)) in runs.iter().enumerate() {
+            let link = address(style);
+            let is_first = n == 0 || address(&runs[n - 1].1) != link;
+            let is_last = runs.get(n + 1).is_none_or(|(_, next)| address(next) != link);
+            start = if is_first { at } else { start };
+            if let Some(link) = link.filter(|_| is_first && self.look.links) {
+                out.push_str(&format!("\x1b]8;;{link}\x1b\\"));
+            }
+            let codes: String = STYLES.iter().filter(|(mark, _)| style.has(*mark)).map(|(_, code)| *code).collect();
+            paint(out, &codes, &styled.text[at..*end]);
+            at = *end;
+            match link.filter(|_| is_last) {
+                Some(_) if self.look.links => out.push_str("\x1b]8;;\x1b\\"),
+                Some(link) if styled.text[start..at] != *link => paint(out, DIM, &format!(" ({link})")),
+                _ => {}
+            }
+        }
+    }
+
+    /// Shows the table, or the lines that did not become one.
+    fn end_table(&mut self, out: &mut String) {
+        let lines = std::mem::take(&mut self.table);
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let Some(first) = lines.first() else { return };
+        let cell = |text: &str, is_header: bool| {
+            let (mut styled, mut shown) = (StyledText::default(), String::new());
+            let output = if self.look.links { Output::Terminal } else { Output::Plain };
+            inline::read(text, if is_header { BOLD } else { 0 }, output, &mut styled);
+            self.paint_styled(&styled, &mut shown);
+            (shown, width(&styled.text))
+        };
+        if table::begins(first, lines.get(1)) {
+            let table = Table::read(&lines, cell);
+            let text = if table.width() < self.look.columns { table.aligned() } else { table.listed() };
+            let text =
+                if self.look.utf8 { text } else { text.replace('│', "|").replace('─', "-").replace('┼', "+") };
+            return out.push_str(&text);
+        }
+        for line in lines {
+            out.push_str(&cell(line, false).0);
+            out.push('\n');
+        }
+    }
 }
+
+/// The beginning of an item's text, and what is shown instead of a bullet.
+const CHECKBOXES: [(&str, &str); 3] = [("[ ] ", "☐"), ("[x] ", "☑"), ("[X] ", "☑")];
 
 fn paint(out: &mut String, style: &str, text: &str) {
     let reset = if style.is_empty() { "" } else { RESET };
@@ -158,15 +262,33 @@ fn paint(out: &mut String, style: &str, text: &str) {
 mod tests {
     use super::*;
 
+    const LOOK: Look = Look { utf8: true, colors: true, links: true, columns: 40 };
+
     /// Tags for escape sequences, so that the tables can be read.
     fn tagged(text: &str) -> String {
-        [(RESET, "</>"), (STYLES[0].1, "<b>"), (DIM, "<dim>"), (STYLES[1].1, "<i>"), (CYAN, "<code>")]
-            .iter()
-            .fold(text.to_owned(), |text, (sequence, tag)| text.replace(sequence, tag))
+        [
+            (RESET, "</>"),
+            (STYLES[0].1, "<b>"),
+            (DIM, "<dim>"),
+            (STYLES[1].1, "<i>"),
+            (STYLES[2].1, "<s>"),
+            (CYAN, "<code>"),
+            (BLOCK, "<block>"),
+            ("\x1b[K", "<edge>"),
+            ("\x1b]8;;\x1b\\", "</a>"),
+            ("\x1b]8;;", "<a "),
+            ("\x1b\\", ">"),
+        ]
+        .iter()
+        .fold(text.to_owned(), |text, (sequence, tag)| text.replace(sequence, tag))
     }
 
     fn whole(text: &str) -> String {
-        let mut markdown = Markdown::new(Look { utf8: true });
+        on(LOOK, text)
+    }
+
+    fn on(look: Look, text: &str) -> String {
+        let mut markdown = Markdown::new(look);
         tagged(&(markdown.push(text) + &markdown.finish()))
     }
 
@@ -178,13 +300,15 @@ mod tests {
             ("这是**粗体**文字", "这是<b>粗体</>文字"),
             ("an *old* and _new_ one", "an <i>old</> and <i>new</> one"),
             ("***both*** of them", "<b><i>both</> of them"),
+            ("~~gone~~, ~5 and ||hidden||", "<s>gone</>, ~5 and ||hidden||"),
             ("run `ls **` now", "run <code>ls **</> now"),
             ("`` a`b ``!", "<code>a`b</>!"),
             ("**use `x` and *y***.", "<b>use </><b><code>x</><b> and </><b><i>y</>."),
             ("# Title\ntext", "<b>Title</>\ntext"),
             ("## A `b` c\n", "<b>A </><b><code>b</><b> c</>\n"),
-            ("- one\n  * **two**\n+ three", "• one\n  • <b>two</>\n• three"),
-            ("1. one\n2) two", "1. one\n2) two"),
+            ("- one\n  * **two**\n    + three\n- four", "• one\n  ◦ <b>two</>\n    ▪ three\n• four"),
+            ("- [ ] open\n- [x] done\n- [ ]\n- [t](http://h)", "☐ open\n☑ done\n• [ ]\n• <a http://h>t</a>"),
+            ("1. one\n2) two\n   - three", "1. one\n2) two\n   ◦ three"),
             ("> said", "<dim>│</> said"),
             ("---\n", "<dim>────────────────────</>\n"),
             ("\\*not\\* this", "*not* this"),
@@ -203,34 +327,68 @@ mod tests {
             "#hashtag\n####### seven",
             "-5 degrees\n--flag\n*",
             "a \\d+ C:\\dir",
-            "| a | b |\n|---|---|\n| 1 | 2 |",
-            "[text](http://h/_x_/y_z)",
+            "a | b\n|x| is not negative\n| nor | this |\nend",
+            "[text] (see [1]), a[0](x, [open",
             "``inline``` here",
             "   \n\n\tx",
         ] {
-            assert_eq!(whole(text), text);
+            assert_eq!(whole(text).trim_end_matches('\n'), text);
         }
+    }
+
+    #[test]
+    fn links_lead_where_they_say() {
+        let text = "see [the **docs**](http://h/_x_/y_z), ![a](http://i) and http://h.";
+        assert_eq!(whole(text), "see <a http://h/_x_/y_z>the <b>docs</></a>, <a http://i>a</a> and http://h.");
+        let plain = Look { links: false, ..LOOK };
+        assert_eq!(
+            on(plain, text),
+            "see the <b>docs</><dim> (http://h/_x_/y_z)</>, a<dim> (http://i)</> and http://h."
+        );
+        assert_eq!(on(plain, "[http://h](http://h)"), "http://h");
     }
 
     #[test]
     fn code_blocks_keep_every_character_and_end_where_they_say() {
         assert_eq!(
             whole("```sh\nls *.rs # **x**\n\n  ``\n```\n**b**"),
-            "<dim>```sh</>\n<code>ls *.rs # **x**</>\n\n<code>  ``</>\n<dim>```</>\n<b>b</>"
+            "<dim>sh</>\n<block>ls *.rs # **x**</><block><edge></>\n<block><edge></>\n<block>  ``</><block><edge></>\n<b>b</>"
         );
-        assert_eq!(whole("~~~~\n```\n~~~\n~~~~"), "<dim>~~~~</>\n<code>```</>\n<code>~~~</>\n<dim>~~~~</>");
-        assert_eq!(whole("```\nnever closed"), "<dim>```</>\n<code>never closed</>");
+        let dull = Look { colors: false, ..LOOK };
+        assert_eq!(on(dull, "~~~~\n```\n~~~\n~~~~"), "<code>```</>\n<code>~~~</>\n");
+        assert_eq!(on(dull, "```\nnever closed"), "<code>never closed</>");
+        // Behind a full row, the sequence would erase its last character.
+        let full = "x".repeat(LOOK.columns);
+        assert_eq!(whole(&format!("```\n{full}\n```\n")), format!("<block>{full}</>\n"));
+    }
+
+    #[test]
+    fn tables_are_aligned_or_listed_where_they_do_not_fit() {
+        let table = "| Plant | **Water** |\n|:--|--:|\n| 罗勒 basil | `2` l |\n| [mint](http://m) | 10 l |\nDone.";
+        assert_eq!(
+            whole(table),
+            "<b>Plant</>      │ <b>Water</>\n───────────┼──────\n罗勒 basil │   <code>2</> l\n<a http://m>mint</a>       │  10 l\nDone."
+        );
+        let ascii = Look { utf8: false, ..LOOK };
+        assert_eq!(on(ascii, "|a|b|\n|-|-|\n|1|2|"), "<b>a</> | <b>b</>\n--+--\n1 | 2\n");
+        let narrow = Look { columns: 12, ..LOOK };
+        assert_eq!(
+            on(narrow, "| a | b |\n|---|---|\n| one two | three |\n| 1 | 2 |\n"),
+            "<b>a</>: one two\n<b>b</>: three\n\n<b>a</>: 1\n<b>b</>: 2\n"
+        );
     }
 
     #[test]
     fn however_it_is_cut_into_pieces_the_same_is_shown() {
-        let text =
-            "# T\n\nan **old** `code` x_y_z *i* 2*3\n- a\n- **b\n```rust\nfn f() {}\n```\n> q\n***\nend `é` **世界**";
+        let text = "# T\n\nan **old** `code` x_y_z *i* 2*3\n- a\n- **b\n- [x] c\n```rust\nfn f() {}\n\n```\n> q\n***\n\
+                    a [link **b**](http://h/a_b) ~~s~~!\n| a | b |\n|--|--|\n| 1 | *2* |\n\nend `é` **世界**";
         // Text of one style may come in several pieces.
-        let joined =
-            |text: &str| ["b", "code", "dim"].iter().fold(tagged(text), |t, tag| t.replace(&format!("</><{tag}>"), ""));
+        let joined = |text: &str| {
+            let tags = ["b", "code", "dim", "block", "s"];
+            tags.iter().fold(tagged(text), |text, tag| text.replace(&format!("</><{tag}>"), ""))
+        };
         for size in 1..9 {
-            let mut markdown = Markdown::new(Look { utf8: true });
+            let mut markdown = Markdown::new(LOOK);
             let characters: Vec<char> = text.chars().collect();
             let pieces = characters.chunks(size).map(|piece| markdown.push(&piece.iter().collect::<String>()));
             let shown = pieces.collect::<String>() + &markdown.finish();
@@ -240,7 +398,7 @@ mod tests {
 
     #[test]
     fn plain_text_is_not_held_back() {
-        let mut markdown = Markdown::new(Look { utf8: false });
+        let mut markdown = Markdown::new(Look { utf8: false, ..LOOK });
         assert_eq!(markdown.push("First wo"), "First wo");
         assert_eq!(markdown.push("rds, "), "rds, ");
         assert_eq!(markdown.push("**bo"), "");
@@ -248,5 +406,8 @@ mod tests {
         assert_eq!(markdown.push(&format!(" *{}", "x".repeat(MAX_HELD))).len(), MAX_HELD + 2);
         assert_eq!(markdown.push("\n- "), "\n");
         assert_eq!(markdown.finish(), "- ");
+        assert_eq!(markdown.push("a [li"), "");
+        assert_eq!(tagged(&markdown.push("nk](http://h")), "");
+        assert_eq!(tagged(&markdown.push(") b")), "a <a http://h>link</a> b");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Home, merged, seen};
 use crate::model::{Model, Reply};
 
-const MARKDOWN: &str = "# Plants\n\n- **water** the `basil`\n- 2*3*4 litres\n\n```sh\nls *.txt\n```\nDone.";
+const MARKDOWN: &str = "# Plants\n\n- **water** the `basil`\n- 2*3*4 litres\n\n```sh\nls *.txt\n```\n| [a](http://h) | b |\n|---|---|\n| 世界 | 2 |\n\nDone.";
 
 #[test]
 fn markdown_is_readable_on_a_terminal() {
@@ -15,7 +15,7 @@ fn markdown_is_readable_on_a_terminal() {
     run.exits(0);
     let shown = seen(&run.stdout);
     assert!(
-        shown.ends_with("Plants\n\n• water the basil\n• 2*3*4 litres\n\n```sh\nls *.txt\n```\nDone.\n"),
+        shown.ends_with("Plants\n\n• water the basil\n• 2*3*4 litres\n\nsh\nls *.txt\n[a](http://h) │ b\n──────────────┼──\n世界          │ 2\n\nDone.\n"),
         "{shown:?}"
     );
     assert!(run.stdout.contains("\u{1b}[1mwater\u{1b}[0m"), "{:?}", run.stdout);

@@ -27,16 +27,20 @@ use super::without_syscall::{Withheld, withhold};
 /// What a person sees of what a terminal was sent: without escape sequences, carriage returns and erased lines.
 pub fn seen(text: &str) -> String {
     let mut out = String::new();
+    let mut is_at_start = false;
     let mut characters = text.chars();
     while let Some(c) = characters.next() {
         match c {
             '\u{1b}' => {
-                if characters.find(char::is_ascii_alphabetic) == Some('K') {
+                if characters.find(char::is_ascii_alphabetic) == Some('K') && is_at_start {
                     out.truncate(out.rfind('\n').map_or(0, |end| end + 1));
                 }
             }
-            '\r' => {}
-            c => out.push(c),
+            '\r' => is_at_start = true,
+            c => {
+                is_at_start = false;
+                out.push(c);
+            }
         }
     }
     out
