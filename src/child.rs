@@ -41,6 +41,11 @@ pub(crate) fn same(args: &[&str]) -> Command {
     command
 }
 
+/// A program that the user has named, an editor say, with this process's environment and streams.
+pub(crate) fn by_user(program: &str) -> Command {
+    Command::new(program)
+}
+
 /// Replaces this process with a new run of this program, in the same environment. Returns only if that fails.
 pub(crate) fn reexec(args: &[&str]) -> std::io::Error {
     same(args).exec()

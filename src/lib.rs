@@ -16,7 +16,7 @@
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`, `quirks`), its API (`dialect`): OpenAI's (`openai`, `replies`, `stream`) and Anthropic's (`anthropic`), the `demo` |
 //! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), what a turn tells it (`ack`, `activity`), delivery (`send`, `upload`), `unknown_users` |
 //! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools |
-//! | 1 | `config` | the table of settings (`settings`), its four layers (`load`), changes to its file (`edit`), API keys, vendors and the choice of a model |
+//! | 1 | `config` | the table of settings (`settings`), its four layers (`load`), changes that keep the rest of the file (`edit`), API keys, vendors and the choice of a model |
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 //! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`) |
 //! | 1 | `web` | fetches pages (`mod`, `address`, `charset`, `packed`), makes Markdown of them (`html`), and asks search engines (`search`) |

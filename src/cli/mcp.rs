@@ -103,8 +103,7 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
             .hint("choose another name, or change mcpServers in config.json"));
     }
     let entry = entry(args, words)?;
-    edit::update(&home, env, |text| edit::set(text, &["mcpServers", name], &entry))?;
-    let loaded = load(env)?.1;
+    let loaded = edit::set(&home, env, &["mcpServers", name], &entry)?;
     let Some(entry) = loaded.config.mcp_servers.get(name) else {
         return Err(
             Error::config("BANTAM_MCPSERVERS replaces mcpServers of config.json").hint("unset BANTAM_MCPSERVERS")

@@ -5,6 +5,7 @@ mod agent;
 mod args;
 mod attach;
 mod commands;
+mod config;
 mod convert;
 mod cron;
 mod doctor;
@@ -38,7 +39,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::config::{self, Env, Loaded};
+use crate::config::{self as settings, Env, Loaded};
 use crate::error::{Context, Error, Kind, Result};
 use crate::hands;
 use crate::paths::Home;
@@ -50,6 +51,8 @@ use args::{Args, Command};
 const COMMANDS: &[&[Command]] = &[
     &[agent::COMMAND, gateway::COMMAND, onboard::COMMAND, doctor::COMMAND, status::COMMAND, service::COMMAND],
     &[tools::COMMAND, models::COMMAND],
+    config::COMMANDS,
+    &[tools::COMMAND],
     sessions::COMMANDS,
     skills::COMMANDS,
     mcp::COMMANDS,
@@ -70,7 +73,7 @@ pub fn main() -> ExitCode {
         return hands::main(role, config::environment().get(hands::SETUP).map(String::as_str));
     }
     let args: Vec<OsString> = first.into_iter().chain(args).collect();
-    ExitCode::from(run(args.iter().cloned(), &config::environment()).unwrap_or_else(|e| fail(&args, &e)))
+    ExitCode::from(run(args.iter().cloned(), &settings::environment()).unwrap_or_else(|e| fail(&args, &e)))
 }
 
 fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
@@ -229,9 +232,9 @@ fn error_json(e: &Error) -> Value {
 
 /// The home, and its configuration.
 fn load(env: &Env) -> Result<(Home, Loaded)> {
-    let home = config::home(env)?;
-    let file = config::read(&home)?;
-    let loaded = config::load_for(&home, file.as_deref(), env, Vec::new())?;
+    let home = settings::home(env)?;
+    let file = settings::read(&home)?;
+    let loaded = settings::load_for(&home, file.as_deref(), env, Vec::new())?;
     Ok((home, loaded))
 }
 

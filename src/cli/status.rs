@@ -9,7 +9,7 @@ use super::args::{Args, Command, Flag};
 use super::{error_json, gateway_status, json_line, local_time, print, report, zone};
 use crate::app;
 use crate::app::learned;
-use crate::config::settings::{SETTINGS, Setting, Type};
+use crate::config::settings::{self, SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
 use crate::paths::Home;
@@ -197,16 +197,11 @@ fn key_source(model: &Model, env: &Env) -> String {
 
 /// The setting that a path like `model_list.0.model` belongs to.
 fn setting_at(path: &str) -> Option<&'static Setting> {
-    let names: Vec<&str> = path.split('.').collect();
-    SETTINGS.iter().find(|setting| {
-        let segments = setting.segments();
-        segments.len() == names.len()
-            && segments.iter().zip(&names).all(|(segment, name)| matches!(*segment, "*" | "[]") || segment == name)
-    })
+    settings::find(&path.split('.').collect::<Vec<_>>())
 }
 
 /// A value for people; `None` if it could hold a secret.
-fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value> {
+pub(super) fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value> {
     let is_empty = matches!(value, Value::Null) || [json!(""), json!([]), json!({})].contains(value);
     // An address may contain a password or a token, and so may a server's arguments.
     let is_server = setting.is_some_and(|setting| setting.path.starts_with("mcpServers."));

@@ -1,138 +1,156 @@
-//! Changes config.json, and keeps every byte that a change does not mean.
+//! Changes config.json and keeps every byte that it does not mean to change: layout, order and spelling are the user's.
 
 use std::time::Duration;
 
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::locate::{member, read, value_after};
-use super::{Env, load_for};
+use super::settings::{Place, is_known};
+use super::{Env, Loaded, load_for};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 
-/// How long to wait for another change.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Replaces config.json by what `change` makes of it, unless the result cannot be loaded.
-pub(crate) fn update(home: &Home, env: &Env, change: impl FnOnce(&str) -> Result<String>) -> Result<()> {
-    let _lock =
-        Lock::acquire(&home.session_lock("config"), PATIENCE, &Cancel::new(None)).doing("changing config.json")?;
-    let Some(text) = super::read(home)? else {
-        return Err(Error::config("there is no config.json").hint("bantam onboard"));
-    };
-    load_for(home, Some(&text), env, Vec::new())?;
-    let changed = change(&text)?;
-    load_for(home, Some(&changed), env, Vec::new())?;
-    // A link stays a link.
-    let path = fs_err::canonicalize(home.config())?;
-    disk::replace(&path, changed.as_bytes(), Durability::Now).doing("changing config.json")
-}
-
-/// Valid JSON with `value` at `path`: in place of the value there, or as a new last member, laid out like its neighbours.
-pub(crate) fn set(text: &str, path: &[&str], value: &Value) -> Result<String> {
-    let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-    let mut at = value_after(text, start);
-    for (depth, name) in path.iter().enumerate() {
-        match member(text, at, name) {
-            Some(found) => at = found,
-            None => {
-                let below = path[depth + 1..].iter().rev();
-                let value = below.fold(value.clone(), |value, name| {
-                    Value::Object([((*name).to_owned(), value)].into_iter().collect())
-                });
-                return insert(text, at, name, &value).ok_or_else(|| not_an_object(&path[..depth]));
-            }
-        }
-    }
-    let end = read::<IgnoredAny>(text, at).map(|(_, end)| end).ok_or_else(|| not_an_object(path))?;
-    let line = &text[text[..at].rfind('\n').map_or(0, |n| n + 1)..at];
-    let indent = &line[..line.len() - line.trim_start().len()];
-    Ok(format!("{}{}{}", &text[..at], laid_out(value, text.contains('\n').then_some(indent)), &text[end..]))
-}
-
-fn not_an_object(path: &[&str]) -> Error {
-    Error::config(format!("config.json: {} is not an object", path.join(".")))
-}
-
-/// Adds a member to the object at `at`; `None` if there is none.
-fn insert(text: &str, at: usize, name: &str, value: &Value) -> Option<String> {
-    if !text[at..].starts_with('{') {
-        return None;
-    }
-    let first = at + 1 + text[at + 1..].len() - text[at + 1..].trim_start().len();
-    let name = Value::from(name);
-    let end = if text[first..].starts_with('}') { None } else { Some(last_end(text, first)?) };
-    // White space before each member, the last of which is its indentation.
-    let before = match end {
-        Some(_) => text[at + 1..first].to_owned(),
-        None if text.contains('\n') => {
-            let line = &text[text[..at].rfind('\n').map_or(0, |n| n + 1)..at];
-            format!("\n{}  ", &line[..line.len() - line.trim_start().len()])
-        }
-        None => String::new(),
-    };
-    let indent = before.rsplit_once('\n').map(|(_, indent)| indent);
-    let entry = format!("{before}{name}:{}{}", if indent.is_some() { " " } else { "" }, laid_out(value, indent));
-    Some(match (end, indent) {
-        (Some(end), _) => format!("{},{entry}{}", &text[..end], &text[end..]),
-        (None, Some(indent)) => format!("{}{entry}\n{}{}", &text[..=at], indent.strip_suffix("  ")?, &text[first..]),
-        (None, None) => format!("{}{entry}{}", &text[..=at], &text[first..]),
+/// Sets the value at `path`, for example `["mcpServers", "time"]`. What is missing on the way is made.
+pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Result<Loaded> {
+    save(home, env, |text| {
+        // What is wrong with the file already is not the fault of this change.
+        load_for(home, Some(text), env, Vec::new())?;
+        with(text, path, value).ok_or_else(|| {
+            Error::config(format!("config.json has no place for {}", path.join("."))).hint("bantam config edit")
+        })
     })
 }
 
-/// The end of the last member of an object whose first key is at `at`.
-fn last_end(text: &str, mut at: usize) -> Option<usize> {
-    loop {
-        let value = value_after(text, read::<IgnoredAny>(text, at)?.1);
-        let end = read::<IgnoredAny>(text, value)?.1;
-        at = value_after(text, end);
-        if text[at..].starts_with('}') {
-            return Some(end);
-        }
+/// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded.
+pub(crate) fn save(home: &Home, env: &Env, change: impl FnOnce(&str) -> Result<String>) -> Result<Loaded> {
+    let lock = home.state().join("locks/config.lock");
+    let _lock = Lock::acquire(&lock, Duration::from_secs(5), &Cancel::new(None)).doing("changing config.json")?;
+    let old = super::read(home)?;
+    let new = change(old.as_deref().unwrap_or("{}\n"))?;
+    let loaded = load_for(home, Some(&new), env, Vec::new())?;
+    if old.as_ref() != Some(&new) {
+        // A link to the file stays a link.
+        let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
+        disk::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json")?;
     }
+    Ok(loaded)
 }
 
-/// On one line without an indentation.
-fn laid_out(value: &Value, indent: Option<&str>) -> String {
+/// `text`, which is a JSON object, with `value` at `path`. `None` if a list has no such place.
+fn with(text: &str, path: &[&str], value: &Value) -> Option<String> {
+    let mut at = value_after(text, text.len() - text.trim_start_matches('\u{feff}').len());
+    for (n, name) in path.iter().enumerate() {
+        if !text[at..].starts_with(['{', '[']) {
+            return replace(text, at, &nested(&path[n..], value));
+        }
+        // Names that the user has chosen are told apart by every letter.
+        let is_setting = is_known(&path[..=n], Place::Setting);
+        match member(text, at, name, is_setting) {
+            Some(found) => at = found,
+            None => return insert(text, at, name, &nested(&path[n + 1..], value)),
+        }
+    }
+    replace(text, at, value)
+}
+
+/// `value` in objects by the names of `path`, or in a list for the name `0`.
+fn nested(path: &[&str], value: &Value) -> Value {
+    path.iter().rev().fold(value.clone(), |value, name| match *name {
+        "0" => json!([value]),
+        name => json!({name: value}),
+    })
+}
+
+fn replace(text: &str, at: usize, value: &Value) -> Option<String> {
+    let (_, end) = read::<IgnoredAny>(text, at)?;
+    Some(format!("{}{}{}", &text[..at], written(value, text.contains('\n').then(|| indent(text, at))), &text[end..]))
+}
+
+/// Adds a member to the object or list at `at`, laid out like the one before it.
+fn insert(text: &str, at: usize, name: &str, value: &Value) -> Option<String> {
+    let is_object = text[at..].starts_with('{');
+    let (mut count, mut end, mut gap) = (0, at + 1, "");
+    let mut next = value_after(text, end);
+    while !text[next..].starts_with(['}', ']']) {
+        gap = text[end..next].trim_start().trim_start_matches(',');
+        gap = if count == 0 { &text[end..next] } else { gap };
+        let start = if is_object { value_after(text, read::<IgnoredAny>(text, next)?.1) } else { next };
+        end = read::<IgnoredAny>(text, start)?.1;
+        next = value_after(text, end);
+        count += 1;
+    }
+    if !is_object && name != count.to_string() {
+        return None;
+    }
+    let key = if is_object { format!("{}: ", json!(name)) } else { String::new() };
+    if count > 0 {
+        let entry = written(value, gap.rsplit_once('\n').map(|(_, indent)| indent));
+        return Some(format!("{},{gap}{key}{entry}{}", &text[..end], &text[end..]));
+    }
+    if !text.trim_end().contains('\n') && next + 1 < text.trim_end().len() {
+        return Some(format!("{}{key}{}{}", &text[..end], written(value, None), &text[next..]));
+    }
+    let outer = indent(text, at);
+    let inner = format!("{outer}  ");
+    Some(format!("{}\n{inner}{key}{}\n{outer}{}", &text[..end], written(value, Some(&inner)), &text[next..]))
+}
+
+/// The spaces before the line that `at` is on.
+fn indent(text: &str, at: usize) -> &str {
+    let line = &text[text[..at].rfind('\n').map_or(0, |n| n + 1)..];
+    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
+}
+
+/// The value as text: objects over several lines where there is an indent, everything else on one.
+fn written(value: &Value, indent: Option<&str>) -> String {
+    let is_long = value.is_object() || value.as_array().is_some_and(|items| items.iter().any(Value::is_object));
     match indent {
-        Some(indent) => format!("{value:#}").replace('\n', &format!("\n{indent}")),
-        None => value.to_string(),
+        Some(indent) if is_long && *value != json!({}) => format!("{value:#}").replace('\n', &format!("\n{indent}")),
+        _ => value.to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
-    fn all_other_bytes_stay() {
-        for (text, path, value, expected) in [
-            ("{}", &["a"][..], json!(1), "{\"a\":1}"),
-            ("{\"a\":1}", &["b", "c"], json!("x"), "{\"a\":1,\"b\":{\"c\":\"x\"}}"),
-            ("{\n}\n", &["a"], json!({"b": 1}), "{\n  \"a\": {\n    \"b\": 1\n  }\n}\n"),
-            ("\u{feff}{\n\t\"a\" : 1.0\n}", &["b"], json!(2), "\u{feff}{\n\t\"a\" : 1.0,\n\t\"b\": 2\n}"),
-            (
-                "{\"A\": {\"x\": [1, {}]}, \"b\": 2}",
-                &["a", "y"],
-                json!(3),
-                "{\"A\": {\"x\": [1, {}],\"y\":3}, \"b\": 2}",
-            ),
-            ("{\"a\": {  \"x\": 1e3 } }", &["a", "x"], json!([1]), "{\"a\": {  \"x\": [1] } }"),
-            (
-                "{\n  \"mcpServers\": {\n    \"one\": { \"url\": \"u\" }\n  }\n}",
-                &["mcpServers", "two"],
-                json!({"command": "c"}),
-                "{\n  \"mcpServers\": {\n    \"one\": { \"url\": \"u\" },\n    \"two\": {\n      \"command\": \"c\"\n    }\n  }\n}",
-            ),
+    fn only_the_value_changes() {
+        let text = "{ \"agents\" : {\n\t\"defaults\": { \"timeout\":5 ,\"maxTokens\": 7}},\r\n  \"x\": [1,\n2] }";
+        for (path, value, from, to) in [
+            (&["agents", "defaults", "timeout"][..], json!(60), "\"timeout\":5 ,", "\"timeout\":60 ,"),
+            (&["agents", "defaults", "max_tokens"], json!(8), "\"maxTokens\": 7", "\"maxTokens\": 8"),
+            (&["agents", "defaults", "temperature"], json!(0.5), ": 7}", ": 7,\"temperature\": 0.5}"),
+            (&["log"], json!({"json": true}), "\n2] }", "\n2],\r\n  \"log\": {\n    \"json\": true\n  } }"),
+            (&["log", "json"], json!(true), "\n2] }", "\n2],\r\n  \"log\": {\n    \"json\": true\n  } }"),
         ] {
-            let changed = set(text, path, &value).unwrap();
-            assert_eq!(changed, expected);
-            let parsed: Value = serde_json::from_str(changed.trim_start_matches('\u{feff}')).unwrap();
-            assert!(parsed.is_object());
+            assert_eq!(with(text, path, &value).unwrap(), text.replace(from, to), "{path:?}");
         }
-        assert!(set("{\"a\": 1}", &["a", "b"], &json!(1)).is_err());
+    }
+
+    #[test]
+    fn lists_grow_by_one() {
+        let text = "{\n  \"model_list\": [\n    {\"model\": \"a/b\"}\n  ]\n}\n";
+        let grown = with(text, &["model_list", "1", "model"], &json!("c/d")).unwrap();
+        assert_eq!(grown, text.replace("\"}\n", "\"},\n    {\n      \"model\": \"c/d\"\n    }\n"));
+        assert_eq!(with(text, &["model_list", "2", "model"], &json!("c/d")), None);
+    }
+
+    #[test]
+    fn what_is_empty_gets_lines_of_its_own() {
+        let made = "{\n  \"model_list\": [\n    {\n      \"model\": \"a/b\"\n    }\n  ]\n}\n";
+        assert_eq!(with("{}\n", &["model_list", "0", "model"], &json!("a/b")).unwrap(), made);
+        assert_eq!(with("\u{feff}{\"a\":{}}", &["a", "b"], &json!(1)).unwrap(), "\u{feff}{\"a\":{\"b\": 1}}");
+        assert_eq!(with("{\"log\":null}", &["log", "json"], &json!(true)).unwrap(), "{\"log\":{\"json\":true}}");
+    }
+
+    #[test]
+    fn names_of_the_user_are_told_apart_by_every_letter() {
+        let text = r#"{"mcpServers":{"my_server":{"url":"http://a"}}}"#;
+        let changed = with(text, &["mcp_servers", "myServer", "url"], &json!("http://b")).unwrap();
+        assert_eq!(changed, r#"{"mcpServers":{"my_server":{"url":"http://a"},"myServer": {"url":"http://b"}}}"#);
     }
 }

@@ -8,22 +8,25 @@ use super::settings::same_name;
 
 /// Line and column, from 1, of the value at `path` in valid JSON.
 pub(super) fn position(text: &str, path: &[String]) -> Option<(usize, usize)> {
-    let at = path.iter().try_fold(value_after(text, 0), |at, name| member(text, at, name))?;
+    let at = path.iter().try_fold(value_after(text, 0), |at, name| member(text, at, name, true))?;
     let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
     Some((text[..at].matches('\n').count() + 1, text[line_start..at].chars().count() + 1))
 }
 
-/// The offset of a member of the object or list at `at`.
-pub(super) fn member(text: &str, at: usize, name: &str) -> Option<usize> {
+/// The offset of a member of the object or list at `at`. The name of a setting has several spellings.
+pub(super) fn member(text: &str, at: usize, name: &str, is_setting: bool) -> Option<usize> {
     let is_object = text[at..].starts_with('{');
     let mut at = value_after(text, at + 1);
     for index in 0_usize.. {
+        if text[at..].starts_with([']', '}']) {
+            break;
+        }
         let mut key = index.to_string();
         if is_object {
             (key, at) = read::<String>(text, at)?;
             at = value_after(text, at);
         }
-        if same_name(name, &key) {
+        if name == key || (is_setting && same_name(name, &key)) {
             return Some(at);
         }
         at = value_after(text, read::<IgnoredAny>(text, at)?.1);

@@ -236,6 +236,45 @@ impl Setting {
     }
 }
 
+/// What a path may lead to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A setting or a section of settings, by its own name and not one that the user has chosen.
+    Setting,
+    /// An entry of a list or map, too.
+    Anywhere,
+}
+
+/// Whether such a setting, or one below it, is in the table.
+pub(crate) fn is_known(names: &[&str], place: Place) -> bool {
+    SETTINGS.iter().any(|setting| {
+        let is_chosen = matches!(setting.segments().get(names.len() - 1), Some(&"*" | &"[]"));
+        fits(setting, names) && (place == Place::Anywhere || !is_chosen)
+    }) || (place == Place::Anywhere && in_map(names))
+}
+
+/// Whether `names` lead to the setting, or to a section that it is in.
+fn fits(setting: &Setting, names: &[&str]) -> bool {
+    let segments = setting.segments();
+    let mut pairs = segments.iter().zip(names);
+    segments.len() >= names.len()
+        && pairs.all(|(segment, name)| match *segment {
+            "*" => !name.is_empty(),
+            "[]" => name.parse::<usize>().is_ok(),
+            segment => same_name(segment, name),
+        })
+}
+
+/// Whether this is a place in a setting that holds names and values.
+pub(crate) fn in_map(names: &[&str]) -> bool {
+    names.split_last().is_some_and(|(_, map)| find(map).is_some_and(|s| matches!(s.kind, Map | Any)))
+}
+
+/// The setting at a path like `model_list`, `0`, `model`.
+pub(crate) fn find(names: &[&str]) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.segments().len() == names.len() && fits(setting, names))
+}
+
 /// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
 pub(crate) fn same_name(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = u8> {

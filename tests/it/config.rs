@@ -254,3 +254,87 @@ fn a_home_is_made_for_its_owner_only() {
         .collect();
     assert!(open.is_empty(), "readable by others: {open:?}");
 }
+
+#[test]
+fn a_setting_is_changed_and_the_rest_of_the_file_stays_as_it_is() {
+    let home = Home::empty();
+    let text = "{\n    \"agents\": { \"defaults\": {\"timeout\":5} },\n    \"model_list\": [ {\"model\": \"demo/demo\"} ]\n}\n";
+    home.config(text);
+    let set = |path: &str, value: &str| home.bantam().args(["config", "set", path, value]).run();
+    let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
+    set("agents.defaults.timeout", "60").exits(0).prints("").is_quiet();
+    assert_eq!(written(), text.replace(":5", ":60"));
+    set("channels.telegram.allowFrom", "12, 34").exits(0).is_quiet();
+    set("model_list[0].headers.X-Title", "hens").exits(0).is_quiet();
+    let made = text.replace(":5", ":60").replace(
+        "demo\"} ]\n",
+        concat!(
+            "demo\",\"headers\": {\"X-Title\":\"hens\"}} ],\n    \"channels\": {\n      \"telegram\": {\n",
+            "        \"allowFrom\": [\n          \"12\",\n          \"34\"\n        ]\n      }\n    }\n"
+        ),
+    );
+    assert_eq!(written(), made);
+
+    for (path, value, says) in [
+        ("agents.defaults.timeout", "soon", "it must be a whole number of at least 1"),
+        ("agents.defaults.timeot", "5", "did you mean agents.defaults.timeout?"),
+        ("timeout", "5", "did you mean agents.defaults.timeout?"),
+        ("mcpServers.time", "uvx", "it must be JSON"),
+        ("tools.exec.network", "some", "it must be one of: none, guarded, full"),
+        ("model_list.0.api_key", "", ""),
+    ] {
+        let run = set(path, value);
+        if says.is_empty() {
+            run.exits(0)
+        } else {
+            run.exits(2).prints("").fails_with_a_hint().says(says)
+        };
+    }
+    set("model_list.7.model", "a/b").exits(3).fails_with_a_hint().says("model_list.7.model");
+
+    let get = |path: &str| home.bantam().args(["config", "get", path]).run();
+    get("agents.defaults.timeout").exits(0).prints("60\n").is_quiet();
+    get("agents.defaults.max_tokens").exits(0).prints("8192\n");
+    get("model_list.0.model").exits(0).prints("demo/demo\n");
+    home.bantam().args(["config", "set", "channels.telegram.token", "-"]).stdin(CANARY).run().exits(0).is_quiet();
+    assert!(written().contains(CANARY));
+    let run = get("channels.telegram.token");
+    run.exits(1).prints("").fails_with_a_hint();
+    assert!(!run.stderr.contains(CANARY));
+}
+
+#[test]
+fn a_broken_file_is_not_changed_and_a_missing_one_is_made() {
+    let home = Home::empty();
+    home.bantam().args(["config", "set", "model_list.0.model", "demo/demo"]).run().exits(0).is_quiet();
+    home.agent(["-n", "list files"]).exits(0);
+    home.config("{ \"agents\": }");
+    home.bantam().args(["config", "set", "log.json", "true"]).run().exits(3).prints("").says("line 1, column 13");
+    assert_eq!(std::fs::read_to_string(home.path("config.json")).unwrap(), "{ \"agents\": }");
+}
+
+#[test]
+fn an_editor_saves_what_can_be_loaded_and_keeps_the_draft_of_what_cannot() {
+    let home = Home::empty();
+    home.config("{ \"agents\": { \"defaults\": { \"timeout\": 5 } } }");
+    let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
+    let edit = |editor: &str| {
+        let mut running =
+            home.bantam().args(["config", "edit"]).env("EDITOR", editor).on_a_terminal().silent_stdin().spawn();
+        if editor.ends_with("soon/") {
+            running.wait_for_stdout("[Y/n]");
+            running.types("n\n");
+        }
+        running.finish()
+    };
+    edit("sed -i s/5/70/").exits(0);
+    assert!(written().contains(": 70 "), "{}", written());
+    let run = edit("sed -i s/70/soon/");
+    run.exits(3);
+    assert!(written().contains(": 70 "), "{}", written());
+    assert!(std::fs::read_to_string(home.path("config.json.draft")).unwrap().contains("soon"));
+    edit("sed -i s/soon/80/").exits(0);
+    assert!(written().contains(": 80 ") && !home.path("config.json.draft").exists(), "{}", written());
+    let run = edit("no-such-editor");
+    assert!(run.exits(1).stdout.contains("cannot start the editor \"no-such-editor\""), "{}", run.stdout);
+}

@@ -1,0 +1,167 @@
+//! `bantam config`: shows and changes settings in config.json.
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::args::{Args, Command};
+use super::status::viewable;
+use super::{ask, load, notice, print, report, tell};
+use crate::child;
+use crate::config::settings::{self, Place, SETTINGS, Setting};
+use crate::config::{self, Env, Loaded, Origin, edit};
+use crate::disk;
+use crate::error::{Context, Error, Kind, Result};
+use crate::text::{nearest, one_line};
+
+pub(super) const COMMANDS: &[Command] = &[
+    Command {
+        name: "config get",
+        words: "PATH",
+        about: "print the value of a setting that is in force: bantam config get agents.defaults.timeout",
+        flags: &[],
+        run: get,
+    },
+    Command {
+        name: "config set",
+        words: "PATH VALUE",
+        about: "set a value in config.json, and keep the rest as it is: bantam config set agents.defaults.timeout 900; \
+                a VALUE of - is read from standard input",
+        flags: &[],
+        run: set,
+    },
+    Command {
+        name: "config edit",
+        words: "",
+        about: "open config.json in $EDITOR, and check it before it is saved",
+        flags: &[],
+        run: edit,
+    },
+];
+
+/// `model_list[0].model` as its names.
+fn names(path: &str) -> Vec<&str> {
+    path.split(['.', '[']).map(|name| name.strip_suffix(']').unwrap_or(name)).collect()
+}
+
+fn unknown(path: &str) -> Error {
+    let near = nearest(path, SETTINGS.iter().map(|setting| setting.path)).or_else(|| {
+        let last = |path: &'static str| path.rsplit('.').next().unwrap_or_default();
+        let name = nearest(path.rsplit('.').next()?, SETTINGS.iter().map(|setting| last(setting.path)))?;
+        SETTINGS.iter().map(|setting| setting.path).find(|path| last(path) == name)
+    });
+    Error::usage(format!("unknown setting \"{}\"", one_line(path, 60))).hint(match near {
+        Some(near) => format!("did you mean {near}?"),
+        None => "bantam help settings lists them".to_owned(),
+    })
+}
+
+/// The setting itself, or `None` for a section or an entry of a map.
+fn setting(path: &str) -> Result<Option<&'static Setting>> {
+    let names = names(path);
+    match settings::find(&names) {
+        Some(setting) => Ok(Some(setting)),
+        None if settings::is_known(&names, Place::Anywhere) => Ok(None),
+        None => Err(unknown(path)),
+    }
+}
+
+fn get(given: &Args, env: &Env) -> Result<u8> {
+    let path = &given.words[0];
+    let setting = setting(path)?;
+    let Loaded { values, .. } = load(env)?.1;
+    let member = |at: &Value, name: &&str| match at {
+        Value::Array(items) => items.get(name.parse::<usize>().ok()?).cloned(),
+        Value::Object(map) => map.iter().find(|(key, _)| settings::same_name(key, name)).map(|(_, v)| v.clone()),
+        _ => None,
+    };
+    let value = names(path).iter().try_fold(values, |at, name| member(&at, name));
+    let value = value.ok_or_else(|| {
+        Error::failed(format!("config.json has no {path}")).hint("bantam status shows what is configured")
+    })?;
+    match viewable(setting, &value) {
+        Some(Value::String(text)) => print(&format!("{text}\n")),
+        Some(value) => print(&format!("{value}\n")),
+        None => Err(Error::failed(format!("{path} may hold a secret, which is not shown"))
+            .hint("bantam config edit, or bantam status to see where it comes from")),
+    }
+    .map(|()| 0)
+}
+
+fn set(given: &Args, env: &Env) -> Result<u8> {
+    let (path, mut text) = (&given.words[0], given.words[1].clone());
+    let setting = setting(path)?;
+    if text == "-" {
+        text = io::read_to_string(io::stdin()).doing("reading the value")?.trim_end().to_owned();
+    }
+    let value = match setting {
+        Some(setting) => Some(setting.parse(&text)).filter(|v| v.is_null() || setting.check(v).is_some()),
+        None => {
+            serde_json::from_str(&text).ok().or_else(|| settings::in_map(&names(path)).then(|| text.as_str().into()))
+        }
+    };
+    let value = value.ok_or_else(|| {
+        let is_secret = setting.is_some_and(Setting::is_secret);
+        let shown = if is_secret { String::new() } else { format!(" to \"{}\"", one_line(&text, 40)) };
+        let expected = setting.map_or("JSON, for example {\"a\": \"b\"}".to_owned(), Setting::expected);
+        Error::usage(format!("cannot set {path}{shown}")).hint(format!("it must be {expected}"))
+    })?;
+    let home = config::home(env)?;
+    let loaded = edit::set(&home, env, &names(path), &value)?;
+    warn(&loaded, env);
+    if let Some(Origin::Env(name)) = loaded.origins.get(path.as_str()) {
+        notice(&format!("{name} is set, and wins over config.json"));
+    }
+    Ok(0)
+}
+
+/// Tells what is wrong with a configuration that can be loaded.
+fn warn(loaded: &Loaded, env: &Env) {
+    for line in &loaded.warnings {
+        notice(line);
+    }
+    if let Err(e) = loaded.config.choose_model(env) {
+        report(&e);
+    }
+}
+
+fn edit(_: &Args, env: &Env) -> Result<u8> {
+    let home = config::home(env)?;
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Error::usage("cannot open an editor: not a terminal").hint("bantam config set PATH VALUE"));
+    }
+    let draft = home.root().join("config.json.draft");
+    if !disk::write_new(&draft, config::read(&home)?.unwrap_or("{\n}\n".to_owned()).as_bytes())? {
+        notice(&format!("continuing with {}, which was not saved", draft.display()));
+    }
+    let editor = ["VISUAL", "EDITOR"].iter().find_map(|name| env.get(*name).filter(|text| !text.trim().is_empty()));
+    let editor = editor.map_or("vi", String::as_str);
+    loop {
+        open(editor, &draft)?;
+        let text = config::read_json(&draft).doing(format_args!("reading {}", draft.display()))?;
+        match edit::save(&home, env, |_| Ok(text)) {
+            Ok(loaded) => {
+                disk::remove(&draft)?;
+                warn(&loaded, env);
+                return Ok(0);
+            }
+            Err(e) => {
+                report(&e);
+                if matches!(ask("Edit it again? [Y/n] ")?.as_str(), "n" | "N" | "no") {
+                    tell(&format!("bantam: config.json is unchanged; your text is in {}", draft.display()));
+                    return Ok(e.kind.exit_code());
+                }
+            }
+        }
+    }
+}
+
+fn open(editor: &str, file: &Path) -> Result<()> {
+    let fail = |what: String| Error::new(Kind::Failed, what).hint("EDITOR=nano bantam config edit");
+    let words = shell_words::split(editor).map_err(|e| fail(format!("cannot read $EDITOR: {e}")))?;
+    let (program, args) = words.split_first().ok_or_else(|| fail("$EDITOR is empty".to_owned()))?;
+    let status = child::by_user(program).args(args).arg(file).status();
+    let status = status.map_err(|_| fail(format!("cannot start the editor \"{program}\"")))?;
+    if status.success() { Ok(()) } else { Err(fail(format!("the editor \"{program}\" failed"))) }
+}
