@@ -16,7 +16,8 @@ fn main() -> io::Result<()> {
 
     let mut pages = Vec::new();
     collect(&root.join("docs"), &mut pages)?;
-    pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    // Who changes the program reads that one beside the code.
+    pages.retain(|path| path.extension().is_some_and(|e| e == "md") && !path.ends_with("architecture.md"));
     pages.retain(|path| !FOR_DEVELOPERS.iter().any(|name| path.ends_with(name)));
     let copies = out.join("docs");
     fs::create_dir_all(&copies)?;

@@ -13,6 +13,77 @@ pub(super) const COMMAND: Command = Command {
     run,
 };
 
+/// How each command is used. A test parses them all.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "agent",
+        &[
+            "bantam agent \"What is in my workspace?\"",
+            "dmesg | bantam agent --no-session \"Anything wrong here?\"",
+            "bantam agent --workspace . \"Which functions have no test?\"",
+            "bantam agent -a photo.jpg \"What is this plant?\"",
+        ],
+    ),
+    ("gateway", &["bantam gateway"]),
+    ("onboard", &["bantam onboard", "bantam onboard telegram", "bantam onboard --yes"]),
+    ("doctor", &["bantam doctor", "bantam doctor --provider"]),
+    ("status", &["bantam status"]),
+    ("service", &["bantam service >~/.config/systemd/user/bantam.service"]),
+    ("config get", &["bantam config get agents.defaults.timeout"]),
+    (
+        "config set",
+        &["bantam config set agents.defaults.timeout 900", "bantam config set channels.telegram.token - <token.txt"],
+    ),
+    ("config edit", &["EDITOR=nano bantam config edit"]),
+    ("tools", &["bantam tools"]),
+    ("sessions list", &["bantam sessions list"]),
+    ("sessions show", &["bantam sessions show default", "bantam sessions show default --json --after 12"]),
+    ("sessions reset", &["bantam sessions reset default"]),
+    ("sessions prune", &["bantam sessions prune --days 90"]),
+    ("sessions erase", &["bantam sessions erase garden"]),
+    ("skills list", &["bantam skills list"]),
+    ("skills show", &["bantam skills show journal"]),
+    ("skills install", &["bantam skills install ~/Downloads/weather"]),
+    ("skills remove", &["bantam skills remove weather"]),
+    ("mcp list", &["bantam mcp list"]),
+    ("mcp test", &["bantam mcp test time"]),
+    ("mcp add", &["bantam mcp add time -- uvx mcp-server-time", "bantam mcp add docs https://mcp.example.org/mcp"]),
+    ("usage", &["bantam usage --days 7"]),
+    (
+        "cron add",
+        &[
+            "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in last night's logs?\"",
+            "bantam cron add -e 30m \"Is the disk filling up?\"",
+            "bantam cron add --at 18:00 --to telegram:123456789 \"Remind me to water the tomatoes\"",
+        ],
+    ),
+    ("cron list", &["bantam cron list"]),
+    ("cron remove", &["bantam cron remove logs"]),
+    ("cron enable", &["bantam cron enable logs"]),
+    ("cron disable", &["bantam cron disable logs"]),
+    ("cron run", &["bantam cron run logs"]),
+    ("cron history", &["bantam cron history logs"]),
+    ("completions", &["bantam completions bash >~/.local/share/bash-completion/completions/bantam"]),
+    ("man", &["bantam man >~/.local/share/man/man1/bantam.1"]),
+    ("help", &["bantam help cron add", "bantam help jail"]),
+];
+
+pub(super) fn examples(name: &str) -> impl Iterator<Item = &'static str> {
+    EXAMPLES.iter().filter(move |(command, _)| *command == name).flat_map(|(_, lines)| lines.iter().copied())
+}
+
+pub(super) const EXIT_CODES: [(u8, &str); 9] = [
+    (0, "answered"),
+    (1, "failed"),
+    (2, "wrong usage"),
+    (3, "configuration"),
+    (4, "credentials refused"),
+    (5, "provider unreachable"),
+    (6, "limit reached"),
+    (7, "session busy"),
+    (130, "interrupted"),
+];
+
 /// The width of the left column, and of a page.
 const LEFT: usize = 27;
 const WIDTH: usize = 80;
@@ -60,11 +131,9 @@ fn page() -> String {
     }
     let topics: Vec<&str> = topics::names().collect();
     page.push_str(&format!("\n{}\n", wrapped(0, &format!("Topics: {}.", topics.join(", ")))));
-    page.push_str(
-        "bantam keeps everything in $BANTAM_HOME (default ~/.bantam). Exit codes:\n\
-         0 answered, 1 failed, 2 wrong usage, 3 configuration, 4 credentials refused,\n\
-         5 provider unreachable, 6 limit reached, 7 session busy, 130 interrupted.\n",
-    );
+    page.push_str("bantam keeps everything in $BANTAM_HOME (default ~/.bantam).\n");
+    let codes = EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}"));
+    page.push_str(&wrapped(0, &format!("Exit codes: {}.", codes.join(", "))));
     page
 }
 
@@ -77,10 +146,14 @@ fn section(command: &Command) -> String {
         let short = flag.short.map_or("    ".to_owned(), |c| format!("-{c}, "));
         page.push_str(&row(format!("{short}--{} {}", flag.long, flag.value).trim_end(), flag.help));
     }
+    let examples: Vec<&str> = examples(command.name).collect();
+    if !examples.is_empty() {
+        page.push_str(&format!("\n  {}\n", examples.join("\n  ")));
+    }
     page
 }
 
-fn usage(command: &Command) -> String {
+pub(super) fn usage(command: &Command) -> String {
     format!("bantam {} {}", command.name, command.words).trim_end().to_owned()
 }
 
@@ -117,6 +190,19 @@ mod tests {
         let pages = commands().map(section).chain([page()]);
         for line in pages.collect::<String>().lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_that_are_understood() {
+        for command in commands() {
+            assert!(examples(command.name).next().is_some(), "{} has no example", command.name);
+            for line in examples(command.name) {
+                let (_, words) = line.split_once("bantam ").unwrap();
+                let words = words.strip_prefix(command.name).unwrap().split('>').next().unwrap().replace('<', "");
+                let words = shell_words::split(&words).unwrap().into_iter().map(Into::into);
+                assert!(matches!(super::super::args::parse(command, words), Ok(Some(_))), "{line}");
+            }
         }
     }
 

@@ -52,7 +52,6 @@ const COMMANDS: &[&[Command]] = &[
     &[agent::COMMAND, gateway::COMMAND, onboard::COMMAND, doctor::COMMAND, status::COMMAND, service::COMMAND],
     &[tools::COMMAND, models::COMMAND],
     config::COMMANDS,
-    &[tools::COMMAND],
     sessions::COMMANDS,
     skills::COMMANDS,
     mcp::COMMANDS,
