@@ -75,13 +75,15 @@ pub(crate) struct Options {
     pub tools: Option<Vec<String>>,
     /// The limit for one turn.
     pub budget_tokens: Option<u64>,
+    /// A section of the system prompt.
+    pub system: Option<String>,
     /// Shared by all agents of a program.
     pub servers: Arc<Servers>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: None, stream: true, unseen: false, tools: None, budget_tokens: None, servers: Arc::default() }
+        Self { memory: None, stream: true, unseen: false, tools: None, budget_tokens: None, system: None, servers: Arc::default() }
     }
 }
 
@@ -96,6 +98,10 @@ pub(crate) fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<
     let workspace = workspace(home, config, env)?;
     if workspace.is_dir() {
         return Ok(());
+    }
+    if workspace.exists() {
+        return Err(Error::config(format!("the workspace {} is a file, not a directory", workspace.display()))
+            .hint("move it away, or: bantam config set agents.defaults.workspace /path/to/a/directory"));
     }
     let created = template::write("workspace", &workspace).map(drop).doing("creating the workspace");
     created.map_err(|e| match e.hint {
@@ -147,6 +153,9 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
     builder.ledger = Some(Arc::new(Ledger::new(home.usage(), config.budget, local_time)));
     if let Some(names) = &options.tools {
         builder = builder.only(names);
+    }
+    if let Some(text) = options.system.clone() {
+        builder = builder.context("INSTRUCTIONS", move || text.clone());
     }
     builder = match &options.memory {
         None => builder.store(Files::new((*home).clone())),

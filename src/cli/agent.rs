@@ -19,20 +19,24 @@ use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
 use crate::config::{self, Env, Origin as Source, Override};
 use crate::error::{Context, Error, Result};
-use crate::paths::{session_name, telegram_chat};
-use crate::session::Memory;
+use crate::paths::{Home, session_name, telegram_chat};
+use crate::session::{Memory, archive};
 use crate::text::rfc3339;
 
 pub(super) const COMMAND: Command = Command {
     name: "agent",
     words: "[TEXT...]",
-    about: "ask once; without TEXT at a terminal, hold a conversation",
+    about: "ask, in the conversation \"default\" (-s KEY: in another, --no-session: in none); \
+            without TEXT at a terminal, hold a conversation",
     flags: &[
         Flag::new(Some('m'), "message", "TEXT", "the question"),
         Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: default)"),
+        Flag::new(Some('c'), "continue", "", "continue the newest conversation"),
         Flag::new(None, "new", "", "start a conversation under a fresh key"),
         Flag::new(None, "no-session", "", "remember nothing"),
         Flag::new(None, "model", "NAME", "a model_list name or vendor/model"),
+        Flag::new(None, "system", "TEXT", "add TEXT to the system prompt"),
+        Flag::new(None, "temperature", "X", "how varied the answer is: 0 is least"),
         Flag::new(Some('t'), "template", "NAME", "fill agent/prompts/NAME.md; {{input}} is the question"),
         Flag::new(Some('p'), "param", "key=value", "fill {{key}} in the template (repeatable)"),
         Flag::new(Some('a'), "attach", "FILE", "add a text file or an image (repeatable)"),
@@ -50,16 +54,23 @@ pub(super) const COMMAND: Command = Command {
         Flag::new(None, "tools", "a,b", "offer the model only these tools"),
         Flag::new(None, "no-tools", "", "offer the model no tools"),
         Flag::new(Some('n'), "no-stdin", "", "do not read standard input"),
-        Flag::new(None, "workspace", "DIR", "work in DIR"),
+        Flag::new(None, "workspace", "DIR", "work in DIR; . is where you are"),
         Flag::new(None, "to", "telegram:CHAT", "also deliver the answer there"),
     ],
     run,
 };
 
 fn run(args: &Args, env: &Env) -> Result<u8> {
-    for (one, other) in
-        [("quiet", "verbose"), ("json", "events"), ("new", "session"), ("new", "no-session"), ("tools", "no-tools")]
-    {
+    for (one, other) in [
+        ("quiet", "verbose"),
+        ("json", "events"),
+        ("new", "session"),
+        ("new", "no-session"),
+        ("continue", "new"),
+        ("continue", "session"),
+        ("continue", "no-session"),
+        ("tools", "no-tools"),
+    ] {
         args.exclude(one, other)?;
     }
     let output = Output::of(args);
@@ -67,6 +78,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     let to = args.value("to").map(telegram_chat).transpose()?.map(str::to_owned);
     let chat = match args.value("session") {
         None if args.has("new") => fresh_key(),
+        None if args.has("continue") => newest(&factory.home)?,
         key => key.unwrap_or("default").to_owned(),
     };
     let session = session_name("cli", &chat)?;
@@ -129,8 +141,16 @@ fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
     let stream = !args.has("no-stream");
     let format = Output::of(args).format;
     let unseen = format == Format::Json || format == Format::Text && !io::stdout().is_terminal();
-    let options = Options { memory, stream, unseen, tools, budget_tokens, ..Options::default() };
+    let system = args.value("system").map(str::to_owned);
+    let options = Options { memory, stream, unseen, tools, budget_tokens, system, ..Options::default() };
     Ok(AgentFactory { overrides, options, ..AgentFactory::new(&config::home(env)?, env)? })
+}
+
+/// The key of the conversation that was last used here.
+fn newest(home: &Home) -> Result<String> {
+    let list = archive::list(home)?;
+    let newest = list.iter().find_map(|session| session.key.strip_prefix("cli_"));
+    newest.map(str::to_owned).ok_or_else(|| Error::usage("no conversation to continue").hint("leave out -c"))
 }
 
 /// A key that no other conversation has: the time and the process.
@@ -154,6 +174,11 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
     let mut overrides: Vec<Override> = Vec::new();
     if let Some(dir) = args.value("workspace") {
         let dir = std::path::absolute(Path::new(dir)).doing("finding the workspace")?;
+        if !dir.is_dir() {
+            let shown = dir.display().to_string();
+            return Err(Error::usage(format!("--workspace: there is no directory {shown}"))
+                .hint(format!("mkdir -p {}", shell_words::quote(&shown))));
+        }
         let dir = dir.to_str().ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
         overrides.push(("agents.defaults.workspace", dir.into(), Source::Flag("--workspace")));
     }
@@ -166,6 +191,12 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         if let Some(n) = args.number(flag)? {
             overrides.push((path, Value::from(n), Source::Flag(flag)));
         }
+    }
+    if let Some(text) = args.value("temperature") {
+        let number = text.parse::<f64>().ok().filter(|number| (0.0..=10.0).contains(number)).ok_or_else(|| {
+            Error::usage(format!("--temperature {text}: must be a number from 0")).hint("for example --temperature 0.2")
+        })?;
+        overrides.push(("agents.defaults.temperature", number.into(), Source::Flag("--temperature")));
     }
     Ok(overrides)
 }

@@ -24,18 +24,18 @@ use crate::text::{one_line, printable};
 pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "cron add",
-        words: "",
+        words: "[TEXT...]",
         about: "schedule a message to the agent; bantam gateway runs it",
         flags: &[
             Flag::new(Some('m'), "message", "TEXT", "what to do"),
-            Flag::new(Some('e'), "every", "SECONDS", "repeat every SECONDS"),
+            Flag::new(Some('e'), "every", "INTERVAL", "repeat: 300 (seconds), 5m, 2h or 1d"),
             Flag::new(
                 Some('c'),
                 "cron",
                 "EXPR",
                 "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily",
             ),
-            Flag::new(None, "at", "TIME", "once: 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d"),
+            Flag::new(None, "at", "TIME", "once: 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d"),
             Flag::new(None, "tz", "ZONE", "the time zone of EXPR or TIME (default: this machine's)"),
             Flag::new(Some('n'), "name", "NAME", "a name for the job"),
             Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: a new one for each run)"),
@@ -89,7 +89,8 @@ fn jobs(env: &Env) -> Result<(Home, Jobs)> {
 
 fn add(given: &Args, env: &Env) -> Result<u8> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
-    let when = match (given.number("every")?, given.value("cron"), given.value("at")) {
+    let every = given.value("every").map(schedule::interval).transpose()?;
+    let when = match (every, given.value("cron"), given.value("at")) {
         (Some(_), None, None) if given.has("tz") => {
             return Err(Error::usage("--tz without a time of day").hint("an interval is the same in every zone"));
         }
@@ -97,10 +98,14 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
         (None, Some(expr), None) => When::Cron(expr.to_owned()),
         (None, None, Some(at)) => When::At(at.to_owned()),
         _ => {
-            return Err(Error::usage("a job needs exactly one time").hint("-e SECONDS, -c EXPR or --at TIME"));
+            return Err(Error::usage("a job needs exactly one time").hint("-e 5m, -c \"30 7 * * *\" or --at 18:00"));
         }
     };
-    let (name, message, tz) = (text("name"), text("message"), text("tz"));
+    if given.has("message") && !given.words.is_empty() {
+        return Err(Error::usage("the message is given twice").hint("leave out -m, or quote the text behind it"));
+    }
+    let message = if given.words.is_empty() { text("message") } else { given.words.join(" ") };
+    let (name, tz) = (text("name"), text("tz"));
     let new = NewJob { name, message, when, tz, to: text("to"), session: text("session") };
     let (home, jobs) = jobs(env)?;
     let job = jobs.add(&new, now())?;

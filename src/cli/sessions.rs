@@ -19,7 +19,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command {
         name: "sessions list",
         words: "",
-        about: "list conversations, newest first: messages, last use, size, state",
+        about: "list conversations, newest first",
         flags: &[Flag::new(None, "json", "", "print one JSON object")],
         run: list,
     },
@@ -67,7 +67,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     if args.has("json") {
         let rows = list.iter().map(|s| {
             json!({
-                "key": s.key, "messages": s.messages, "last": s.last, "bytes": s.bytes,
+                "key": s.key, "title": s.title, "messages": s.messages, "last": s.last, "bytes": s.bytes,
                 "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage,
             })
         });
@@ -75,14 +75,17 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     }
     if list.is_empty() {
         tell("bantam: no conversations yet");
+        return Ok(0);
     }
     let zone = zone(env);
+    let head = ["key", "messages", "last used", "size", "state", "first question"].map(str::to_owned);
     let rows = list.iter().map(|s| {
         let damage = if s.damage > 0 { format!("  (damage: bantam sessions show {})", s.key) } else { String::new() };
         let state = format!("{}{damage}", s.state);
-        [s.key.clone(), s.messages.to_string(), local_time(&s.last, &zone), size(s.bytes), state]
+        let key = s.key.strip_prefix("cli_").unwrap_or(&s.key).to_owned();
+        [key, s.messages.to_string(), local_time(&s.last, &zone), size(s.bytes), state, s.title.clone()]
     });
-    print(&table(&rows.collect::<Vec<_>>())).map(|()| 0)
+    print(&table(&[head].into_iter().chain(rows).collect::<Vec<_>>())).map(|()| 0)
 }
 
 fn show(args: &Args, env: &Env) -> Result<u8> {

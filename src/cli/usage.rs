@@ -1,10 +1,13 @@
 //! `bantam usage`: tokens and cost, by day and model.
 
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::args::{Args, Command, Flag};
+use super::screen::Style;
 use super::{json_line, print, tell};
 use crate::app;
 use crate::config::{self, Env};
@@ -17,7 +20,7 @@ const DEFAULT_DAYS: u64 = 30;
 pub(super) const COMMAND: Command = Command {
     name: "usage",
     words: "",
-    about: "tokens and cost by day and model",
+    about: "show tokens and cost by day and model",
     flags: &[
         Flag::new(None, "days", "N", "the last N days, including today (default: 30)"),
         Flag::new(None, "json", "", "one JSON object"),
@@ -48,7 +51,24 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         tell(&format!("bantam: no model was asked since {}", clip(&since, 10)));
         return Ok(0);
     }
-    print(&table(&report)).map(|()| 0)
+    let bars = if io::stdout().is_terminal() { bars(&report, Style::of(env).utf8) } else { String::new() };
+    print(&(table(&report) + &bars)).map(|()| 0)
+}
+
+/// A line for each day, as long as its share of the tokens of the busiest one.
+fn bars(report: &UsageReport, utf8: bool) -> String {
+    const WIDTH: u64 = 50;
+    let mut days: BTreeMap<&str, u64> = BTreeMap::new();
+    for ((date, _), totals) in &report.rows {
+        *days.entry(date).or_default() += totals.usage.total();
+    }
+    let most = days.values().copied().max().unwrap_or_default().max(1);
+    let block = if utf8 { "\u{2588}" } else { "#" };
+    let line = |(day, tokens): (&str, u64)| {
+        let length = (tokens.saturating_mul(WIDTH).div_ceil(most)).min(WIDTH);
+        format!("{day}  {} {tokens}\n", block.repeat(usize::try_from(length).unwrap_or_default()))
+    };
+    format!("\n{}", days.into_iter().map(line).collect::<String>())
 }
 
 fn object(totals: &Totals) -> Value {

@@ -38,7 +38,9 @@ impl NewJob {
     pub(super) fn fields(&self, zone: &Zone, now: Millis) -> Result<Map<String, Value>> {
         let message = self.message.trim();
         if message.is_empty() {
-            return Err(Error::usage("the job has no message").hint("-m \"...\" says what to do"));
+            return Err(
+                Error::usage("the job has no message").hint("bantam cron add -e 1h \"Is the disk filling up?\"")
+            );
         }
         let tz = Some(self.tz.trim()).filter(|tz| !tz.is_empty());
         let (schedule, stored) = match &self.when {

@@ -215,8 +215,8 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
     Ok(set)
 }
 
-/// Reads a single time: RFC 3339, a time of day and a date as clocks show it in `zone` (`2026-03-29T02:30`), or a time
-/// from now (`+20m`, `+1h30m`; s, m, h, d).
+/// Reads a single time: RFC 3339, a time of day and a date as clocks show it in `zone` (`2026-03-29T02:30`), the next such time
+/// of day (`18:00`), or a time from now (`+20m`, `+1h30m`; s, m, h, d).
 pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     let text = text.trim();
     let read = match text.strip_prefix('+') {
@@ -225,13 +225,32 @@ pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
                 .hint("set it, or give the date and the time"));
         }
         Some(span) => span_millis(span).and_then(|span| now.checked_add(span)),
-        None => zone::parse_time(text).map(|(wall, offset)| {
-            1000 * offset.map_or_else(|| zone.first_instant(wall), |offset| wall - i64::from(offset))
-        }),
+        None => zone::parse_time(text)
+            .map(|(wall, offset)| {
+                1000 * offset.map_or_else(|| zone.first_instant(wall), |offset| wall - i64::from(offset))
+            })
+            .or_else(|| next_time_of_day(text, now, zone)),
     };
     read.filter(|at| (0..FARTHEST).contains(at)).ok_or_else(|| {
         Error::usage(format!("cannot read \"{}\" as a time", shown(text)))
-            .hint("for example 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, or from now +20m, +2h, +1d")
+            .hint("for example 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, or from now +20m, +2h, +1d")
+    })
+}
+
+/// When clocks in `zone` next show `18:00`.
+fn next_time_of_day(text: &str, now: Millis, zone: &Zone) -> Option<Millis> {
+    let today = zone.stamp(now / 1000);
+    let (wall, _) = zone::parse_time(&format!("{}T{text:0>5}", today.get(..10)?))?;
+    let times = [wall, wall + DAY].map(|wall| 1000 * zone.first_instant(wall));
+    times.into_iter().find(|at| *at > now)
+}
+
+/// Reads an interval, in seconds: `300`, `5m` or `1h30m`.
+pub(crate) fn interval(text: &str) -> Result<u64> {
+    let seconds = text.parse().ok().or_else(|| u64::try_from(span_millis(text)? / 1000).ok());
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
+        Error::usage(format!("cannot read \"{}\" as an interval", shown(text)))
+            .hint("for example -e 300 (seconds), -e 5m or -e 1h30m")
     })
 }
 

@@ -20,11 +20,13 @@ use crate::disk::segments::{self, Part};
 use crate::error::{Context, Error, Result};
 use crate::message::Message;
 use crate::paths::Home;
-use crate::text::rfc3339;
+use crate::text::{one_line, rfc3339};
 
 /// A conversation in a list.
 pub(crate) struct Summary {
     pub key: String,
+    /// The first question in its current segment.
+    pub title: String,
     /// Messages that count, tool results included.
     pub messages: usize,
     /// The time of the last message, else of the last change, as RFC 3339 in UTC.
@@ -116,8 +118,13 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
     if last.is_empty() {
         last = metas.iter().filter_map(|meta| meta.modified().ok()).max().map(rfc3339).unwrap_or_default();
     }
+    let title = messages.iter().find_map(|message| match message {
+        Message::User(user) if !message.is_note() => Some(one_line(&user.content, 60)),
+        _ => None,
+    });
     Summary {
         key: key.to_owned(),
+        title: title.unwrap_or_default(),
         messages: messages.len(),
         last,
         bytes: metas.iter().map(std::fs::Metadata::len).sum(),

@@ -95,7 +95,7 @@ fn what_can_be_no_job_is_refused_in_a_sentence() {
         (&["-e", "60"][..], "no message"),
         (&["-m", "x"], "exactly one time"),
         (&["-m", "x", "-e", "60", "-c", "@daily"], "exactly one time"),
-        (&["-m", "x", "-e", "0"], "--every 0"),
+        (&["-m", "x", "-e", "0"], "cannot read \"0\" as an interval"),
         (&["-m", "x", "-e", "60", "--tz", "UTC"], "--tz without a time of day"),
         (&["-m", "x", "-c", "30 2 31 2 *"], "never run"),
         (&["-m", "x", "-c", "61 * * * *"], "\"61\" is not valid (0-59)"),

@@ -173,6 +173,7 @@ fn a_flag_means_the_same_by_its_short_name() {
     };
     same("-m", &["the question"], "the question\\n\\npiped");
     same("-s", &["kept", "second"], "Kept.");
+    same("-c", &["more"], "Kept.");
     same("-t", &["greet", "--param", "name=Ada"], "Greet Ada. piped");
     same("-p", &["name=Bob", "--template", "greet"], "Greet Bob. piped");
     same("-a", &[attached, "look"], "attached");
@@ -180,4 +181,33 @@ fn a_flag_means_the_same_by_its_short_name() {
     same("-q", &["look"], "look");
     same("-v", &["look"], "look");
     assert_eq!(pairs, BTreeMap::new(), "flags with a short name that is not tried here");
+}
+
+#[test]
+fn a_workspace_that_does_not_exist_is_not_made() {
+    let home = Home::with(&Model::never_asked().config());
+    let run = home.bantam().args(["agent", "--workspace", "nowhere", "-m", "go"]).run();
+    run.exits(2).prints("").says("there is no directory").says("hint: mkdir -p ");
+}
+
+#[test]
+fn one_question_has_instructions_and_a_temperature_of_its_own() {
+    let model = Model::scripted([Reply::text("Arr.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "temperature": 1.0 } ] })));
+    home.agent(["--system", "Speak like a pirate.", "--temperature", "0.5", "-m", "hi"]).exits(0);
+    let asked = model.request(0);
+    assert!(asked.last("system").contains("Speak like a pirate."), "{}", asked.last("system"));
+    assert_eq!(asked.body["temperature"], 0.5, "the flag wins over the model's entry");
+    home.agent(["--temperature", "hot", "-m", "hi"]).exits(2).prints("").fails_with_a_hint();
+}
+
+#[test]
+fn the_newest_conversation_goes_on() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-c", "-m", "more"]).exits(2).prints("").says("no conversation to continue");
+    home.agent(["-s", "garden", "-m", "first"]).exits(0);
+    home.agent(["-c", "-m", "more"]).exits(0).prints("Two.\n");
+    assert_eq!(home.session("cli_garden").texts("user").len(), 2);
+    home.agent(["-c", "-s", "x", "-m", "more"]).exits(2).says("--continue contradicts --session");
 }
