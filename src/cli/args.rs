@@ -93,7 +93,13 @@ pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> 
     };
     let mut parsed = Args::default();
     let mut parser = lexopt::Parser::from_args(args);
-    while let Some(arg) = parser.next().map_err(|e| Error::usage(e.to_string()).hint(help()))? {
+    let misplaced = |e: lexopt::Error| match e {
+        lexopt::Error::UnexpectedValue { option, .. } => {
+            Error::usage(format!("{option} takes no value")).hint(format!("{option} alone, without ="))
+        }
+        e => Error::usage(e.to_string()).hint(help()),
+    };
+    while let Some(arg) = parser.next().map_err(misplaced)? {
         let (flag, shown) = match arg {
             Arg::Long("help") | Arg::Short('h') => return Ok(None),
             Arg::Value(word) => {
@@ -185,7 +191,7 @@ mod tests {
             (&[], "bantam test needs A", "bantam test A [B...]"),
             (&["-z"], "unknown flag -z", "bantam help test"),
             (&["-m"], "-m needs a value", "-m TEXT"),
-            (&["--json=1"], "json", "bantam help test"),
+            (&["--json=1"], "--json takes no value", "--json alone, without ="),
         ] {
             let error = parsed(args).unwrap_err();
             assert!(error.message.contains(message), "{error}");

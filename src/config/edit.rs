@@ -44,23 +44,24 @@ fn with(text: &str, path: &[&str], value: &Value) -> Option<String> {
     let mut at = value_after(text, text.len() - text.trim_start_matches('\u{feff}').len());
     for (n, name) in path.iter().enumerate() {
         if !text[at..].starts_with(['{', '[']) {
-            return replace(text, at, &nested(&path[n..], value));
+            return replace(text, at, &nested(&path[n..], value)?);
         }
         // Names that the user has chosen are told apart by every letter.
         let is_setting = is_known(&path[..=n], Place::Setting);
         match member(text, at, name, is_setting) {
             Some(found) => at = found,
-            None => return insert(text, at, name, &nested(&path[n + 1..], value)),
+            None => return insert(text, at, name, &nested(&path[n + 1..], value)?),
         }
     }
     replace(text, at, value)
 }
 
-/// `value` in objects by the names of `path`, or in a list for the name `0`.
-fn nested(path: &[&str], value: &Value) -> Value {
-    path.iter().rev().fold(value.clone(), |value, name| match *name {
-        "0" => json!([value]),
-        name => json!({name: value}),
+/// `value` in objects by the names of `path`, or in a list for the name `0`. A list has no other entry yet.
+fn nested(path: &[&str], value: &Value) -> Option<Value> {
+    path.iter().rev().try_fold(value.clone(), |value, name| match (*name, name.parse::<usize>()) {
+        ("0", _) => Some(json!([value])),
+        (_, Ok(_)) => None,
+        (name, _) => Some(json!({name: value})),
     })
 }
 
@@ -136,7 +137,9 @@ mod tests {
         let text = "{\n  \"model_list\": [\n    {\"model\": \"a/b\"}\n  ]\n}\n";
         let grown = with(text, &["model_list", "1", "model"], &json!("c/d")).unwrap();
         assert_eq!(grown, text.replace("\"}\n", "\"},\n    {\n      \"model\": \"c/d\"\n    }\n"));
-        assert_eq!(with(text, &["model_list", "2", "model"], &json!("c/d")), None);
+        for text in [text, "{}"] {
+            assert_eq!(with(text, &["model_list", "2", "model"], &json!("c/d")), None);
+        }
     }
 
     #[test]

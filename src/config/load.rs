@@ -41,8 +41,18 @@ impl Config {
         let segments: Vec<_> = SETTINGS.iter().map(Setting::segments).collect();
         let rows: Vec<Row> = SETTINGS.iter().zip(segments.iter().map(Vec::as_slice)).collect();
         let values = layers.fill(file.as_ref(), file.as_ref().map(|file| &file.value), &rows)?;
-        let config =
+        let mut config =
             Self::deserialize(&values).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
+        // A flag wins over a model's own entry, too.
+        let is_flag = |path: &str| matches!(layers.origins.get(path), Some(Origin::Flag(_)));
+        for entry in &mut config.model_list {
+            if is_flag("agents.defaults.max_tokens") {
+                entry.max_tokens = 0;
+            }
+            if is_flag("agents.defaults.temperature") {
+                entry.temperature = None;
+            }
+        }
         Ok(Loaded { config, values, origins: layers.origins, warnings: layers.warnings })
     }
 }
@@ -67,7 +77,7 @@ impl Source {
             let near = locate::key_before(text, e.line(), e.column());
             let near = near.map_or(String::new(), |key| format!(", near \"{key}\""));
             let what = e.to_string();
-            let what = what.split(" at line ").next().unwrap_or_default();
+            let what = syntax_error(what.split(" at line ").next().unwrap_or_default());
             fail(format!(", line {}, column {}{near}: {what}", e.line(), e.column()))
                 .hint("correct that line; JSON wants double quotes, and no comma after the last entry")
         })?;
@@ -75,6 +85,21 @@ impl Source {
             return Err(fail(" is not a JSON object".to_owned()).hint("it should begin with { and end with }"));
         }
         Ok(Self { name: name.to_owned(), text: text.to_owned(), value, origin })
+    }
+}
+
+/// What is wrong with JSON, in plain words.
+fn syntax_error(what: &str) -> String {
+    match what {
+        what if what.starts_with("EOF") => {
+            "the file ends too early: a bracket, a brace or a quote is not closed".to_owned()
+        }
+        "key must be a string" => "a name in double quotes should be here".to_owned(),
+        "expected value" => "a value should be here".to_owned(),
+        "trailing comma" => "there is a comma after the last entry".to_owned(),
+        "trailing characters" => "there is more text after the end".to_owned(),
+        what if what.starts_with("control character") => "a text is not closed before the end of its line".to_owned(),
+        what => what.replace('`', "\""),
     }
 }
 

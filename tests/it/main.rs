@@ -51,6 +51,7 @@ mod life;
 mod mcp;
 mod memory;
 mod messages;
+mod mistakes;
 mod models;
 mod network;
 mod onboard;
