@@ -107,7 +107,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
 }
 
 /// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.
-fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: Option<&str>) -> Vec<Check> {
+pub(super) fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: Option<&str>) -> Vec<Check> {
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
         defaults.model_name = name.to_owned();

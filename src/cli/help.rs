@@ -36,6 +36,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("config edit", &["EDITOR=nano bantam config edit"]),
     ("tools", &["bantam tools"]),
+    ("models", &["bantam models", "bantam models ollama"]),
     ("sessions list", &["bantam sessions list"]),
     ("sessions show", &["bantam sessions show default", "bantam sessions show default --json --after 12"]),
     ("sessions reset", &["bantam sessions reset default"]),

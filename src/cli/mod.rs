@@ -5,6 +5,7 @@ mod agent;
 mod args;
 mod attach;
 mod commands;
+mod completions;
 mod config;
 mod convert;
 mod cron;
@@ -17,6 +18,8 @@ mod import;
 mod mcp;
 mod models;
 mod onboard;
+mod onboard_model;
+mod onboard_telegram;
 mod printer;
 mod question;
 mod repl;
@@ -57,6 +60,7 @@ const COMMANDS: &[&[Command]] = &[
     mcp::COMMANDS,
     &[usage::COMMAND],
     cron::COMMANDS,
+    completions::COMMANDS,
     &[help::COMMAND],
 ];
 
@@ -69,7 +73,7 @@ pub fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let first = args.next();
     if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(OsStr::to_str) {
-        return hands::main(role, config::environment().get(hands::SETUP).map(String::as_str));
+        return hands::main(role, settings::environment().get(hands::SETUP).map(String::as_str));
     }
     let args: Vec<OsString> = first.into_iter().chain(args).collect();
     ExitCode::from(run(args.iter().cloned(), &settings::environment()).unwrap_or_else(|e| fail(&args, &e)))

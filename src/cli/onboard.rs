@@ -3,27 +3,27 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::args::{Args, Command, Flag};
 use super::import::Import;
-use super::tty::Hidden;
-use super::{ask, load, print, tell};
+use super::onboard_model::{by_asking, by_key};
+use super::{ask, load, onboard_telegram, print, tell};
 use crate::app;
-use crate::config::vendors::{Protocol, VENDORS, Vendor};
-use crate::config::{self, Env, keys, vendors};
+use crate::config::vendors::Protocol;
+use crate::config::{self, Env, edit, keys};
 use crate::disk::{self, Access, CopyOutcome};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
-use crate::secret::Secret;
 use crate::template;
-use crate::text::{nearest, one_line};
+use crate::text::one_line;
 
 pub(super) const COMMAND: Command = Command {
     name: "onboard",
-    words: "",
-    about: "write config.json, agent/ and workspace/; never overwrites",
+    words: "[model|telegram]",
+    about: "set bantam up, step by step, or only the model or the bot; never overwrites",
     flags: &[
         Flag::new(Some('y'), "yes", "", "ask nothing: use the first vendor whose key variable is set, else the demo"),
         Flag::new(None, "import", "PATH", "bring over the home of a picoclaw, nanobot or OpenClaw, or its config.json"),
@@ -33,27 +33,100 @@ pub(super) const COMMAND: Command = Command {
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
-    let mut import = given.value("import").map(|path| Import::open(path, &home)).transpose()?;
     let can_ask = !given.has("yes") && io::stdin().is_terminal() && io::stderr().is_terminal();
+    let step = given.words.first().map(String::as_str);
+    if let Some(step) = step {
+        if !matches!(step, "model" | "telegram") {
+            return Err(Error::usage(format!("no step is called \"{}\"", one_line(step, 40)))
+                .hint("bantam onboard model, or bantam onboard telegram"));
+        }
+        if !can_ask {
+            return Err(Error::usage("cannot ask: not a terminal").hint("bantam config set PATH VALUE"));
+        }
+    }
+    let mut import = given.value("import").map(|path| Import::open(path, &home)).transpose()?;
     if let Some(import) = import.as_mut().filter(|_| can_ask) {
         import.ask()?;
     }
     let has_config = fs_err::symlink_metadata(home.config()).is_ok() || import.as_ref().is_some_and(Import::has_config);
-    let chosen = if has_config {
+    let chosen = if step == Some("telegram") || (has_config && step.is_none()) {
         None
     } else if given.has("yes") {
         Some(by_key(env))
     } else if can_ask {
-        Some(by_asking(env)?)
+        by_asking(&home, env)?
     } else {
         return Err(Error::usage("cannot ask: not a terminal").hint("bantam onboard --yes"));
     };
-
+    if let (Some(chosen), true) = (&chosen, has_config) {
+        add_model(&home, env, chosen)?;
+        return conclude(&home, env);
+    }
     write(&home, import.as_ref(), chosen.as_ref()).map_err(|e| {
         let hint = format!("check that {} is a directory you can write, or set BANTAM_HOME", home.root().display());
         if e.hint.is_none() { e.hint(hint) } else { e }
     })?;
+    if step == Some("telegram") {
+        onboard_telegram::connect(&home, env)?;
+    } else if step.is_none() && !has_config && can_ask {
+        offer_more(&home, env)?;
+    }
     conclude(&home, env)
+}
+
+/// The steps that a first question needs nothing of.
+fn offer_more(home: &Home, env: &Env) -> Result<()> {
+    if offer("Connect a Telegram bot? [y/N] ", false)? {
+        onboard_telegram::connect(home, env)?;
+    }
+    if offer("Let the agent work through agent/HEARTBEAT.md every 30 minutes? [y/N] ", false)? {
+        edit::set(home, env, &["heartbeat", "enabled"], &true.into())?;
+    }
+    Ok(())
+}
+
+/// Adds a model to the list, and makes it the one that answers if the user wants that.
+fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
+    let loaded = load(env)?.1;
+    let list = &loaded.config.model_list;
+    let mut entry = chosen["model_list"][0].clone();
+    let mut name = chosen["agents"]["defaults"]["model_name"].as_str().unwrap_or_default().to_owned();
+    if entry.is_object() {
+        let base = name.clone();
+        for n in 2.. {
+            if !list.iter().any(|model| model.model_name == name) {
+                break;
+            }
+            name = format!("{base}-{n}");
+        }
+        entry["model_name"] = name.as_str().into();
+        edit::set(home, env, &["model_list", &list.len().to_string()], &entry)?;
+        print(&format!("added    {name} to model_list\n"))?;
+    }
+    if offer(&format!("Let {name} answer from now on? [Y/n] "), true)? {
+        edit::set(home, env, &["agents", "defaults", "model_name"], &name.into())?;
+    }
+    Ok(())
+}
+
+/// The end of input answers all questions to come.
+static IS_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Asks a question that may be answered by Enter. At the end of input: no.
+pub(super) fn offer(question: &str, default: bool) -> Result<bool> {
+    if IS_OVER.load(Ordering::Relaxed) {
+        return Ok(false);
+    }
+    match ask(question) {
+        Ok(answer) if answer.is_empty() => Ok(default),
+        Ok(answer) => Ok(matches!(answer.as_str(), "y" | "Y" | "yes")),
+        Err(e) if e.kind == Kind::Interrupted => {
+            tell("");
+            IS_OVER.store(true, Ordering::Relaxed);
+            Ok(false)
+        }
+        Err(e) => Err(e),
+    }
 }
 
 fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result<()> {
@@ -66,7 +139,7 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result
         let text = format!("{chosen:#}\n");
         let name = Path::new("config.json");
         report(disk::copy_new(home.root(), name, &mut text.as_bytes(), Access::ReadWrite)?, &home.config())?;
-    } else if !import.is_some_and(Import::has_config) {
+    } else if home.config().exists() && !import.is_some_and(Import::has_config) {
         report(CopyOutcome::Exists, &home.config())?;
     }
     for (part, dir) in [("agent", home.agent()), ("workspace", home.workspace())] {
@@ -102,170 +175,32 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
     let next = match loaded.config.choose_model(env) {
         Err(e) => format!("{}\nNext: {}", e.message, e.hint.unwrap_or_default()),
         Ok(None) => "No model is configured.\nNext: export OPENROUTER_API_KEY=...".to_owned(),
-        Ok(Some(model)) if model.protocol == Protocol::Demo => format!(
+        Ok(Some(model)) if model.protocol == Protocol::Demo => String::from(
             "The built-in demo answers. It lists and reads files and runs commands; it is not a language model.\n\
-             For a real model: export OPENROUTER_API_KEY=... (or another vendor's), remove {}, and run bantam onboard again.\n\
+             For a real model: export OPENROUTER_API_KEY=... (or another vendor's), then bantam onboard model.\n\
              Next: bantam agent -m \"list files\"",
-            home.config().display()
         ),
         Ok(Some(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
             Some(variable) => format!("{} needs its key.\nNext: export {variable}=...; {first}", model.name),
             None => format!("{} is configured; bantam doctor --provider tests it.\nNext: {first}", model.name),
         },
     };
-    print(&format!("\n{next}\n")).map(|()| 0)
-}
-
-/// A configuration with the first vendor whose key is in the environment, else the demo.
-fn by_key(env: &Env) -> Value {
-    match VENDORS.iter().find(|v| has_key(v, env) && !v.default_model.is_empty()) {
-        Some(vendor) => configuration(vendor, vendor.default_model, "", Some(&variable(vendor))),
-        None => configuration(&VENDORS[VENDORS.len() - 1], "demo", "", None),
-    }
-}
-
-fn by_asking(env: &Env) -> Result<Value> {
-    let vendor = ask_vendor(env)?;
-    if vendor.protocol == Protocol::Demo {
-        return Ok(configuration(vendor, vendor.default_model, "", None));
-    }
-    let mut api_base = String::new();
-    if vendor.base.is_empty() {
-        api_base = ask_until("Address, for example https://host/v1: ", |text| {
-            let is_http = text.starts_with("http://") || text.starts_with("https://");
-            if is_http { Ok(text.to_owned()) } else { Err("it must begin with http:// or https://".to_owned()) }
-        })?;
-    }
-    let key = if vendor.key_env.is_empty() { None } else { Some(ask_key(vendor, env)?) };
-    let default = vendor.default_model;
-    let offer = if default.is_empty() { String::new() } else { format!(" [{default}]") };
-    let model = ask_until(&format!("Model{offer}: "), |text| match (text, default) {
-        ("", "") => Err("type the model's name, as the vendor spells it".to_owned()),
-        ("", default) => Ok(default.to_owned()),
-        (text, _) => Ok(without_vendor(vendor, text).to_owned()),
-    })?;
-    Ok(configuration(vendor, &model, &api_base, key.as_ref()))
-}
-
-/// What config.json says. `key` is the key itself, or where it is.
-fn configuration(vendor: &Vendor, model: &str, api_base: &str, key: Option<&Secret>) -> Value {
-    let name = vendor.name;
-    let model = format!("{name}/{model}");
-    if vendor.protocol == Protocol::Demo {
-        return json!({"agents": {"defaults": {"model_name": model}}});
-    }
-    let mut entry = json!({"model_name": name, "model": model});
-    if !api_base.is_empty() {
-        entry["api_base"] = api_base.into();
-    }
-    if let Some(key) = key {
-        entry["api_key"] = key.reveal().into();
-    }
-    json!({"agents": {"defaults": {"model_name": name}}, "model_list": [entry]})
-}
-
-/// The vendor's variable, as an `api_key`.
-fn variable(vendor: &Vendor) -> Secret {
-    Secret::new(format!("${{{}}}", vendor.key_env))
-}
-
-fn has_key(vendor: &Vendor, env: &Env) -> bool {
-    !vendor.key_env.is_empty() && env.get(vendor.key_env).is_some_and(|key| !key.trim().is_empty())
-}
-
-/// `openai/gpt-5` typed for OpenAI means `gpt-5`, unless the vendor's own names begin with its name.
-fn without_vendor<'a>(vendor: &Vendor, typed: &'a str) -> &'a str {
-    let prefix = format!("{}/", vendor.name);
-    if vendor.default_model.starts_with(&prefix) { typed } else { typed.strip_prefix(&prefix).unwrap_or(typed) }
-}
-
-/// Lists the vendors whose key is set first.
-fn ask_vendor(env: &Env) -> Result<&'static Vendor> {
-    let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS.iter().partition(|v| has_key(v, env));
-    list.extend(others);
-    tell("Which provider?");
-    for (n, vendor) in (1..).zip(&list) {
-        let note = match vendor {
-            v if has_key(v, env) => format!("{} is set", v.key_env),
-            v if v.protocol == Protocol::Demo => "built in; not a language model".to_owned(),
-            v if v.key_env.is_empty() => format!("no key needed; {}", v.base),
-            v => format!("needs a key ({})", v.key_env),
-        };
-        tell(&format!("  {n:>2}  {:<11} {note}", vendor.name));
-    }
-    ask_until("Number or name [1]: ", |text| {
-        let text = if text.is_empty() { "1" } else { text };
-        let by_number = text.parse().ok().and_then(|n: usize| list.get(n.checked_sub(1)?)).copied();
-        by_number.or_else(|| vendors::find(text)).ok_or_else(|| {
-            let hint = match nearest(text, VENDORS.iter().map(|v| v.name)) {
-                Some(near) => format!("did you mean {near}?"),
-                None => format!("type 1 to {}, or a name from the list", list.len()),
-            };
-            format!("unknown provider \"{}\": {hint}", one_line(text, 40))
-        })
-    })
-}
-
-fn ask_key(vendor: &Vendor, env: &Env) -> Result<Secret> {
-    let name = vendor.key_env;
-    let enter =
-        if has_key(vendor, env) { format!("Enter: leave it in {name}") } else { format!("Enter: set {name} later") };
-    let _hidden = Hidden::begin()?;
-    ask_until(&format!("Key, not shown ({enter}): "), |text| {
-        // A command that prints the key may have spaces.
-        if text.is_empty() {
-            Ok(variable(vendor))
-        } else if !text.starts_with("cmd:") && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            Err("a key has no spaces in it".to_owned())
-        } else {
-            Ok(Secret::new(text))
-        }
-    })
+    let bot = if loaded.config.channels.telegram.token.is_empty() {
+        "Later: bantam onboard telegram connects a bot.".to_owned()
+    } else {
+        "The bot runs with: bantam gateway\nAnd for good with: bantam service >~/.config/systemd/user/bantam.service; \
+         systemctl --user enable --now bantam; loginctl enable-linger"
+            .to_owned()
+    };
+    print(&format!("\n{next}\n{bot}\n")).map(|()| 0)
 }
 
 /// Asks until `check` accepts the answer.
-fn ask_until<T>(question: &str, check: impl Fn(&str) -> Result<T, String>) -> Result<T> {
+pub(super) fn ask_until<T>(question: &str, check: impl Fn(&str) -> Result<T, String>) -> Result<T> {
     loop {
         match check(ask(question)?.trim()) {
             Ok(answer) => return Ok(answer),
             Err(why) => tell(&why),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-
-    #[test]
-    fn what_is_written_is_what_was_chosen_and_no_more() {
-        let openai = vendors::find("openai").unwrap();
-        let expected = json!({
-            "agents": {"defaults": {"model_name": "openai"}},
-            "model_list": [{"model_name": "openai", "model": "openai/m", "api_key": "${OPENAI_API_KEY}"}],
-        });
-        assert_eq!(configuration(openai, "m", "", Some(&variable(openai))), expected);
-        assert_eq!(by_key(&Env::new()), json!({"agents": {"defaults": {"model_name": "demo/demo"}}}));
-    }
-
-    #[test]
-    fn every_vendor_makes_a_configuration_that_is_read_without_a_word() {
-        for vendor in VENDORS {
-            let api_base = if vendor.base.is_empty() { "http://h/v1" } else { "" };
-            let text = configuration(vendor, "m", api_base, Some(&Secret::new("k"))).to_string();
-            let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
-            assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-            let Ok(Some(model)) = loaded.config.choose_model(&Env::new()) else { panic!("{text}") };
-            assert_eq!(model.name, format!("{}/m", vendor.name));
-        }
-    }
-
-    #[test]
-    fn a_vendors_name_before_the_models_is_taken_off_where_it_is_not_a_part_of_it() {
-        let name = |vendor, typed| without_vendor(vendors::find(vendor).unwrap(), typed).to_owned();
-        assert_eq!(name("openai", "openai/gpt-5"), "gpt-5");
-        assert_eq!(name("openrouter", "openrouter/auto"), "openrouter/auto");
-        assert_eq!(name("groq", "openai/gpt-oss-20b"), "openai/gpt-oss-20b");
     }
 }

@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
+use crate::botapi::{BotApi, TOKEN};
 use crate::harness::{CANARY, Home, Run, walk};
+use crate::model::{Model, Reply};
 
 fn config(home: &Home) -> Value {
     serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap()
@@ -102,8 +104,19 @@ fn without_a_terminal_nothing_is_asked_and_nothing_written() {
 
 /// What `bantam onboard` on a terminal makes of what is typed there.
 #[track_caller]
+/// On a terminal, without a way to the hosts of the vendors.
+fn closed(home: &Home) -> crate::harness::Bantam<'_> {
+    home.bantam().env("HTTPS_PROXY", "http://127.0.0.1:1").on_a_terminal()
+}
+
 fn typed(home: &Home, text: &str) -> Run {
-    home.bantam().env("GROQ_API_KEY", CANARY).on_a_terminal().stdin(text).arg("onboard").run()
+    home.bantam()
+        .env("GROQ_API_KEY", CANARY)
+        .env("HTTPS_PROXY", "http://127.0.0.1:1")
+        .on_a_terminal()
+        .stdin(text)
+        .arg("onboard")
+        .run()
 }
 
 #[test]
@@ -139,7 +152,7 @@ fn on_a_terminal_vendor_key_and_model_are_asked_for() {
 #[test]
 fn a_key_is_not_shown_while_it_is_typed() {
     let home = Home::empty();
-    let mut running = home.bantam().on_a_terminal().silent_stdin().arg("onboard").before("stty -a").spawn();
+    let mut running = closed(&home).silent_stdin().arg("onboard").before("stty -a").spawn();
     running.wait_for_stdout("Number or name");
     running.types("openai\n");
     running.wait_for_stdout("Key, not shown (");
@@ -169,7 +182,7 @@ fn is_as_it_was(run: &Run) {
 #[test]
 fn whoever_stops_while_typing_a_key_gets_the_terminal_back() {
     let home = Home::empty();
-    let mut running = home.bantam().on_a_terminal().silent_stdin().arg("onboard").before("stty -a").spawn();
+    let mut running = closed(&home).silent_stdin().arg("onboard").before("stty -a").spawn();
     running.wait_for_stdout("Number or name");
     running.types("openai\n");
     running.wait_for_stdout("Key, not shown (");
@@ -402,4 +415,100 @@ fn what_is_no_home_of_an_agent_is_refused_before_anything_is_written() {
     let inside = elsewhere(&home, &[("SOUL.md", "Kind.")]).join("bantam");
     let run = home.bantam().env("BANTAM_HOME", inside).args(["onboard", "--yes", "--import"]).arg(&dir).run();
     run.exits(2).prints("").fails_with_a_hint();
+}
+
+#[test]
+fn a_model_at_another_address_is_proven_by_one_request() {
+    let model = Model::scripted([Reply::error(401, "no such key"), Reply::text("ready")]);
+    let home = Home::empty();
+    let mut running = closed(&home).silent_stdin().arg("onboard").spawn();
+    running.wait_for_stdout("Number or name");
+    running.types("other\n");
+    for (asked, typed) in [
+        ("Address", model.base()),
+        ("Key, not shown", "sk-wrong-one".to_owned()),
+        ("Model: ", "qwen3".to_owned()),
+        ("see that it works", String::new()),
+        ("Choose again?", String::new()),
+        ("or skip [1]", "other".to_owned()),
+        ("Address", model.base()),
+        ("Key, not shown", CANARY.to_owned()),
+        ("Model: ", "qwen3".to_owned()),
+        ("see that it works", String::new()),
+        ("Connect a Telegram bot?", "n".to_owned()),
+        ("HEARTBEAT.md every 30 minutes?", "y".to_owned()),
+    ] {
+        running.wait_for_next_stdout(asked);
+        running.types(&format!("{typed}\n"));
+    }
+    let run = running.finish();
+    run.exits(0);
+    assert!(run.stdout.contains("said \"ready\""), "{}", run.stdout);
+    assert!(!run.stdout.contains(CANARY), "{}", run.stdout);
+    let entry = json!({ "model_name": "vllm", "model": "vllm/qwen3", "api_base": model.base(), "api_key": CANARY });
+    assert_eq!(config(&home)["model_list"], json!([entry]));
+    assert_eq!(config(&home)["heartbeat"]["enabled"], true);
+}
+
+#[test]
+fn the_first_who_writes_to_the_bot_and_is_confirmed_is_its_owner() {
+    let api = BotApi::start();
+    let home = Home::empty();
+    home.config("{\n  \"agents\": { \"defaults\": { \"model_name\": \"demo/demo\" } }\n}\n");
+    api.text(666, "hello");
+    let onboard = |step: &str| {
+        home.bantam()
+            .env("BANTAM_CHANNELS_TELEGRAM_API_BASE", api.base())
+            .on_a_terminal()
+            .silent_stdin()
+            .args(["onboard", step])
+    };
+    let mut running = onboard("telegram").spawn();
+    for (asked, typed) in
+        [("Token, not shown", "1:no-such-token"), ("Try another token?", "y"), ("Token, not shown", TOKEN)]
+    {
+        running.wait_for_next_stdout(asked);
+        running.types(&format!("{typed}\n"));
+    }
+    running.wait_for_next_stdout("(id 666). Is that you?");
+    running.types("n\n");
+    api.text(42, "it is me");
+    running.wait_for_next_stdout("(id 42). Is that you?");
+    running.types("\n");
+    let run = running.finish();
+    run.exits(0);
+    assert!(!run.stdout.contains("TEST-token"), "{}", run.stdout);
+    let telegram = json!({ "token": TOKEN, "enabled": true, "allow_from": [42] });
+    assert_eq!(config(&home)["channels"]["telegram"], telegram);
+    // Once more changes nothing.
+    let before = fs::read(home.path("config.json")).unwrap();
+    let run = onboard("telegram").spawn().finish();
+    assert!(run.exits(0).stdout.contains("it is kept"), "{}", run.stdout);
+    assert_eq!(fs::read(home.path("config.json")).unwrap(), before);
+}
+
+#[test]
+fn a_model_is_added_to_those_that_are_there() {
+    let model = Model::scripted([Reply::text("ready")]);
+    let home = Home::empty();
+    let before = "{ \"model_list\": [ {\"model_name\":\"vllm\", \"model\": \"demo/demo\"} ] }";
+    home.config(before);
+    let mut running = closed(&home).silent_stdin().args(["onboard", "model"]).spawn();
+    for (asked, typed) in [
+        ("or skip [1]", "other".to_owned()),
+        ("Address", model.base()),
+        ("Key, not shown", String::new()),
+        ("Model: ", "qwen3".to_owned()),
+        ("see that it works", String::new()),
+        ("answer from now on?", "n".to_owned()),
+    ] {
+        running.wait_for_next_stdout(asked);
+        running.types(&format!("{typed}\n"));
+    }
+    running.finish().exits(0);
+    let written = fs::read_to_string(home.path("config.json")).unwrap();
+    assert!(written.starts_with(&before[..before.len() - 4]) && config(&home)["agents"].is_null(), "{written}");
+    assert_eq!(config(&home)["model_list"][1]["model_name"], "vllm-2");
+    home.bantam().args(["onboard", "bot"]).run().exits(2).fails_with_a_hint();
+    home.bantam().args(["onboard", "model"]).run().exits(2).fails_with_a_hint();
 }

@@ -426,6 +426,7 @@ impl<'h> Bantam<'h> {
             out,
             err,
             typing: held,
+            seen: 0,
             started,
         }
     }
@@ -576,6 +577,8 @@ pub struct Running<'h> {
     err: Stream,
     /// The open end of [`Stdin::Silent`].
     typing: Option<ChildStdin>,
+    /// How much of stdout was waited for.
+    seen: usize,
     started: Instant,
 }
 
@@ -604,6 +607,18 @@ impl Running<'_> {
     #[track_caller]
     pub fn wait_for_stdout(&self, text: &str) {
         wait_for("stdout", &self.out, text);
+    }
+
+    /// The same, behind what was waited for before.
+    #[track_caller]
+    pub fn wait_for_next_stdout(&mut self, text: &str) {
+        let deadline = Instant::now() + LIMIT / 3;
+        let from = self.seen;
+        let at = |bytes: &[u8]| bytes[from..].windows(text.len()).position(|part| part == text.as_bytes());
+        self.out.wait(deadline, |caught| caught.ended || at(&caught.bytes).is_some());
+        let shown = self.out.text();
+        let found = at(shown.as_bytes()).unwrap_or_else(|| panic!("stdout never showed {text:?}, only {shown:?}"));
+        self.seen = from + found + text.len();
     }
 
     /// Waits until stderr has shown `text`.
