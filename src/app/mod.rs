@@ -83,7 +83,15 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory: None, stream: true, unseen: false, tools: None, budget_tokens: None, system: None, servers: Arc::default() }
+        Self {
+            memory: None,
+            stream: true,
+            unseen: false,
+            tools: None,
+            budget_tokens: None,
+            system: None,
+            servers: Arc::default(),
+        }
     }
 }
 

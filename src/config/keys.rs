@@ -142,7 +142,9 @@ fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
     };
     let mut key = String::new();
     let read = fs_err::File::open(path).and_then(|file| file.take(MAX_LENGTH).read_to_string(&mut key));
-    read.map_err(|e| Error::config(format!("reading a key: {}", Error::from(e))).hint("check \"file:...\" in config.json"))?;
+    read.map_err(|e| {
+        Error::config(format!("reading a key: {}", Error::from(e))).hint("check \"file:...\" in config.json")
+    })?;
     Ok(key)
 }
 

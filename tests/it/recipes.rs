@@ -284,3 +284,75 @@ fn what_would_be_sent() {
     assert!(run.stdout.contains("The password of the router"), "{}", run.stdout);
     assert!(!board.home.path("sessions").exists());
 }
+
+/// The blocks of README.md and docs/ that are set off by four spaces and call bantam, each with the page it is on.
+fn blocks() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for page in ["README", "docs/guide", "docs/telegram", "docs/cron", "docs/scripting", "docs/settings", "docs/jail"] {
+        let text = fs::read_to_string(root.join(format!("{page}.md"))).unwrap();
+        let mut block = String::new();
+        let mut before = "";
+        for line in text.lines().chain([""]) {
+            match line.strip_prefix("    ") {
+                Some(code) if !block.is_empty() || before.is_empty() => block += &format!("{code}\n"),
+                _ if block.contains("bantam ") => found.push((page.to_owned(), std::mem::take(&mut block))),
+                _ => block.clear(),
+            }
+            before = line;
+        }
+    }
+    found
+}
+
+/// They ask on a terminal, or do not end: other tests have them.
+const NOT_IN_A_SCRIPT: [&str; 3] = ["bantam agent\n", "bantam gateway\n", "bantam onboard telegram\n"];
+
+#[test]
+fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
+    let board = Board::with([]);
+    let api = BotApi::start();
+    api.chat(123_456_789);
+    board.home.config(
+        &json!({
+            "agents": { "defaults": { "model_name": "demo/demo" } },
+            "channels": { "telegram": { "token": TOKEN, "api_base": api.base(), "allow_from": [123_456_789] } }
+        })
+        .to_string(),
+    );
+    for name in ["dmesg", "journalctl", "systemctl", "loginctl", "rustup", "cargo", "scp"] {
+        board.program(name, "echo fine");
+    }
+    board.program("jq", "cat");
+    for dir in [".config/systemd/user", ".local/share/man/man1", ".local/share/bash-completion/completions", "project"]
+    {
+        fs::create_dir_all(board.user(dir)).unwrap();
+    }
+    for (name, text) in [("article.txt", "Hens."), ("notes.md", "# Hens"), ("token.txt", TOKEN)] {
+        fs::write(board.user(name), text).unwrap();
+    }
+    fs::write(board.user("photo.jpg"), b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 and so on").unwrap();
+    fs::create_dir_all(board.user("path/to/folder")).unwrap();
+    fs::write(board.user("path/to/folder/SKILL.md"), "---\nname: folder\ndescription: x\n---\n").unwrap();
+    board.home.bantam().args(["onboard", "--yes"]).run().exits(0);
+    board.home.bantam().args(["cron", "add", "-n", "logs", "-e", "1h", "x"]).run().exits(0);
+    board.home.agent(["first"]).exits(0);
+
+    let path = format!("{}:/usr/bin:/bin", board.user(".local/bin").display());
+    let blocks = blocks();
+    assert!(blocks.len() >= 20, "{blocks:?}");
+    for (page, block) in blocks {
+        if NOT_IN_A_SCRIPT.contains(&block.as_str()) {
+            continue;
+        }
+        // A line of a crontab.
+        let is_due = block.starts_with(|c: char| c.is_ascii_digit());
+        let script = if is_due { crontab(&block).1 } else { block.replace("bantam config edit\n", "") };
+        let script = format!("set -e\n{}", script.replace("$HOME/bin/", "$HOME/.local/bin/"));
+        let run = board.shell(&board.user(""), &script, &[("PATH", &path)]);
+        // Where there is no jail, doctor says so.
+        let is_fine = run.code == Some(0) || (block.starts_with("bantam doctor") && run.code == Some(1));
+        assert!(is_fine, "{page}:\n{block}exit {:?}\n{}{}", run.code, run.stdout, run.stderr);
+    }
+    assert_eq!(api.texts(123_456_789).len(), 1, "the answer that was to be delivered");
+}
