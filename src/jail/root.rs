@@ -94,8 +94,11 @@ fn take_trees<'a>(
             Err(_) => {}
         }
     }
+    // A read-only mount keeps their modes and owners, and lets them be written all the same.
+    let device =
+        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
     for path in paths::DEVICES.iter().map(Path::new) {
-        mounts.push(take(CWD, path, path, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC)?);
+        mounts.push(take(CWD, path, path, device)?);
     }
     let take_held = |tree: &'a Tree, attributes| {
         tree.open()?.map(|held| take(held, Path::new(""), &tree.real, attributes)).transpose()
