@@ -3,7 +3,9 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -216,12 +218,27 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Kills every other process of the pid namespace that this is process 1 of. Any other process is refused: it would kill
-/// everything its user runs.
+/// Has `command` start as the leader of a session, in this Landlock domain and under this filter.
+pub(crate) fn start_confined(
+    command: &mut Command,
+    domain: Option<OwnedFd>,
+    mut filter: Option<Vec<libc::sock_filter>>,
+) {
+    let confine = move || {
+        rustix::process::setsid()?;
+        if let Some(domain) = &domain {
+            // SAFETY: takes a descriptor and an integer.
+            check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, domain.as_raw_fd(), 0) })?;
+        }
+        filter.as_mut().map_or(Ok(()), |filter| apply_seccomp_filter(filter))
+    };
+    // SAFETY: the closure makes system calls and allocates nothing, as required between fork and exec.
+    unsafe { command.pre_exec(confine) };
+}
+
+/// Kills every other process that this one may signal. Only for where a jail confines that: outside one it is everything
+/// that its user runs.
 pub(crate) fn kill_all_others() -> io::Result<()> {
-    if !rustix::process::getpid().is_init() {
-        return Err(io::Error::other("not process 1 of a namespace"));
-    }
     // SAFETY: takes two integers.
     match check(unsafe { libc::kill(-1, libc::SIGKILL) }.into()) {
         // There is no other process.

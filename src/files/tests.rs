@@ -145,7 +145,7 @@ fn without_openat2_they_win_it_too() {
 /// From now on this thread has no `openat2`.
 fn forbid_openat2() {
     rustix::thread::set_no_new_privs(true).unwrap();
-    crate::jail::enter_command().unwrap();
+    crate::jail::forbid_openat2().unwrap();
     let tried = rustix::fs::openat2(
         rustix::fs::CWD,
         ".",

@@ -2,15 +2,14 @@
 
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use rustix::fs::{Mode, OFlags, fstatvfs};
+use rustix::fs::{Mode, OFlags, fstatvfs, mkdirat};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Resource, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, WaitStatus, pidfd_open};
 
 use super::denied;
 use super::process::limit;
@@ -42,23 +41,25 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command, &setup.workspace.path)) {
         return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
     }
-    enter(trees, &job.working_dir)?;
     // A second bound beside the watched wall-clock time.
     limit(Resource::Cpu, job.timeout_secs + 1)?;
     if setup.confinement.is_sandboxed() {
         limit(Resource::Fsize, MAX_FILE)?;
-        jail::enter_command()?;
     }
     let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
-    let mut reaper = Reaper::new()?;
+    let mut reaper = Reaper::new(setup.confinement)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
-    let mut child = child::command(Path::new("/bin/sh"))
+    let scratch = (setup.confinement == Confinement::Landlock).then(|| Scratch::make(trees.workspace())).transpose()?;
+    enter(trees, &job.working_dir)?;
+    let mut command = child::command(Path::new("/bin/sh"));
+    jail::confine(&mut command, setup)?;
+    let child = command
         .args(["-c", &job.command])
         .envs(if guarded { listener::environment() } else { Vec::new() })
         .envs(job.env.iter().map(|(name, value)| (name, value)))
         .env("HOME", &setup.workspace.path)
         .env("TERM", "dumb")
-        .process_group(0)
+        .envs(scratch.iter().map(|scratch| ("TMPDIR", setup.workspace.real.join(&scratch.name))))
         .stdin(Stdio::null())
         .stdout(Stdio::from(input.try_clone()?))
         .stderr(Stdio::from(input))
@@ -66,13 +67,37 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
         .doing("starting /bin/sh")?;
     let mut output = OutputBuffer::new(output)?;
     let disks = trees.writable().map(Disk::measure).collect::<Result<Vec<_>>>()?;
-    let end = watch(&mut child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disks);
-    // Under Landlock alone the filter may forbid signals, and the outer process kills what is left.
-    if setup.confinement != Confinement::Landlock {
-        reaper.kill_descendants()?;
+    let end = watch(&child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disks);
+    reaper.kill_descendants()?;
+    if let Some(scratch) = scratch {
+        scratch.remove()?;
     }
     output.drain()?;
     Ok(Reply { header: Header::Exited { end: end?, dropped: output.dropped }, body: output.kept })
+}
+
+/// A directory for temporary files in the workspace, where `/tmp` is the host's and closed.
+struct Scratch<'a> {
+    workspace: &'a Dir,
+    name: String,
+}
+
+impl<'a> Scratch<'a> {
+    fn make(workspace: &'a Dir) -> Result<Self> {
+        // Its process gives it a name that no other call has. One that was killed may have left it.
+        let scratch = Self { workspace, name: format!(".tmp-{}", std::process::id()) };
+        scratch.remove()?;
+        mkdirat(workspace, &scratch.name, Mode::RWXU).doing("making a directory for temporary files")?;
+        Ok(scratch)
+    }
+
+    fn remove(&self) -> Result<()> {
+        // By the working directory, because only root may be able to pass through the directories of its path.
+        rustix::process::fchdir(self.workspace).doing("entering the workspace")?;
+        // This process is as confined as the command was, which may have made it impossible.
+        drop(fs_err::remove_dir_all(&self.name));
+        Ok(())
+    }
 }
 
 /// Enters a working directory.
@@ -95,8 +120,8 @@ fn check(command: &str) -> Result<()> {
     Ok(())
 }
 
-fn termination(status: ExitStatus) -> Termination {
-    match (status.code(), status.signal()) {
+fn termination(status: WaitStatus) -> Termination {
+    match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Termination::Code(code),
         (None, Some(signal)) => Termination::Signal(signal),
         (None, None) => Termination::Code(-1),
@@ -105,7 +130,7 @@ fn termination(status: ExitStatus) -> Termination {
 
 /// Collects output until the command ends, exceeds a limit, or the caller closes its end.
 fn watch(
-    child: &mut Child,
+    child: &Child,
     output: &mut OutputBuffer,
     timeout: Duration,
     caller: BorrowedFd,
@@ -113,6 +138,7 @@ fn watch(
 ) -> Result<Termination> {
     let deadline = Instant::now() + timeout;
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
+    let reaped = Reaper::reap(child)?;
     let mut output_open = true;
     loop {
         let wait = deadline.saturating_duration_since(Instant::now()).min(DISK_INTERVAL);
@@ -133,7 +159,8 @@ fn watch(
             return Ok(Termination::Cancelled);
         }
         if ready[1] {
-            return Ok(termination(child.wait()?));
+            let status = reaped.join().ok().flatten();
+            return status.map(termination).ok_or_else(|| Error::failed("nobody knows how the command ended"));
         }
         if output_open && ready[2] {
             output_open = output.read_once()?;

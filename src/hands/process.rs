@@ -65,7 +65,9 @@ fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
 
 fn run_outer(setup: &Setup) -> Result<()> {
     // Every kernel with a usable jail has it.
-    let mut made = pidfd_open(getpid(), PidfdFlags::empty()).doing("opening a pidfd").and_then(|_| Reaper::new());
+    let mut made = pidfd_open(getpid(), PidfdFlags::empty())
+        .doing("opening a pidfd")
+        .and_then(|_| Reaper::new(Confinement::Disabled));
     if setup.confinement == Confinement::Namespaces {
         made = made.and_then(|reaper| {
             jail::become_owner(setup)?;

@@ -1,37 +1,64 @@
 //! Kills what a command left running.
 
 use std::io::{Read, Seek};
+use std::process::Child;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, wait};
 
 use super::processes;
 use crate::error::{Context, Error, Result};
+use crate::jail;
 use crate::sys;
+use crate::wire::Confinement;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
+const REAPER_STACK: usize = 64 << 10;
 
 /// Kills this process's descendants. Being the parent of every orphan, it brings the grandchildren within reach by killing
 /// a child.
 pub(super) struct Reaper {
+    confinement: Confinement,
+    /// Whether this process can signal nobody but what it started.
+    alone_in_reach: bool,
     /// The kernel's list of this thread's children. Kernels without `CONFIG_PROC_CHILDREN` have none.
     list: Option<fs_err::File>,
 }
 
 impl Reaper {
     /// To be called before anything is started.
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(confinement: Confinement) -> Result<Self> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")?;
-        Ok(Self { list: fs_err::File::open("/proc/thread-self/children").ok() })
+        let alone_in_reach = jail::signals_stay_inside(confinement)?;
+        Ok(Self { confinement, alone_in_reach, list: fs_err::File::open("/proc/thread-self/children").ok() })
+    }
+
+    /// Reaps `command` and, until it ends, whatever it orphans: those who have ended would hold their numbers otherwise.
+    /// Returns how it ended.
+    pub(super) fn reap(command: &Child) -> Result<JoinHandle<Option<WaitStatus>>> {
+        let command = Pid::from_child(command);
+        let reap = move || loop {
+            match wait(WaitOptions::empty()) {
+                Ok(Some((pid, status))) if pid == command => return Some(status),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        };
+        thread::Builder::new().stack_size(REAPER_STACK).spawn(reap).doing("starting to reap")
     }
 
     /// Kills and reaps every descendant.
     pub(super) fn kill_descendants(&mut self) -> Result<()> {
+        if self.confinement == Confinement::Landlock && !self.alone_in_reach {
+            // Without a look at /proc they cannot be found. The outer process has one.
+            return Ok(());
+        }
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            if getpid().is_init() {
-                // Reaches everything in this pid namespace, and nothing outside.
+            if self.alone_in_reach {
+                // At one time, so that none can start another before its turn.
                 sys::kill_all_others().doing("killing what the command started")?;
             } else {
                 for pid in self.children()? {

@@ -1,7 +1,6 @@
 //! Runs a program in a jail for as long as its caller wants it, its standard input and output connected to the caller.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -29,26 +28,22 @@ const COUNT_INTERVAL: Duration = Duration::from_millis(100);
 /// ended when this returns.
 pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: BorrowedFd) -> Result<()> {
     enter(trees, &job.working_dir)?;
-    if setup.confinement.is_sandboxed() {
-        jail::enter_command()?;
-    }
-    let mut reaper = Reaper::new()?;
+    let mut reaper = Reaper::new(setup.confinement)?;
     wire::send_reply(&mut std::io::stdout(), &Reply { header: Header::Text, body: Vec::new() })?;
-    let child = child::command(Path::new(&job.program))
+    let mut command = child::command(Path::new(&job.program));
+    jail::confine(&mut command, setup)?;
+    let child = command
         .args(&job.args)
         .env("HOME", &job.home)
+        .envs((setup.confinement == Confinement::Landlock).then_some(("TMPDIR", &job.home)))
         .envs(job.env.iter().map(|(name, value)| (name, value)))
-        .process_group(0)
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
         .spawn()
         .doing(format_args!("starting {}", job.program))?;
     let disks = trees.writable().map(Disk::measure).collect::<Result<Vec<_>>>();
     let ended = disks.and_then(|disks| watch(&child, caller, &disks, job));
-    // Under Landlock alone the filter may forbid signals, and the outer process kills what is left.
-    if setup.confinement != Confinement::Landlock {
-        reaper.kill_descendants()?;
-    }
+    reaper.kill_descendants()?;
     ended
 }
 
@@ -56,6 +51,7 @@ pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: Borrow
 fn watch(child: &Child, caller: BorrowedFd, disks: &[Disk], job: &ServeJob) -> Result<()> {
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
     let interval = if job.counts_processes { COUNT_INTERVAL } else { CHECK_INTERVAL };
+    let _reaped = Reaper::reap(child)?;
     loop {
         // No events: the caller's messages are for the program; only the end of the pipe matters here.
         let watched = [(ended.as_fd(), PollFlags::IN), (caller, PollFlags::empty())];

@@ -21,6 +21,12 @@ pub(super) fn held<'a>(paths: impl Iterator<Item = &'a Path>) -> impl Iterator<I
     paths.filter_map(|path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok())
 }
 
+/// A domain whose processes can signal no process outside it; none where this kernel confines no signals.
+pub(super) fn signal_scope() -> Result<Option<OwnedFd>> {
+    let made = Ruleset::default().scope(Scope::Signal).and_then(Ruleset::create);
+    made.map(Option::from).map_err(|e| Error::failed(e.to_string()).doing("making a Landlock domain"))
+}
+
 /// Restricts this process and what it starts: it may read and execute below `readable`, do anything below `writable`,
 /// and nothing elsewhere; without `tcp` it makes no TCP connections and no listeners. What this kernel's version cannot
 /// restrict is left out.
@@ -35,7 +41,8 @@ fn restrict(readable: Vec<OwnedFd>, writable: Vec<OwnedFd>, tcp: bool) -> Result
         ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
     }
     let ruleset = ruleset.create()?.add_rules(rules(readable, AccessFs::from_read(ABI::V5)))?;
-    ruleset.add_rules(rules(writable, all))?.restrict_self().map(drop)
+    // Killing all that a command left asks for more processes than may be killed, and each refusal would be logged.
+    ruleset.add_rules(rules(writable, all))?.log_same_exec(false)?.restrict_self().map(drop)
 }
 
 fn rules(

@@ -16,13 +16,17 @@ mod paths;
 mod root;
 mod seccomp;
 
+#[cfg(test)]
+pub(crate) use seccomp::tests::forbid_openat2;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::Uid;
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Gid, Signal, geteuid};
+use rustix::process::{DumpableBehavior, Gid, Signal, geteuid, getpid, getppid, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use crate::beneath::open_straight;
@@ -92,8 +96,7 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     let open = open.iter().filter_map(|path| open_straight(path).ok());
     let writable = landlock::held(own).chain(open).chain(trees(setup, Access::Write)?).collect();
     landlock::enter(readable, writable, host_network)?;
-    let context = FilterContext { landlock_alone: true, host_network, signals_confined: abi >= landlock::SIGNALS_ABI };
-    seccomp::enter(context).doing("applying the seccomp filter")
+    seccomp::enter(filter_context(setup)?).doing("applying the seccomp filter")
 }
 
 /// The configured trees with this access, held.
@@ -113,9 +116,42 @@ fn drop_capabilities() -> Result<()> {
         .doing("dropping capabilities")
 }
 
-/// The last step before a command: it forbids what only this program itself still needed.
-pub(crate) fn enter_command() -> Result<()> {
-    seccomp::enter_command().doing("applying the last seccomp filter")
+fn filter_context(setup: &Setup) -> Result<FilterContext> {
+    let host_network = setup.network == Network::Full;
+    let landlock_alone = setup.confinement == Confinement::Landlock;
+    let signals_confined = !landlock_alone || confines_signals()?;
+    Ok(FilterContext { landlock_alone, host_network, user: geteuid().as_raw(), signals_confined })
+}
+
+fn confines_signals() -> Result<bool> {
+    Ok(sys::landlock_abi().doing("asking for Landlock")? >= landlock::SIGNALS_ABI)
+}
+
+/// Has a command start in a session of its own, so that it joins no process group of this program's, and in a jail without
+/// what only this program itself still needs. Under Landlock alone it cannot signal this process, which watches it.
+pub(crate) fn confine(command: &mut Command, setup: &Setup) -> Result<()> {
+    let (mut domain, mut filter) = (None, None);
+    if setup.confinement.is_sandboxed() {
+        let context = filter_context(setup)?;
+        filter = Some(seccomp::for_command(context));
+        if context.landlock_alone {
+            domain = landlock::signal_scope()?;
+        }
+    }
+    sys::start_confined(command, domain, filter);
+    Ok(())
+}
+
+/// Whether this process's signals reach the jail that it is in, and nothing else.
+pub(crate) fn signals_stay_inside(confinement: Confinement) -> Result<bool> {
+    Ok(match confinement {
+        Confinement::Namespaces => getpid().is_init(),
+        // The parent is outside and of the same user: whoever can signal it could kill all that the user runs.
+        Confinement::Landlock => {
+            confines_signals()? && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
+        }
+        Confinement::Unconfined | Confinement::Disabled => false,
+    })
 }
 
 /// `RLIMIT_NPROC` for this process, read before the jail hides /proc. A namespace counts its own processes only;

@@ -10,8 +10,8 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 use super::root;
-use super::seccomp::{self, FilterContext};
-use super::{all_except, die_with_parent, drop_capabilities, landlock, trees};
+use super::seccomp;
+use super::{all_except, die_with_parent, drop_capabilities, filter_context, landlock, trees};
 use crate::beneath::open_straight;
 use crate::child::Network;
 use crate::error::{Context, Result};
@@ -84,7 +84,6 @@ fn write_proc(name: &str, text: &str) -> Result<()> {
 /// Finishes the jail of [`make_namespaces`], as process 1 in it.
 pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
     die_with_parent()?;
-    let host_network = setup.network == Network::Full;
     let open_trees = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();
     root::enter(setup, &open_trees, &etc_files(setup))?;
     for capability in NEEDED.iter() {
@@ -98,8 +97,7 @@ pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
         let writable = landlock::held(own.into_iter()).chain(open).chain(trees(setup, Access::Write)?).collect();
         landlock::enter(landlock::held([Path::new("/")].into_iter()).collect(), writable, true)?;
     }
-    let context = FilterContext { landlock_alone: false, host_network, signals_confined: true };
-    seccomp::enter(context).doing("applying the seccomp filter")
+    seccomp::enter(filter_context(setup)?).doing("applying the seccomp filter")
 }
 
 /// Files to make in the new `/etc`: name and text.

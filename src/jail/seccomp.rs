@@ -1,20 +1,20 @@
 //! The seccomp filter of system calls.
 //!
-//! A deny list for the older calls, because those that a shell's children need change with every C library, and the
-//! dangerous ones change slowly. Of the calls since Linux 5.1, which have the same numbers everywhere, a few are allowed,
-//! and none that is yet to come. It is written for the architecture of this build, and kills a process that calls in the
-//! manner of another one, which has other numbers for the same calls.
+//! A list of what is allowed, for all modes, and rules about the arguments of some of it. Whatever else there is, and
+//! whatever kernels are yet to add, does not exist in a jail. It is written for the architecture of this build, and kills a
+//! process that calls in the manner of another one, which has other numbers for the same calls.
 //!
-//! The crate seccompiler was weighed and left: it saves about 40 lines, has one errno for each filter where five are
-//! needed, and lets x32 calls pass a deny list.
+//! The crate seccompiler was weighed and left: it saves about 40 lines, and has one errno for each filter where five are
+//! needed.
 
+mod allowed;
 mod program;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::io;
 
-use libc::c_long;
+use libc::{c_long, sock_filter};
 
 use crate::sys;
 use program::{Condition, Rule, bits, has_any, is, is_not, low_half, program};
@@ -25,86 +25,39 @@ pub(super) struct FilterContext {
     /// No namespaces: files are protected when they are opened, and in no other way.
     pub landlock_alone: bool,
     pub host_network: bool,
+    /// As whom the command runs: root owns the system's files.
+    pub user: u32,
     /// Landlock or a pid namespace confines signals.
     pub signals_confined: bool,
 }
 
 /// Applies the filter to this process and what it starts.
 pub(super) fn enter(context: FilterContext) -> io::Result<()> {
-    sys::apply_seccomp_filter(&mut program(&Rules::new(context).0))
+    sys::apply_seccomp_filter(&mut filter(context))
 }
 
-/// Refuses what only this program may use: `openat2`, because a filter cannot see the mode of the file it creates, and
-/// `fallocate`, which takes a disk's space faster than anybody looks. Programs fall back to `openat` and to writing.
-pub(super) fn enter_command() -> io::Result<()> {
+fn filter(context: FilterContext) -> Vec<sock_filter> {
+    let mut allowed = [allowed::EVERYWHERE, allowed::HERE].concat();
+    program(&Rules::new(context).0, Some(&mut allowed))
+}
+
+/// What only this program may use, refused to a command on top: `openat2`, because a filter cannot see the mode of the file
+/// it creates; `fallocate`, which takes a disk's space faster than anybody looks; and signals to others where nothing else
+/// confines them. Programs fall back to `openat` and to writing.
+pub(super) fn for_command(context: FilterContext) -> Vec<sock_filter> {
     let mut rules = Rules(Vec::new());
     rules.refuse(libc::SYS_openat2, &[], libc::ENOSYS);
     rules.refuse(libc::SYS_fallocate, &[], libc::EOPNOTSUPP);
-    sys::apply_seccomp_filter(&mut program(&rules.0))
+    if !context.signals_confined {
+        rules.signals();
+    }
+    if context.landlock_alone {
+        rules.changes_of_what_is_only_readable(context.user == 0);
+    }
+    program(&rules.0, None)
 }
 
 const EPERM: i32 = libc::EPERM;
-
-/// Refused in every context.
-const ALWAYS: &[c_long] = &[
-    libc::SYS_acct,
-    libc::SYS_add_key,
-    libc::SYS_adjtimex,
-    libc::SYS_bpf,
-    libc::SYS_chroot,
-    libc::SYS_clock_adjtime,
-    libc::SYS_clock_settime,
-    libc::SYS_delete_module,
-    libc::SYS_fanotify_init,
-    libc::SYS_finit_module,
-    libc::SYS_init_module,
-    libc::SYS_kcmp,
-    libc::SYS_kexec_load,
-    libc::SYS_keyctl,
-    libc::SYS_lookup_dcookie,
-    libc::SYS_mount,
-    libc::SYS_move_pages,
-    libc::SYS_name_to_handle_at,
-    libc::SYS_nfsservctl,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_perf_event_open,
-    libc::SYS_pivot_root,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_ptrace,
-    libc::SYS_quotactl,
-    libc::SYS_reboot,
-    libc::SYS_request_key,
-    libc::SYS_setdomainname,
-    libc::SYS_sethostname,
-    libc::SYS_setns,
-    libc::SYS_settimeofday,
-    libc::SYS_swapoff,
-    libc::SYS_swapon,
-    libc::SYS_syslog,
-    libc::SYS_umount2,
-    libc::SYS_unshare,
-    libc::SYS_userfaultfd,
-    libc::SYS_vhangup,
-];
-
-#[cfg(target_arch = "x86_64")]
-const ALWAYS_HERE: &[c_long] = &[
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_modify_ldt,
-    libc::SYS_uselib,
-    libc::SYS_ustat,
-    libc::SYS_sysfs,
-    libc::SYS__sysctl,
-    libc::SYS_kexec_file_load,
-    libc::SYS_migrate_pages,
-];
-#[cfg(target_arch = "aarch64")]
-const ALWAYS_HERE: &[c_long] = &[294, libc::SYS_migrate_pages]; // 294 is kexec_file_load, which libc lacks for musl
-// From `arch/arm/tools/syscall.tbl`, without names in libc: migrate_pages, kexec_file_load, and the clocks of 64-bit time.
-#[cfg(target_arch = "arm")]
-const ALWAYS_HERE: &[c_long] = &[400, 401, 404, 405];
 
 /// Calls that change a file by its path, which Landlock does not restrict.
 const BY_PATH: &[c_long] = &[
@@ -121,7 +74,7 @@ const BY_PATH: &[c_long] = &[
 const BY_PATH_HERE: &[c_long] = &[];
 #[cfg(target_arch = "arm")]
 const BY_PATH_HERE: &[c_long] =
-    &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utimes, libc::SYS_futimesat];
+    &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, 198, 212, libc::SYS_utimes, libc::SYS_futimesat]; // lchown32, chown32
 #[cfg(target_arch = "x86_64")]
 const BY_PATH_HERE: &[c_long] =
     &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat];
@@ -165,10 +118,6 @@ const SIGNALS: &[c_long] = &[
     libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
 ];
-/// `F_SETOWN`, `F_SETSIG`, `F_SETOWN_EX`, `F_SETLEASE` and `F_NOTIFY` of fcntl, which have the kernel signal a process when
-/// somebody else uses a file. Who opens a file under a lease waits for its holder, and to read is enough to take one.
-const BY_FCNTL: &[u32] = &[8, 10, 15, 1024, 1026];
-
 /// The flags of `clone` that make a namespace.
 const NEW_NAMESPACES: u32 = bits(
     libc::CLONE_NEWNS
@@ -180,10 +129,10 @@ const NEW_NAMESPACES: u32 = bits(
         | libc::CLONE_NEWNET,
 );
 
+const PRIO_PROCESS: u32 = 0;
+const IOPRIO_WHO_PROCESS: u32 = 1;
 const MSG_FASTOPEN: u32 = bits(libc::MSG_FASTOPEN);
 const DEVICES: [u32; 2] = [libc::S_IFCHR, libc::S_IFBLK];
-/// `TIOCSTI` and `TIOCLINUX`, which push input into a terminal; `FIOSETOWN` and `SIOCSPGRP`, which are `F_SETOWN`.
-const BY_IOCTL: [u32; 4] = [0x5412, 0x541C, 0x8901, 0x8902];
 /// The type of a socket, without its flags.
 const TYPE_MASK: u32 = 0xF;
 const ALL_BITS: u32 = u32::MAX;
@@ -202,9 +151,6 @@ impl Rules {
         rules.sockets(context);
         if context.landlock_alone {
             rules.unrestricted_by_landlock();
-        }
-        if !context.signals_confined {
-            rules.signals();
         }
         rules
     }
@@ -232,18 +178,11 @@ impl Rules {
     }
 
     fn common(&mut self) {
-        self.refuse_all(ALWAYS.iter().chain(ALWAYS_HERE), EPERM);
-        // clone3 hides its flags behind a pointer. C libraries fall back to clone.
-        self.refuse(libc::SYS_clone3, &[], libc::ENOSYS);
         self.refuse(libc::SYS_clone, &[has_any(0, NEW_NAMESPACES)], EPERM);
-        for request in BY_IOCTL {
-            self.refuse(libc::SYS_ioctl, &[is(1, ALL_BITS, request)], EPERM);
-        }
-        for command in BY_FCNTL {
-            self.refuse(libc::SYS_fcntl, &[is(1, ALL_BITS, *command)], EPERM);
-            #[cfg(target_arch = "arm")]
-            self.refuse(libc::SYS_fcntl64, &[is(1, ALL_BITS, *command)], EPERM);
-        }
+        self.require(libc::SYS_ioctl, 1, ALL_BITS, allowed::IOCTLS, libc::ENOTTY);
+        self.require(libc::SYS_fcntl, 1, ALL_BITS, allowed::FCNTLS, libc::EINVAL);
+        #[cfg(target_arch = "arm")]
+        self.require(libc::SYS_fcntl64, 1, ALL_BITS, allowed::FCNTLS, libc::EINVAL);
         for device in DEVICES {
             self.refuse(libc::SYS_mknodat, &[is(2, libc::S_IFMT, device)], EPERM);
             #[cfg(not(target_arch = "aarch64"))]
@@ -260,6 +199,9 @@ impl Rules {
         self.require_zero(libc::SYS_prlimit64, 0);
         self.require_zero(libc::SYS_setpriority, 1);
         self.require_zero(libc::SYS_ioprio_set, 1);
+        // Zero is the caller as a process, and as a user everything that is the user's.
+        self.require(libc::SYS_setpriority, 0, ALL_BITS, &[PRIO_PROCESS], EPERM);
+        self.require(libc::SYS_ioprio_set, 0, ALL_BITS, &[IOPRIO_WHO_PROCESS], EPERM);
         self.require_zero(libc::SYS_sched_setaffinity, 0);
         self.require_zero(libc::SYS_sched_setattr, 0);
         self.require_zero(libc::SYS_sched_setparam, 0);
@@ -292,12 +234,30 @@ impl Rules {
         // utimensat of 64-bit time, from the table above.
         #[cfg(target_arch = "arm")]
         self.require_zero(412, 1);
-        // A datagram socket of a pair can send to any path.
-        self.require(libc::SYS_socketpair, 1, TYPE_MASK, &[bits(libc::SOCK_STREAM)], libc::EAFNOSUPPORT);
-        self.refuse_all(SYSTEM_V_IPC, EPERM);
+        // A datagram socket of a pair can send to any path; one of packets in sequence cannot, and Rust starts programs by it.
+        let types = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(bits);
+        self.require(libc::SYS_socketpair, 1, TYPE_MASK, &types, libc::EAFNOSUPPORT);
+        self.refuse_all(SYSTEM_V_IPC, libc::ENOSYS);
         // Programs take this error for "no attributes".
         self.refuse_all(ATTRIBUTES_BY_PATH, libc::EOPNOTSUPP);
         self.refuse(libc::SYS_inotify_add_watch, &[], libc::ENOSYS);
+    }
+
+    /// What may be read can be opened, and to its owner a descriptor is enough for these. A user's modes and times may
+    /// change, because much depends on that, but the owner keeps the right to read; those of root's files may not.
+    fn changes_of_what_is_only_readable(&mut self, is_root: bool) {
+        if is_root {
+            self.refuse(libc::SYS_fchmod, &[], EPERM);
+            // Without times it is the present, which writing sets, too.
+            self.require_zero(libc::SYS_utimensat, 2);
+            #[cfg(target_arch = "arm")]
+            self.require_zero(412, 2);
+        }
+        self.refuse(libc::SYS_fchmod, &[is(1, libc::S_IRUSR, 0)], EPERM);
+        self.refuse(libc::SYS_fchown, &[], EPERM);
+        #[cfg(target_arch = "arm")]
+        self.refuse(libc::SYS_fchown32, &[], EPERM);
+        self.refuse_all(&[libc::SYS_fsetxattr, libc::SYS_fremovexattr], libc::EOPNOTSUPP);
     }
 
     fn signals(&mut self) {

@@ -27,6 +27,8 @@ pub enum Effect {
     Alive,
     /// So many of its processes were alive at one time.
     Many(usize),
+    /// So many processes had ended at one time while it ran, and still had their numbers.
+    ManyEnded(usize),
     /// Its victim is gone.
     VictimGone,
     /// The process that answers for it was killed.

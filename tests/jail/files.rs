@@ -164,6 +164,40 @@ for change in [lambda: os.fchmod(fd, 0o4755), lambda: os.chmod("left-W22", 0o475
         Changed("/usr/local/src/W23-"),
         r#"echo evil >"/usr/local/src/W23-$NAME""#,
     ),
+    python(
+        "W24",
+        "set an attribute of what may only be read",
+        Changed("home/agent/prompts/W24.md"),
+        r#"os.setxattr(os.open(E["BHOME"] + "/agent/prompts/W24.md", os.O_RDONLY), "user.evil", b"1")"#,
+    ),
+    python(
+        "W25",
+        "close what may only be read to its owner",
+        Changed("home/agent/prompts/W25.md"),
+        r#"os.fchmod(os.open(E["BHOME"] + "/agent/prompts/W25.md", os.O_RDONLY), 0)"#,
+    ),
+    python(
+        "W26",
+        "set a flag of what may only be read",
+        Changed("home/agent/prompts/W26.md"),
+        r#"
+import fcntl
+# FS_IOC_SETFLAGS: no dump.
+fcntl.ioctl(os.open(E["BHOME"] + "/agent/prompts/W26.md", os.O_RDONLY), 0x40086602, struct.pack("=l", 0x40))
+"#,
+    ),
+    python(
+        "W27",
+        "set the mode of a device",
+        Got,
+        r#"
+# The mode that it has, for it is everybody's.
+import stat
+os.fchmod(os.open("/dev/null", os.O_RDONLY), stat.S_IMODE(os.stat("/dev/null").st_mode))
+got()
+"#,
+    )
+    .root_only(),
     sh(
         "H04",
         "forge a line of a conversation",
@@ -226,6 +260,24 @@ for n in range(1000):
     with open(f"fill-{n}", "wb") as f:
         f.write(bytes(1 << 20))
     # As fast as a good SD card writes.
+    time.sleep(.01)
+"#,
+        ),
+    ),
+    (
+        "size=160m,mode=0755",
+        python(
+            "D19",
+            "stop whoever watches the disk, then fill it",
+            Seen(|fixture, _, _| fixture.left().0 < 5),
+            r#"
+try:
+    os.kill(int(E["PARENT"]), signal.SIGSTOP)
+except OSError as error:
+    print(error)
+for n in range(1000):
+    with open(f"fill-{n}", "wb") as f:
+        f.write(bytes(1 << 20))
     time.sleep(.01)
 "#,
         ),

@@ -28,6 +28,8 @@ use crate::netns::Netns;
 pub const MEMORY_MB: u64 = 200;
 /// Processes that no command should be able to have at once.
 pub const BOMB: usize = 600;
+/// Processes that have ended and that no command should be able to leave behind at once.
+pub const ENDED: usize = 150;
 
 /// The name of the shared memory, in an netns that has no other.
 const KEY: i32 = 0x00ba_47a3;
@@ -69,8 +71,15 @@ struct Victim {
 struct Watch {
     heard: Mutex<BTreeSet<String>>,
     /// The marker to count, and the most processes that had it at once.
-    most: Mutex<BTreeMap<String, usize>>,
+    most: Mutex<BTreeMap<String, Count>>,
     over: AtomicBool,
+}
+
+/// The most processes at once: that had a marker, and that had ended meanwhile without anybody taking note.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    marked: usize,
+    ended: usize,
 }
 
 /// A name for a fixture that is still to be made.
@@ -175,6 +184,9 @@ impl Fixture {
             ("home/agent/IDENTITY.md", "W04"),
             ("home/agent/skills/good/SKILL.md", "W06"),
             ("home/agent/prompts/p.md", "W10"),
+            ("home/agent/prompts/W24.md", "W24"),
+            ("home/agent/prompts/W25.md", "W25"),
+            ("home/agent/prompts/W26.md", "W26"),
             ("home/cron/jobs.json", "W05"),
             ("home/sessions/cli_old.jsonl", "H01"),
             ("home/sessions/cli_w07.jsonl", "W07"),
@@ -302,7 +314,8 @@ secret = b"{memory}"
 ctypes.memmove(c.shmat(sure(c.shmget({KEY}, 64, 0o1600)), None, 0), secret, len(secret))
 attributes = (ctypes.c_long * 8)(0, 4, 256)
 secret = b"{message}"
-sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, attributes)), secret, len(secret), 0))"#,
+for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
+    sure(c.mq_send(sure(c.mq_open(name, os.O_RDWR | os.O_CREAT, 0o600, attributes)), secret, len(secret), 0))"#,
             key = self.canary("S11"),
             memory = self.canary("I01"),
             message = self.canary("I02"),
@@ -349,7 +362,7 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
 
     /// The most processes of this attack that were alive at one time since they are counted.
     pub fn most_processes_of(&self, attack: &Attack) -> usize {
-        self.watch.most.lock().unwrap().get(self.marker(attack)).copied().unwrap_or(0)
+        self.watch.most.lock().unwrap().get(self.marker(attack)).map_or(0, |count| count.marked)
     }
 
     /// Whether the attack came as far as its first own line.
@@ -365,7 +378,10 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
             Effect::Changed(place) => self.before.lock().unwrap()[attack.id] != Trace::of(&self.path(place)),
             Effect::Heard => self.watch.heard.lock().unwrap().iter().any(|text| text.contains(attack.id)),
             Effect::Alive => !self.alive(attack).is_empty(),
-            Effect::Many(most) => self.watch.most.lock().unwrap().get(self.marker(attack)).is_some_and(|n| *n >= most),
+            Effect::Many(most) => self.most_processes_of(attack) >= most,
+            Effect::ManyEnded(most) => {
+                self.watch.most.lock().unwrap().get(self.marker(attack)).is_some_and(|count| count.ended >= most)
+            }
             Effect::VictimGone => !is_alive(self.victims[attack.id].number),
             Effect::AgentGone => self.agent_was_killed.load(Ordering::Relaxed),
             Effect::Seen(look) => look(self, attack, told),
@@ -374,7 +390,7 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
 
     /// Has the processes with this attack's marker counted from now on.
     pub fn count_processes_of(&self, attack: &Attack) {
-        self.watch.most.lock().unwrap().insert(self.marker(attack).to_owned(), 0);
+        self.watch.most.lock().unwrap().insert(self.marker(attack).to_owned(), Count::default());
     }
 
     pub fn loot(&self, attack: &Attack) -> Vec<u8> {
@@ -384,6 +400,11 @@ sure(c.mq_send(sure(c.mq_open(b"/bantam-{name}", os.O_RDWR | os.O_CREAT, 0o600, 
     /// The victim of an attack, by the test's own numbers.
     pub fn victim(&self, attack: &Attack) -> u32 {
         self.victims[attack.id].child.id()
+    }
+
+    /// The victim of an attack, by the netns's numbers.
+    pub fn victim_number(&self, attack: &Attack) -> u32 {
+        self.victims[attack.id].number
     }
 
     pub fn niceness(&self, attack: &Attack) -> i64 {
@@ -450,11 +471,17 @@ impl Watch {
             return;
         }
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let lines: Vec<Vec<u8>> =
-            entries.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default()).collect();
+        let processes =
+            entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()));
+        let lines: Vec<Vec<u8>> = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok()).collect();
+        // Who has ended has no command line any more.
+        let ended = lines.iter().filter(|line| line.is_empty()).count();
         for (marker, most) in most.iter_mut() {
-            let now = lines.iter().filter(|line| holds(line, marker.as_bytes())).count();
-            *most = now.max(*most);
+            let marked = lines.iter().filter(|line| holds(line, marker.as_bytes())).count();
+            most.marked = most.marked.max(marked);
+            if marked > 0 {
+                most.ended = most.ended.max(ended);
+            }
         }
     }
 }

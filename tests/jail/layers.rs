@@ -7,7 +7,7 @@ use crate::attack::Attack;
 use crate::fixture::Disk;
 use crate::kernel::{Rule, When};
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
-use crate::runner::{Outcome, jailed};
+use crate::runner::{Ground, Outcome, jailed};
 
 /// What shows that a layer is gone.
 enum Then {
@@ -20,6 +20,8 @@ use Then::{Escapes, Refused};
 
 /// Limits are only asked for when there is no new one.
 const NO_LIMITS: &[Rule] = &[Rule(libc::SYS_prlimit64, When::Has(2, u32::MAX), 0)];
+
+const NO_REAPER: &[Rule] = &[pretended_prctl(PR_SET_CHILD_SUBREAPER)];
 
 const PR_SET_DUMPABLE: u32 = 4;
 const PR_CAPBSET_DROP: u32 = 24;
@@ -65,7 +67,6 @@ const LAYERS: &[Case] = &[
         Refused,
     ),
     ("not dumpable", Starter::User, &[NO_LANDLOCK, &[pretended_prctl(PR_SET_DUMPABLE)]], Escapes("P17")),
-    ("the reaper", Starter::User, &[NO_NAMESPACES, &[pretended_prctl(PR_SET_CHILD_SUBREAPER)]], Escapes("P05")),
     ("closed descriptors", Starter::User, &[&[pretended(libc::SYS_close_range)]], Escapes("E05")),
     ("the limit on memory", Starter::User, &[NO_LIMITS], Escapes("D02")),
     ("the limit on files", Starter::User, &[NO_LIMITS], Escapes("D03")),
@@ -94,6 +95,17 @@ fn each_layer_alone_stops_an_attack() {
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// Where Landlock confines signals, all that a command started ends at one time; elsewhere the reaper has to find it.
+#[test]
+fn an_older_landlock_needs_the_reaper() {
+    let attack: Vec<Attack> = attacks().into_iter().filter(|attack| attack.id == "P05").collect();
+    for (landlock, wanted) in [(None, Outcome::Stopped), (Some(4), Outcome::Escaped)] {
+        let ground = Starter::User.ground(&[NO_NAMESPACES, NO_REAPER]);
+        let results = jailed(Ground { landlock, ..ground }, &attack, &json!({}), Disk::Shared).results;
+        assert_eq!(results["P05"].outcome, wanted, "Landlock {landlock:?}: {}", results["P05"].told);
+    }
 }
 
 /// The network namespace is what keeps the host's services away: where the configuration does without it, they are reached.

@@ -62,7 +62,7 @@ impl Starter {
 pub type Conditions = (&'static str, Starter, &'static [&'static [Rule]], Option<i64>);
 
 /// The table's columns.
-pub const COLUMNS: [Conditions; 6] = [
+pub const COLUMNS: [Conditions; 7] = [
     ("root: both", Starter::Root, &[], None),
     ("root for a user: namespaces", Starter::RootForUser, &[NO_LANDLOCK], None),
     ("user: namespaces", Starter::User, &[NO_LANDLOCK], None),
@@ -70,6 +70,8 @@ pub const COLUMNS: [Conditions; 6] = [
     ("user: both", Starter::User, &[], None),
     // Ubuntu 24.04, which restricts user namespaces, has version 4, which does not confine signals.
     ("user: Landlock 4", Starter::User, &[NO_NAMESPACES], Some(4)),
+    // A container's own root.
+    ("root: Landlock", Starter::Root, &[NO_NAMESPACES], None),
 ];
 
 /// All attacks, in the order of the table's rows.
@@ -260,13 +262,18 @@ fn a_user_with_an_older_landlock_only() {
     holds_on(5);
 }
 
+#[test]
+fn root_with_landlock_only() {
+    holds_on(6);
+}
+
 /// What is not stopped by a jail but by how a command is started and ended, and so by `"sandbox": "off"` as well: a clean
 /// environment, an agent that lets nobody look into it, no descriptors, nothing on standard input, limits, output cut and
 /// cleaned, everything ended, no new privileges; and killing the agent, which does not come to its turn once the workspace
 /// is moved away.
 const WITHOUT_A_JAIL: &[&str] = &[
     "E01", "E02", "E05", "P01", "P05", "P06", "P07", "P11", "P12", "P13", "P17", "D02", "D04", "D05", "D06", "D07",
-    "D08", "D09", "D10", "D13", "D14", "D15", "S01",
+    "D08", "D09", "D10", "D13", "D14", "D15", "D18", "P21", "P22", "S01",
 ];
 
 /// The oracle itself: where exec runs without a jail, the same attacks through the same program show as escapes.

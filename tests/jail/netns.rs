@@ -110,7 +110,8 @@ fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnc
                 task();
             }
         });
-        let script = "mount -t proc proc /proc && exec setpriv --reuid $0 --regid $0 --clear-groups sleep infinity";
+        let script = "mount -t proc proc /proc && exec setpriv --reuid $0 --regid $0 --clear-groups \
+            perl -e '$SIG{CHLD} = \"IGNORE\"; sleep 3600 while 1'";
         let mut init = Command::new("/bin/sh");
         init.args(["-c", script, &uid.to_string()]).env("SECRET", secret);
         bound.hold(&mut init);
@@ -119,7 +120,7 @@ fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnc
         // Its end is the end of every process in the netns.
         thread::spawn(move || init.wait());
         until("the netns has its own /proc", || {
-            std::fs::read("/proc/1/comm").is_ok_and(|name| name.starts_with(b"sleep"))
+            std::fs::read("/proc/1/comm").is_ok_and(|name| name.starts_with(b"perl"))
         });
         let netns = Netns { tasks, outside, init: pid, bound };
         body(&netns)

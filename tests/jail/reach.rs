@@ -1,8 +1,8 @@
 //! Attacks on what is not a file: the network, other processes, the machine's resources, and the kernel itself.
 
-use crate::attack::Effect::{AgentGone, Alive, Changed, Got, Heard, Loot, Many, Seen, VictimGone};
+use crate::attack::Effect::{AgentGone, Alive, Changed, Got, Heard, Loot, Many, ManyEnded, Seen, VictimGone};
 use crate::attack::{Attack, python, sh};
-use crate::fixture::BOMB;
+use crate::fixture::{BOMB, ENDED};
 use crate::kernel::{ALIAS, io_priority};
 
 pub const NETWORK: &[Attack] = &[
@@ -208,6 +208,42 @@ for pipe in [f"/proc/{pid}/fd/1", f"/proc/{pid}/task/{pid}/fd/1"]:
 print("honest-P17")
 "#,
     ),
+    python("P19", "renice every process of its user", Seen(|fixture, attack, _| fixture.niceness(attack) == 13), "os.setpriority(os.PRIO_USER, 0, 13)")
+        .with_victim()
+        .at_the_end(),
+    python(
+        "P21",
+        "stops the process group of its parent",
+        Alive,
+        r#"
+import subprocess
+subprocess.Popen(["sleep", sys.argv[1]], start_new_session=True)
+if os.fork() == 0:
+    os.setpgid(0, os.getpgid(int(E["PARENT"])))
+    os.kill(0, signal.SIGSTOP)
+time.sleep(600)
+"#,
+    )
+    .for_seconds(2),
+    python(
+        "P22",
+        "chains of processes, each of which starts the next and ends",
+        Alive,
+        r"
+until = time.time() + 20
+for _ in range(30):
+    if os.fork() == 0:
+        while time.time() < until:
+            try:
+                if os.fork() != 0:
+                    os._exit(0)
+            except OSError:
+                pass
+        os._exit(0)
+time.sleep(600)
+",
+    )
+    .for_seconds(2),
     python("P18", "run ahead of everybody", Got, "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1)); got()").root_only(),
     python(
         "I01",
@@ -230,6 +266,15 @@ checked(libc.mq_receive(queue, room, 256, None), "mq_receive")
 loot(room.raw)
 "#,
     ),
+    python(
+        "I03",
+        "delete the message queue of another process",
+        Got,
+        r#"
+checked(libc.mq_unlink(b"/bantam-" + E["NAME"].encode() + b"-2"), "mq_unlink")
+got()
+"#,
+    ),
 ];
 
 pub const RESOURCES: &[Attack] = &[
@@ -241,6 +286,32 @@ pub const RESOURCES: &[Attack] = &[
 checked(libc.fallocate(os.open("big-D16", os.O_WRONLY | os.O_CREAT), 0, ctypes.c_long(0), ctypes.c_long(1 << 20)), "fallocate")
 got()
 "#,
+    ),
+    python(
+        "D17",
+        "take a disk's space without writing, by ioctl",
+        Got,
+        r#"
+import fcntl
+# FS_IOC_RESVSP64, as XFS has it and the kernel for all file systems.
+room = struct.pack("=hhxxxxqqiI16x", 0, 0, 0, 1 << 20, 0, 0)
+fcntl.ioctl(os.open("big-D17", os.O_WRONLY | os.O_CREAT), 0x4030582A, room)
+got()
+"#,
+    ),
+    python(
+        "D18",
+        "hold the numbers of processes that have ended",
+        ManyEnded(ENDED),
+        r"
+for n in range(200):
+    pid = os.fork()
+    if pid == 0:
+        os.fork()
+        os._exit(0)
+    os.waitpid(pid, 0)
+time.sleep(.5)
+",
     ),
     python(
         "D01",

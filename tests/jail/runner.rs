@@ -19,6 +19,7 @@ use crate::attack::{Attack, Effect, Who};
 use crate::fixture::{Disk, Fixture, canary, new_name};
 use crate::harness::merged;
 use crate::kernel::{Birth, Questions, Rule};
+use crate::layers::PR_SET_CHILD_SUBREAPER;
 use crate::model::{Call, Model, Reply, Request, call};
 use crate::netns::{self, Netns};
 
@@ -63,10 +64,11 @@ pub fn bare(uid: u32, attacks: &[Attack], disk: Disk) -> Results {
     })
 }
 
-/// Waits until its gate is there, runs a command as its child, hands on a deadline as a polite signal, says when the
+/// Adopts whatever its command orphans, waits until its gate is there, runs a command as its child, hands on a deadline as a polite signal, says when the
 /// command is over, and waits to be ended.
 const STAND_IN: &str = r#"
-my ($command, $seconds, $done, $gate) = @ARGV;
+my ($command, $seconds, $done, $gate, $prctl, $subreaper) = @ARGV;
+syscall($prctl + 0, $subreaper + 0, 1, 0, 0, 0);
 select(undef, undef, undef, .002) until -e $gate;
 my $child = fork;
 if (!$child) { exec "/bin/sh", "-c", $command }
@@ -87,7 +89,8 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
     let mut command = Command::new("perl");
     command
         .args(["-e", STAND_IN, &attack.command(fixture.marker(attack)), &attack.seconds.to_string()])
-        .args([&done, &gate]);
+        .args([&done, &gate])
+        .args([libc::SYS_prctl.to_string(), PR_SET_CHILD_SUBREAPER.to_string()]);
     command.env_clear().env("PATH", PATH).envs(agents_environment(fixture)).current_dir(fixture.workspace());
     fchown(&printed, Some(fixture.uid), Some(fixture.uid)).unwrap();
     command.stdin(Stdio::piped()).stdout(printed.try_clone().unwrap()).stderr(printed).process_group(0);
@@ -101,7 +104,7 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
     writeln!(typing, "{}", fixture.canary(attack.id)).unwrap();
     let printed = Arc::new(Mutex::new(Vec::new()));
     collect(output, Arc::clone(&printed));
-    if matches!(attack.effect, Effect::Many(_)) {
+    if matches!(attack.effect, Effect::Many(_) | Effect::ManyEnded(_)) {
         fixture.count_processes_of(attack);
     }
     let told = || String::from_utf8_lossy(&printed.lock().unwrap()).into_owned();
@@ -199,7 +202,7 @@ pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) ->
                 if number == 0 {
                     fixture.prepare(&all);
                     all.iter()
-                        .filter(|a| matches!(a.effect, Effect::Many(_)))
+                        .filter(|a| matches!(a.effect, Effect::Many(_) | Effect::ManyEnded(_)))
                         .for_each(|a| fixture.count_processes_of(a));
                 }
                 if number == judged_at {

@@ -1,7 +1,7 @@
 //! Rules of the filter, and the program for the kernel that they become.
 
 use libc::{
-    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
     SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
 };
 
@@ -12,13 +12,6 @@ pub(super) const ARCH: u32 = 0xC000_003E;
 pub(super) const ARCH: u32 = 0xC000_00B7;
 #[cfg(target_arch = "arm")]
 pub(super) const ARCH: u32 = 0x4000_0028;
-
-/// The first number of the calls since Linux 5.1.
-const FIRST_NEW: u32 = 424;
-/// Those of them that programs use, and none of which reaches beyond the process and its files: `pidfd_send_signal`,
-/// `pidfd_open`, `clone3` (which has a rule), `close_range`, `openat2`, `faccessat2`, `epoll_pwait2`, Landlock's own,
-/// `futex_waitv`, `cachestat`, `fchmodat2`, `map_shadow_stack`, `futex_wake` to `futex_requeue`, `mseal`.
-const NEW: &[u32] = &[424, 434, 435, 436, 437, 439, 441, 444, 445, 446, 449, 451, 452, 453, 454, 455, 456, 462];
 
 /// A refused system call.
 pub(super) struct Rule {
@@ -81,30 +74,40 @@ fn refusal(errno: i32) -> sock_filter {
     statement(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | bits(errno))
 }
 
-/// Compiles the rules: each becomes a block that refuses or falls through to the next.
-pub(super) fn program(rules: &[Rule]) -> Vec<sock_filter> {
+/// Compiles the rules, then the list of allowed calls: each rule becomes a block that refuses or falls through to the next.
+/// Without a list every other call is allowed.
+pub(super) fn program(rules: &[Rule], allowed: Option<&mut Vec<c_long>>) -> Vec<sock_filter> {
     let mut out = vec![
         load(ARCHITECTURE),
         jump(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0),
         statement(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
         load(NUMBER),
     ];
-    // x32 calls have the architecture of x86-64 and numbers of their own.
-    #[cfg(target_arch = "x86_64")]
-    out.extend([jump(BPF_JMP | BPF_JGE | BPF_K, 0x4000_0000, 0, 1), refusal(libc::ENOSYS)]);
-    let refused = u8::try_from(NEW.len()).unwrap_or(u8::MAX) + 1;
-    out.push(jump(BPF_JMP | BPF_JGE | BPF_K, FIRST_NEW, 0, refused));
-    out.extend((1..refused).rev().zip(NEW).map(|(skip, call)| jump(BPF_JMP | BPF_JEQ | BPF_K, *call, skip, 0)));
-    out.push(refusal(libc::ENOSYS));
     for rule in rules {
         let block = block(rule);
         let skip = u8::try_from(block.len()).unwrap_or(u8::MAX);
-        let number = u32::try_from(rule.call).unwrap_or(u32::MAX);
-        out.push(jump(BPF_JMP | BPF_JEQ | BPF_K, number, 0, skip));
+        out.push(jump(BPF_JMP | BPF_JEQ | BPF_K, number(rule.call), 0, skip));
         out.extend(block);
     }
-    out.push(statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+    let allow = statement(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    let Some(allowed) = allowed else {
+        out.push(allow);
+        return out;
+    };
+    allowed.sort_unstable();
+    // A number is asked for its place among the ranges, so that most calls take few steps. Those of x32, which have the
+    // architecture of x86-64, are above all of them.
+    for range in allowed.chunk_by(|call, next| *next <= call + 1) {
+        let (first, last) = (number(range[0]), number(range[range.len() - 1]));
+        out.extend([jump(BPF_JMP | BPF_JGE | BPF_K, first, 1, 0), refusal(libc::ENOSYS)]);
+        out.extend([jump(BPF_JMP | BPF_JGT | BPF_K, last, 1, 0), allow]);
+    }
+    out.push(refusal(libc::ENOSYS));
     out
+}
+
+fn number(call: c_long) -> u32 {
+    u32::try_from(call).unwrap_or(u32::MAX)
 }
 
 /// What follows the match of a call's number.
