@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -13,8 +14,8 @@ use crate::kernel::{Rule, When};
 use crate::layers::PR_SET_CHILD_SUBREAPER;
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
 use crate::model::{Call, Model, Reply, Request, call};
-use crate::netns;
-use crate::runner::{ended, start};
+use crate::netns::{self, Netns};
+use crate::runner::{Ground, ended, start};
 
 /// Calls in one reply: of more than 64 the rest is not run.
 const AT_ONCE: usize = 50;
@@ -35,43 +36,55 @@ fn told(
     ask: impl Fn(&Fixture, &[String]) -> Vec<Call> + Send + Sync + 'static,
     judge: impl FnOnce(&Fixture, Vec<(String, String)>) + Send,
 ) {
-    let (ground, ask) = (starter.ground(rules), Arc::new(ask));
-    netns::enter(ground.owner, "nothing", move |netns| {
-        let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
-        let model = {
-            let (slot, ask) = (Arc::clone(&slot), Arc::clone(&ask));
-            Model::answering(move |request, number| {
-                let fixture = slot.lock().unwrap().clone().unwrap();
-                let calls = ask(&fixture, &taking_a_path(request));
-                match calls.chunks(AT_ONCE).nth(number) {
-                    Some(some) => Reply::calls(some.to_vec()),
-                    None => Reply::text("Done."),
-                }
-            })
-        };
-        let config = merged(model.config(), config);
-        let fixture = Arc::new(Fixture::new(netns, new_name(), ground.owner, &attacks(), &config, Disk::Shared));
-        set(&fixture);
-        let mut slot = slot.lock().unwrap();
-        let mut child = start(netns, &fixture, ground);
-        *slot = Some(Arc::clone(&fixture));
-        drop(slot);
-        let (status, stderr) = ended(&mut child);
-        let requests = model.requests();
-        let asked = requests.first().map_or(0, |first| ask(&fixture, &taking_a_path(first)).len());
-        assert!(requests.len() == 1 + asked.div_ceil(AT_ONCE) && asked > 0, "{status:?} {stderr}");
-        let results: Vec<(String, String)> = requests[requests.len() - 1]
-            .messages()
-            .into_iter()
-            .filter(|message| message["role"] == "tool")
-            .map(|message| {
-                let [id, text] = ["tool_call_id", "content"].map(|key| message[key].as_str().unwrap().to_owned());
-                (id, text)
-            })
-            .collect();
-        assert_eq!(results.len(), asked, "each call has been told of");
-        judge(&fixture, results);
-    });
+    let ground = starter.ground(rules);
+    netns::enter(ground.owner, "nothing", |netns| told_in(netns, ground, config, set, ask, judge));
+}
+
+/// The same in a netns that is there.
+pub fn told_in(
+    netns: &Netns,
+    ground: Ground,
+    config: &Value,
+    set: impl FnOnce(&Fixture),
+    ask: impl Fn(&Fixture, &[String]) -> Vec<Call> + Send + Sync + 'static,
+    judge: impl FnOnce(&Fixture, Vec<(String, String)>),
+) {
+    let ask = Arc::new(ask);
+    let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
+    let model = {
+        let (slot, ask) = (Arc::clone(&slot), Arc::clone(&ask));
+        Model::answering(move |request, number| {
+            let fixture = slot.lock().unwrap().clone().unwrap();
+            let calls = ask(&fixture, &taking_a_path(request));
+            match calls.chunks(AT_ONCE).nth(number) {
+                Some(some) => Reply::calls(some.to_vec()),
+                None => Reply::text("Done."),
+            }
+        })
+    };
+    let config = merged(model.config(), config);
+    let fixture = Arc::new(Fixture::new(netns, new_name(), ground.owner, &attacks(), &config, Disk::Shared));
+    set(&fixture);
+    let mut slot = slot.lock().unwrap();
+    let mut child = start(netns, &fixture, ground);
+    fixture.agent.store(netns.number(child.id()), Ordering::Relaxed);
+    *slot = Some(Arc::clone(&fixture));
+    drop(slot);
+    let (status, stderr) = ended(&mut child);
+    let requests = model.requests();
+    let asked = requests.first().map_or(0, |first| ask(&fixture, &taking_a_path(first)).len());
+    assert!(requests.len() == 1 + asked.div_ceil(AT_ONCE) && asked > 0, "{status:?} {stderr}");
+    let results: Vec<(String, String)> = requests[requests.len() - 1]
+        .messages()
+        .into_iter()
+        .filter(|message| message["role"] == "tool")
+        .map(|message| {
+            let [id, text] = ["tool_call_id", "content"].map(|key| message[key].as_str().unwrap().to_owned());
+            (id, text)
+        })
+        .collect();
+    assert_eq!(results.len(), asked, "each call has been told of");
+    judge(&fixture, results);
 }
 
 /// The tools that take a path, sorted.
