@@ -15,6 +15,8 @@ use crate::sys;
 use crate::wire::{ExecJob, Header, Job};
 
 const NAME: &str = "jail";
+const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
+    shared memory, so git init and clone, tar x, rsync -a, what gcc links, and servers fail: see `bantam help jail`";
 
 /// The user that bantam runs as.
 pub(crate) fn user(home: &Path) -> Check {
@@ -78,6 +80,9 @@ pub(crate) fn jail(hands: &Hands, exec: &Exec, env: &Env, report: &mut dyn FnMut
             );
             return Ok(false);
         }
+    }
+    if hands.confinement() == Some(Confinement::Landlock) {
+        report(Check::info("programs", LANDLOCK_ALONE));
     }
     if exec.network == Network::Guarded && hands.confinement() == Some(Confinement::Landlock) {
         report(Check::info("network", "\"guarded\" needs namespaces, so commands have no network at all"));

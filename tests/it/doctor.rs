@@ -158,6 +158,7 @@ fn without_namespaces_landlock_holds_and_it_says_why_it_is_not_more() {
     run.exits(0);
     assert!(line(&run, "--    namespaces: ").contains("refused"), "{}", run.stdout);
     assert!(line(&run, "ok    jail: ").contains("landlock"), "{}", run.stdout);
+    assert!(line(&run, "--    programs: ").contains("git"), "{}", run.stdout);
     assert_eq!(out_of_the_cage(&run), [""; 0]);
     assert_eq!(canaries(&run), 7, "{}", run.stdout);
 }
