@@ -105,3 +105,8 @@ mod zone;
 
 #[doc(hidden)]
 pub use cli::main;
+
+// What fuzz tests need.
+#[cfg(test)]
+#[path = "../tests/support/rng.rs"]
+mod rng;

@@ -8,12 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::*;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::openai::OPENAI;
+use crate::rng::Rng;
 use crate::sse;
 use crate::tool::Registry;
-
-#[path = "../../tests/support/rng.rs"]
-mod rng;
-use rng::Rng;
 
 /// Replies as hosts send them, to begin with.
 fn corpus() -> Vec<Vec<u8>> {

@@ -80,7 +80,9 @@ fn is_proven(home: &Home, env: &Env, chosen: &Value) -> Result<bool> {
         return Ok(true);
     }
     let checks = doctor::question(home, loaded.config, env, true, None);
-    checks.iter().for_each(|check| tell(check.to_string().trim_end()));
+    for check in &checks {
+        tell(check.to_string().trim_end());
+    }
     let failed = checks.iter().any(|check| check.verdict == Verdict::Fail);
     Ok(!failed || !offer("Choose again? [Y/n] ", true)?)
 }

@@ -1,14 +1,11 @@
 //! Pages of the real web's kinds, as written and spoilt at random.
 
-#[path = "../../../tests/support/rng.rs"]
-mod rng;
-
 use std::env;
 use std::path::PathBuf;
 
 use super::*;
+use crate::rng::Rng;
 use crate::text::{fence, fenced};
-use rng::Rng;
 
 /// The pages in `tests/pages`, each with its name.
 fn pages() -> Vec<(PathBuf, Vec<u8>)> {
