@@ -189,7 +189,7 @@ mod tests {
         for (args, message, hint) in [
             (&["--mesage", "x"][..], "unknown flag --mesage", "did you mean --message?"),
             (&[], "bantam test needs A", "bantam test A [B...]"),
-            (&["-z"], "unknown flag -z", "bantam help test"),
+            (&["-z"], "unknown flag -z", "put -- before text that starts with -; bantam help test lists the flags"),
             (&["-m"], "-m needs a value", "-m TEXT"),
             (&["--json=1"], "--json takes no value", "--json alone, without ="),
         ] {

@@ -53,9 +53,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "cron add",
         &[
-            "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in last night's logs?\"",
+            "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in the logs?\"",
             "bantam cron add -e 30m \"Is the disk filling up?\"",
-            "bantam cron add --at 18:00 --to telegram:123456789 \"Remind me to water the tomatoes\"",
+            "bantam cron add --at 18:00 --to telegram:123456789 \"Water the tomatoes\"",
         ],
     ),
     ("cron list", &["bantam cron list"]),
@@ -200,8 +200,8 @@ mod tests {
             assert!(examples(command.name).next().is_some(), "{} has no example", command.name);
             for line in examples(command.name) {
                 let (_, words) = line.split_once("bantam ").unwrap();
-                let words = words.strip_prefix(command.name).unwrap().split('>').next().unwrap().replace('<', "");
-                let words = shell_words::split(&words).unwrap().into_iter().map(Into::into);
+                let words = words.strip_prefix(command.name).unwrap().split(['<', '>']).next().unwrap();
+                let words = shell_words::split(words).unwrap().into_iter().map(Into::into);
                 assert!(matches!(super::super::args::parse(command, words), Ok(Some(_))), "{line}");
             }
         }

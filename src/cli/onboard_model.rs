@@ -76,7 +76,7 @@ fn is_proven(home: &Home, env: &Env, chosen: &Value) -> Result<bool> {
     let model = loaded.config.choose_model(env)?.filter(|model| model.protocol != Protocol::Demo);
     let Some(model) = model else { return Ok(true) };
     let has_key = model.keys.first().is_none_or(|key| keys::missing(key, env).is_none());
-    if !has_key || !offer("Ask it for one word, to see that it works? [Y/n] ", true)? {
+    if !has_key || !offer("Ask it something now, to see that it works? [Y/n] ", true)? {
         return Ok(true);
     }
     let checks = doctor::question(home, loaded.config, env, true, None);

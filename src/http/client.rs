@@ -152,7 +152,8 @@ fn proxy(address: &str) -> Result<Option<Proxy>> {
 
 fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
     const HINT: &str = "unset SSL_CERT_FILE, or set it to a PEM bundle";
-    let pem = fs_err::read(path).map_err(|e| Error::config(format!("cannot read SSL_CERT_FILE: {e}")).hint(HINT))?;
+    let pem = fs_err::read(path)
+        .map_err(|e| Error::config(format!("cannot use SSL_CERT_FILE: {}", Error::from(e))).hint(HINT))?;
     let items = ureq::tls::parse_pem(&pem).filter_map(|item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(certificate),
         _ => None,

@@ -419,7 +419,9 @@ fn what_is_no_home_of_an_agent_is_refused_before_anything_is_written() {
 
 #[test]
 fn a_model_at_another_address_is_proven_by_one_request() {
-    let model = Model::scripted([Reply::error(401, "no such key"), Reply::text("ready")]);
+    // One that answers is also asked about an image.
+    let ready = (0..2).map(|_| Reply::text("ready"));
+    let model = Model::scripted([Reply::error(401, "no such key")].into_iter().chain(ready));
     let home = Home::empty();
     let mut running = closed(&home).silent_stdin().arg("onboard").spawn();
     running.wait_for_stdout("Number or name");
@@ -489,7 +491,7 @@ fn the_first_who_writes_to_the_bot_and_is_confirmed_is_its_owner() {
 
 #[test]
 fn a_model_is_added_to_those_that_are_there() {
-    let model = Model::scripted([Reply::text("ready")]);
+    let model = Model::scripted((0..2).map(|_| Reply::text("ready")));
     let home = Home::empty();
     let before = "{ \"model_list\": [ {\"model_name\":\"vllm\", \"model\": \"demo/demo\"} ] }";
     home.config(before);

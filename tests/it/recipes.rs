@@ -39,7 +39,7 @@ fn crontab(line: &str) -> (&str, String) {
     let (schedule, command) = line.split_at(at);
     match schedule.strip_prefix('@') {
         Some(word) => assert!(["hourly", "daily", "weekly", "monthly", "reboot"].contains(&word), "{schedule}"),
-        None => assert!(schedule.chars().all(|c| c.is_ascii_digit() || " */,-".contains(c)), "{schedule}"),
+        None => assert!(schedule.chars().all(|c| c.is_ascii_alphanumeric() || " */,-".contains(c)), "{schedule}"),
     }
     let command = command.trim().replace("\\%", "\u{0}");
     assert!(!command.contains('%'), "cron would end the command at the bare %: {command}");
@@ -305,7 +305,7 @@ fn blocks() -> Vec<(String, String)> {
     found
 }
 
-/// They ask on a terminal, or do not end: other tests have them.
+/// They ask on a terminal, do not end, or need servers of the internet: other tests have them.
 const NOT_IN_A_SCRIPT: [&str; 3] = ["bantam agent\n", "bantam gateway\n", "bantam onboard telegram\n"];
 
 #[test]
@@ -335,14 +335,13 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
     fs::create_dir_all(board.user("path/to/folder")).unwrap();
     fs::write(board.user("path/to/folder/SKILL.md"), "---\nname: folder\ndescription: x\n---\n").unwrap();
     board.home.bantam().args(["onboard", "--yes"]).run().exits(0);
-    board.home.bantam().args(["cron", "add", "-n", "logs", "-e", "1h", "x"]).run().exits(0);
     board.home.agent(["first"]).exits(0);
 
     let path = format!("{}:/usr/bin:/bin", board.user(".local/bin").display());
     let blocks = blocks();
     assert!(blocks.len() >= 20, "{blocks:?}");
     for (page, block) in blocks {
-        if NOT_IN_A_SCRIPT.contains(&block.as_str()) {
+        if NOT_IN_A_SCRIPT.contains(&block.as_str()) || block.starts_with("bantam mcp add ") {
             continue;
         }
         // A line of a crontab.
