@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::message::{Image, Usage, add_cost};
+use crate::message::{Media, Usage, add_cost};
 
 /// Where a message came from and where its answer goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Inbound {
     /// The key of its conversation: `cli_default`.
     pub session: String,
     pub text: String,
-    pub attachments: Vec<Image>,
+    pub attachments: Vec<Media>,
     pub kind: Kind,
     /// Its ids in its channel; several if messages were joined. Empty if nothing keeps it.
     pub ids: Vec<String>,

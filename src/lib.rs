@@ -9,7 +9,7 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); a conversation at the terminal (`terminal`, `repl`, `commands`, `actions`, `signals`, `printer`, `screen`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_telegram`) and imports (`import`, `convert`) |
-//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what hosts offer (`offers`, `ollama`), what its tools may reach (`trees`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what was learned of hosts (`learned`) |
+//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what hosts offer (`offers`, `ollama`), what its tools may reach (`trees`), the gateway (`gateway`, `pool`, `monitor`, `reload`, `shutdown`), the bot (`bot`), delivery from other commands (`deliver`), what was learned of hosts (`learned`), attached files (`media`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`event_log`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
@@ -20,7 +20,7 @@
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 //! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`) |
 //! | 1 | `web` | fetches pages (`mod`, `address`, `charset`, `packed`), makes Markdown of them (`html`), and asks search engines (`search`) |
-//! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`) |
+//! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` |
 //! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files; how a file changes safely (`atomic`) |
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`), its socket in the jail (`listener`), its connections (`tunnel`) |

@@ -2,8 +2,13 @@
 //!
 //! The fields of a session line follow the OpenAI chat API, so that a session file reads like the request it becomes.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+
+use crate::text::{fenced, size};
+use crate::wire::ImageKind;
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,8 +27,8 @@ pub(crate) const NOTE: &str = "note:";
 #[serde(default)]
 pub struct User {
     pub content: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub images: Vec<Image>,
+    #[serde(alias = "images", skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
     /// When the user said it, as RFC 3339 in UTC; empty if unknown. The store writes it as the time of the line.
     #[serde(skip_serializing)]
     pub time: String,
@@ -92,17 +97,84 @@ pub struct ToolResult {
     #[serde(skip_serializing_if = "is_default")]
     pub is_error: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub images: Vec<Image>,
+    pub images: Vec<Media>,
 }
 
-/// A picture, as requests and session lines carry it.
+/// A picture, a PDF or a recording, as requests and session lines carry it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Image {
+pub struct Media {
     /// The IANA media type, `image/png` say.
     pub mime: String,
     /// The file's bytes in base64 (RFC 4648, section 4, with padding).
     pub base64: String,
+    /// The text of a PDF, for models that take none; empty if it is unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+/// What a model may take or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MediaKind {
+    Image,
+    Pdf,
+    Audio,
+}
+
+/// The most bytes of a PDF or a recording: it is held in memory, and sent again with every request.
+pub(crate) const MAX_FILE: usize = 10 << 20;
+
+impl Media {
+    /// Recognises a file by its first bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let mime = media_type(bytes)?.to_owned();
+        Some(Self { mime, base64: STANDARD.encode(bytes), text: String::new() })
+    }
+
+    pub(crate) fn kind(&self) -> MediaKind {
+        match self.mime.split('/').next() {
+            Some("audio") => MediaKind::Audio,
+            Some("application") => MediaKind::Pdf,
+            _ => MediaKind::Image,
+        }
+    }
+
+    /// The format of a recording that chat APIs take.
+    pub(crate) fn audio_format(&self) -> Option<&'static str> {
+        match self.mime.as_str() {
+            "audio/wav" => Some("wav"),
+            "audio/mpeg" => Some("mp3"),
+            _ => None,
+        }
+    }
+
+    /// Stands in for it: the text of a PDF where that is known, else a line that says why it is not there.
+    pub(crate) fn replacement(&self, why: &str) -> String {
+        if !self.text.is_empty() {
+            return format!("[the text of a PDF]\n{}", fenced(&self.text));
+        }
+        let what = match self.kind() {
+            MediaKind::Image => "an image",
+            MediaKind::Pdf => "a PDF",
+            MediaKind::Audio => "a recording",
+        };
+        format!("[{what}, {}, {}: {why}]", self.mime, size(self.base64.len() as u64 / 4 * 3))
+    }
+}
+
+/// The IANA media type of a file that a model may take, by its first bytes.
+pub(crate) fn media_type(start: &[u8]) -> Option<&'static str> {
+    Some(match start {
+        [b'%', b'P', b'D', b'F', b'-', ..] => "application/pdf",
+        [b'O', b'g', b'g', b'S', ..] => "audio/ogg",
+        [b'f', b'L', b'a', b'C', ..] => "audio/flac",
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => "audio/wav",
+        [_, _, _, _, b'f', b't', b'y', b'p', b'M', b'4', b'A', ..] => "audio/mp4",
+        [b'I', b'D', b'3', ..] => "audio/mpeg",
+        // A frame of MPEG audio, layer III.
+        [0xff, second, ..] if second & 0xe6 == 0xe2 => "audio/mpeg",
+        _ => ImageKind::of(start)?.mime(),
+    })
 }
 
 /// Why the model stopped.
@@ -211,6 +283,32 @@ impl Message {
         matches!(self, Self::User(_)) && !self.is_note()
     }
 
+    pub(crate) fn media(&self) -> &[Media] {
+        match self {
+            Self::User(user) => &user.media,
+            Self::ToolResult(result) => &result.images,
+            Self::System(_) | Self::Assistant(_) => &[],
+        }
+    }
+
+    /// Replaces media by text, and returns how many.
+    pub(crate) fn replace_media(&mut self, which: impl Fn(&Media) -> bool, why: &str) -> usize {
+        let (content, media) = match self {
+            Self::User(user) => (&mut user.content, &mut user.media),
+            Self::ToolResult(result) => (&mut result.content, &mut result.images),
+            Self::System(_) | Self::Assistant(_) => return 0,
+        };
+        let before = media.len();
+        media.retain(|media| {
+            let stays = !which(media);
+            if !stays {
+                content.push_str(&format!("\n{}", media.replacement(why)));
+            }
+            stays
+        });
+        before - media.len()
+    }
+
     /// The fields of the message in a session line, without empty ones.
     pub fn to_json(&self) -> Map<String, Value> {
         let (role, fields) = match self {
@@ -268,7 +366,7 @@ mod tests {
             Message::user("שלום 👋"),
             Message::User(User {
                 content: "what is this?".into(),
-                images: vec![Image { mime: "image/gif".into(), base64: "R0lGODlh".into() }],
+                media: vec![Media { mime: "image/gif".into(), base64: "R0lGODlh".into(), text: "x".into() }],
                 ..User::default()
             }),
             Message::Assistant(Reply {
@@ -284,7 +382,7 @@ mod tests {
                 call_id: "c1".into(),
                 content: "no".into(),
                 is_error: true,
-                images: vec![Image { mime: "image/png".into(), base64: "iVBORw==".into() }],
+                images: vec![Media { mime: "image/png".into(), base64: "iVBORw==".into(), ..Media::default() }],
             }),
         ] {
             let line = Value::Object(message.to_json());

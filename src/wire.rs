@@ -80,13 +80,15 @@ pub(crate) enum Job {
     Layers,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct ExecJob {
     pub command: String,
     pub working_dir: String,
     pub timeout_secs: u64,
     /// Variables of the user's that the command gets; not in the setup, because command lines are public.
     pub env: Vec<(String, String)>,
+    /// Its standard input, in base64.
+    pub input: String,
 }
 
 /// A program that runs for as long as its caller wants. It gets the rest of the job's pipe as its standard input, and its
@@ -151,6 +153,8 @@ pub(crate) enum FileJob {
         new_text: String,
         replace_all: Option<bool>,
     },
+    /// Returns what the notes say in passages, a line for each: `[KEY, LINE, TEXT]` as JSON.
+    Passages,
     Memory {
         request: MemoryRequest,
         /// Local time, formatted by [`crate::text::LocalTime`]: the process does not know the user's zone.
@@ -354,6 +358,7 @@ mod tests {
             working_dir: ".".into(),
             timeout_secs: 1,
             env: vec![("A".into(), "b".into())],
+            input: "QQ==".into(),
         });
         let grep = FileJob::Grep { pattern: "a".into(), path: Some("文".into()), glob: None, max: Some(3) };
         for job in [exec, Job::File(grep)] {

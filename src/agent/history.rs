@@ -5,7 +5,7 @@
 
 use crate::message::{Message, Reply, ToolResult, Usage, User};
 use crate::provider::ToolOffer;
-use crate::text::{clip, size};
+use crate::text::clip;
 
 /// Bytes of one token.
 pub(super) const TOKEN: u64 = 3;
@@ -28,7 +28,10 @@ pub(super) fn weight<'a>(messages: impl IntoIterator<Item = &'a Message>) -> u64
 fn weight_of(message: &Message) -> u64 {
     let (bytes, images) = match message {
         Message::System(text) => (text.len(), 0),
-        Message::User(user) => (user.content.len() + user.shown_time().len(), user.images.len()),
+        Message::User(user) => {
+            let texts: usize = user.media.iter().map(|media| media.text.len()).sum();
+            (user.content.len() + user.shown_time().len() + texts, user.media.len())
+        }
         Message::ToolResult(result) => (result.content.len() + result.call_id.len(), result.images.len()),
         Message::Assistant(reply) => {
             let call = |call: &crate::message::ToolCall| call.id.len() + call.name.len() + call.arguments.len();
@@ -111,22 +114,9 @@ fn is_worth_a_stub(result: &ToolResult) -> bool {
     result.content.len() > WORTH_A_STUB || !result.images.is_empty()
 }
 
-/// Replaces images by a line each, and returns how many.
+/// Replaces media by text, and returns how many.
 pub(super) fn drop_images<'a>(messages: impl IntoIterator<Item = &'a mut Message>, why: &str) -> usize {
-    let mut dropped = 0;
-    for message in messages {
-        let (content, images) = match message {
-            Message::User(user) => (&mut user.content, &mut user.images),
-            Message::ToolResult(result) => (&mut result.content, &mut result.images),
-            Message::System(_) | Message::Assistant(_) => continue,
-        };
-        dropped += images.len();
-        for image in images.drain(..) {
-            let bytes = size(image.base64.len() as u64 / 4 * 3);
-            content.push_str(&format!("\n[an image, {}, {bytes}: {why}]", image.mime));
-        }
-    }
-    dropped
+    messages.into_iter().map(|message| message.replace_media(|_| true, why)).sum()
 }
 
 /// Replaces the images before the last two turns and the current one: they are sent again with every request.
@@ -150,10 +140,10 @@ pub(super) fn transcript(messages: &[Message]) -> String {
     for message in messages {
         match message {
             Message::System(system) => text.push_str(&format!("System: {system}\n\n")),
-            Message::User(user @ User { content, images, .. }) => {
+            Message::User(user @ User { content, media, .. }) => {
                 let time = user.shown_time().get(..16).map(|time| format!(" ({})", time.replace('T', " ")));
                 let time = time.unwrap_or_default();
-                let with = if images.is_empty() { String::new() } else { format!(" [with {} images]", images.len()) };
+                let with = if media.is_empty() { String::new() } else { format!(" [with {} files]", media.len()) };
                 text.push_str(&format!("User{time}: {content}{with}\n\n"));
             }
             Message::Assistant(reply) => {
@@ -193,7 +183,7 @@ pub(super) fn piece(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Image, ToolCall};
+    use crate::message::{Media, ToolCall};
 
     fn says(text: &str) -> Message {
         Message::Assistant(Reply { text: text.into(), ..Reply::default() })
@@ -224,8 +214,8 @@ mod tests {
         assert!(estimate(50, &messages) >= 10_000, "{}", estimate(50, &messages));
         forget_usage(&mut messages);
         assert_eq!(estimate(0, &messages), weight(&messages));
-        let image = Image { mime: "image/png".into(), base64: "x".repeat(1_000_000) };
-        let with = Message::User(User { images: vec![image], ..User::default() });
+        let image = Media { mime: "image/png".into(), base64: "x".repeat(1_000_000), ..Media::default() };
+        let with = Message::User(User { media: vec![image], ..User::default() });
         assert_eq!(weight(&[with]), IMAGE + FRAMING);
     }
 

@@ -37,7 +37,7 @@ pub use turn_context::Spending;
 use crate::bus::Origin;
 pub use crate::cancel::{Cancel, Hook, Why};
 use crate::error::Result;
-use crate::message::{Image, Message, User};
+use crate::message::{Media, Message, User};
 use crate::provider::chain::ModelChain;
 use crate::provider::{self, Provider, Retry, ToolOffer};
 use crate::secret::Redactor;
@@ -128,7 +128,7 @@ type Filter = dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync;
 pub struct Request {
     /// The user's message.
     pub input: String,
-    pub images: Vec<Image>,
+    pub media: Vec<Media>,
     /// The conversation to continue, as a file name: `cli_default`.
     pub session: String,
     /// Where the message comes from; tools and the ledger see it.
@@ -153,7 +153,7 @@ impl Request {
         let origin = Origin { channel: "library".to_owned(), chat: session.clone() };
         Self {
             input: input.into(),
-            images: Vec::new(),
+            media: Vec::new(),
             session,
             origin,
             id: String::new(),
@@ -165,9 +165,9 @@ impl Request {
     }
 
     fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
-        let (content, images) = (prompt.expand_skill(&self.input), self.images.clone());
+        let (content, media) = (prompt.expand_skill(&self.input), self.media.clone());
         let (time, local_time) = (rfc3339(now), prompt.local_time(now));
-        User { content, images, time, local_time, id: self.id.clone(), notes: String::new() }
+        User { content, media, time, local_time, id: self.id.clone(), notes: String::new() }
     }
 }
 

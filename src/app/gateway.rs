@@ -10,7 +10,7 @@ use super::factory::AgentFactory;
 use super::pool::AgentPool;
 use super::reload::{self, Reload};
 use super::shutdown::Shutdown;
-use super::{hands, learn_window, local_time, make_workspace, monitor};
+use super::{hands, learn_window, local_time, make_workspace, media, monitor};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded};
@@ -125,7 +125,18 @@ pub(crate) fn run(env: &Env) -> Result<()> {
             log.write(Level::Warn, damage);
         }
         let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(env));
-        channels.push(Box::new(Telegram { sender, settings, account, inbox, reports, hands, local_time, watch }));
+        let transcribe = media::transcriber(&home, config, env)?;
+        channels.push(Box::new(Telegram {
+            sender,
+            settings,
+            account,
+            inbox,
+            reports,
+            hands,
+            local_time,
+            transcribe,
+            watch,
+        }));
     } else {
         log.write(Level::Info, "Telegram is off; scheduled jobs and heartbeats run");
         monitor::tick(watch, shutdown.cancel.clone())?;

@@ -6,6 +6,7 @@ pub(crate) mod factory;
 pub(crate) mod gateway;
 pub(crate) mod learned;
 pub(crate) mod mcp;
+pub(crate) mod media;
 mod models;
 mod monitor;
 pub(crate) mod offers;
@@ -41,6 +42,7 @@ use crate::tool::Tool;
 use crate::tool::cron::cron;
 use crate::tool::exec::exec;
 use crate::tool::files::file_tools;
+use crate::tool::meaning::Meaning;
 use crate::tool::memory::memory;
 use crate::tool::message::{Sender, message};
 use crate::tool::skill::{read_skill, run_skill};
@@ -234,7 +236,11 @@ pub(crate) fn tools(
     tools.push(Box::new(run_skill(skills(home, config))));
     tools.push(Box::new(subagent()));
     tools.push(Box::new(spawn()));
-    tools.push(Box::new(memory(hands.clone(), local_time(env))));
+    let (meaning, unused) = match meaning(home, config, env) {
+        Ok(meaning) => (meaning, None),
+        Err(e) => (None, Some(e.message)),
+    };
+    tools.push(Box::new(memory(hands.clone(), local_time(env), meaning)));
     let settings = &config.tools.exec;
     if settings.enabled {
         tools.push(Box::new(exec(hands.clone(), settings.timeout, passed(config, env), settings.network)));
@@ -254,9 +260,22 @@ pub(crate) fn tools(
     }
     tools.extend(web_tools(config, env));
     let mut names = tools.iter().map(|tool| tool.spec().name.to_string()).collect();
-    let (remote, notices) = mcp::tools(servers, home, config, env, &mut names);
+    let (remote, mut notices) = mcp::tools(servers, home, config, env, &mut names);
+    notices.extend(unused);
     tools.extend(remote);
     (tools, notices)
+}
+
+/// Compares meanings, if the configuration names a model for it.
+fn meaning(home: &Home, config: &Config, env: &Env) -> Result<Option<Meaning>> {
+    let model = &config.memory.embedding_model;
+    let endpoint = media::endpoint("memory.embedding_model", model, (home, config, env))?;
+    Ok(endpoint.map(|endpoint| Meaning {
+        model: format!("{} {}", endpoint.model.base, endpoint.model.id),
+        embed: Box::new(move |texts, cancel| endpoint.embed(texts, cancel)),
+        vectors: home.state().join("vectors.json"),
+        lock: home.session_lock("vectors"),
+    }))
 }
 
 /// The tools that reach the web. They make no connection before they are called.

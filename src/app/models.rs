@@ -124,7 +124,7 @@ pub(super) fn host(model: &Model, key: Option<ApiKey>, parts: &Parts, rows: &[Ro
     Some(Host::new(dialect, model.clone(), key, settings(model, parts.env), learned))
 }
 
-fn settings(model: &Model, env: &Env) -> Settings {
+pub(super) fn settings(model: &Model, env: &Env) -> Settings {
     let ca_file = env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
     let proxy = if model.entry.proxy.is_empty() { proxy::proxy(&model.base, env) } else { model.entry.proxy.clone() };
     Settings { proxy, ca_file, guard: None }

@@ -88,7 +88,7 @@ impl Conversation {
         let question = match self.unanswered.take() {
             Some(question) => question,
             None => match self.repl.factory.undo(&self.repl.session)? {
-                Some(user) => Question { text: user.content, images: user.images },
+                Some(user) => Question { text: user.content, media: user.media },
                 None => return Ok("bantam: nothing was asked yet".to_owned()),
             },
         };

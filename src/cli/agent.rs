@@ -14,6 +14,7 @@ use super::{json_line, notice, print, report, tell, terminal};
 use crate::agent::Request;
 use crate::app::deliver::Delivery;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
+use crate::app::media::{self, Converted};
 use crate::app::{self, Layout, Options};
 use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
@@ -39,7 +40,7 @@ pub(super) const COMMAND: Command = Command {
         Flag::new(None, "temperature", "X", "how varied the answer is: 0 is least"),
         Flag::new(Some('t'), "template", "NAME", "fill agent/prompts/NAME.md; {{input}} is the question"),
         Flag::new(Some('p'), "param", "key=value", "fill {{key}} in the template (repeatable)"),
-        Flag::new(Some('a'), "attach", "FILE", "add a text file or an image (repeatable)"),
+        Flag::new(Some('a'), "attach", "FILE", "add a text, an image, a PDF or a recording (repeatable)"),
         Flag::new(None, "json", "", "print one JSON object, on success and on failure"),
         Flag::new(None, "events", "", "print JSON Lines of events, and then that object"),
         Flag::new(None, "show-thinking", "", "show what the model thinks, on stderr"),
@@ -89,16 +90,21 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     let (loaded, ready) = factory.for_session(&session)?;
     if let (Some(question), true) = (&mut question, args.has("attach")) {
         let layout = Layout::new(&factory.home, &loaded.config, env)?;
-        args.values("attach").try_for_each(|path| question.attach(path, &layout, &ready.agent))?;
+        let parts = (&factory.home, &loaded.config, env);
+        let is_sent = !args.has("dry-run");
+        let convert = |name: &str, file| {
+            if is_sent { media::convert(parts, name, file) } else { Ok(Converted::Media(file)) }
+        };
+        args.values("attach").try_for_each(|path| question.attach(path, &layout, &ready.agent, &convert))?;
     }
     if !args.has("dry-run") {
         app::make_workspace(&factory.home, &loaded.config, env)?;
     }
     output.warn(loaded.warnings.iter().chain(&ready.notices));
     let origin = Origin { channel: "cli".to_owned(), chat: chat.clone() };
-    if let (Some(Question { text, images }), true) = (&question, args.has("dry-run")) {
-        let (images, cancel) = (images.clone(), Cancel::new(None));
-        let request = Request { images, session, origin, cancel, ..Request::new(text.clone(), "") };
+    if let (Some(Question { text, media }), true) = (&question, args.has("dry-run")) {
+        let (media, cancel) = (media.clone(), Cancel::new(None));
+        let request = Request { media, session, origin, cancel, ..Request::new(text.clone(), "") };
         return print(&json_line(ready.agent.preview(&request)?)).map(|()| 0);
     }
     let delivery = Delivery::find(&factory.home, &loaded.config, env, to.as_deref(), notice)?;
@@ -108,7 +114,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     }
     let model = loaded.config.choose_model(env)?;
     let default_window = loaded.config.agents.defaults.context_window;
-    let Some(Question { text, images: attachments }) = question else {
+    let Some(Question { text, media: attachments }) = question else {
         let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
         let skills = app::skills(&factory.home, &loaded.config).all().skills.into_iter().map(|s| s.name).collect();
         let code = repl::run(Repl { factory, session, chat, output, models, skills }, ready.agent);

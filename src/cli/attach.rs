@@ -1,24 +1,22 @@
-//! Attached files: text goes into the message, images beside it.
+//! Attached files: text goes into the message, what else models take beside it.
 
 use std::io::Read;
 use std::path::Path;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use fs_err::File;
 
 use crate::app::Layout;
 use crate::beneath::Links;
 use crate::error::{Error, Result};
-use crate::message::Image;
+use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::text::{fence, one_line};
-use crate::wire::ImageKind;
 
 /// An attached file.
 pub(super) enum Attachment {
     /// The file's name, and its text in a fence.
     Text(String),
-    Image(Image),
+    /// The file's name, and what it is.
+    Media(String, Media),
 }
 
 /// The largest text, in bytes. More than any model reads well.
@@ -53,14 +51,18 @@ pub(super) fn read(path: &str, layout: &Layout) -> Result<Attachment> {
         Err(e) => return Err(wrong(e.message)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_IMAGE as u64 + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
-    if let Some(kind) = ImageKind::of(&bytes) {
-        if bytes.len() > MAX_IMAGE {
-            return Err(
-                wrong(format!("an image of more than {} MB", MAX_IMAGE >> 20)).hint("make a smaller copy of it")
-            );
+    file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
+    if let Some(media) = Media::of(&bytes) {
+        let (what, most) = match media.kind() {
+            MediaKind::Image => ("an image", MAX_IMAGE),
+            MediaKind::Pdf => ("a PDF", MAX_FILE),
+            MediaKind::Audio => ("a recording", MAX_FILE),
+        };
+        if bytes.len() > most {
+            return Err(wrong(format!("{what} of more than {} MB", most >> 20))
+                .hint("make a smaller copy of it, or attach the part that matters"));
         }
-        return Ok(Attachment::Image(Image { mime: kind.mime().to_owned(), base64: STANDARD.encode(&bytes) }));
+        return Ok(Attachment::Media(shown, media));
     }
     if bytes.len() > MAX_TEXT {
         return Err(wrong(format!("larger than {} MB", MAX_TEXT >> 20))
@@ -71,8 +73,8 @@ pub(super) fn read(path: &str, layout: &Layout) -> Result<Attachment> {
             let (text, fence) = (text.trim_end_matches('\n'), fence(&text));
             Ok(Attachment::Text(format!("[file: {shown}]\n{fence}\n{text}\n{fence}")))
         }
-        _ => Err(wrong("neither text in UTF-8 nor a PNG, JPEG, GIF or WebP image".to_owned())
-            .hint("convert it first, for example with pdftotext, or put it into the workspace and name it")),
+        _ => Err(wrong("neither text in UTF-8 nor an image, a PDF or a recording that is known here".to_owned())
+            .hint("convert it, for example to PDF, or put it into the workspace and name it")),
     }
 }
 

@@ -11,9 +11,10 @@ use super::printer::Verbosity;
 use super::tell;
 use crate::agent::Agent;
 use crate::app::Layout;
+use crate::app::media::Converted;
 use crate::beneath;
 use crate::error::{Context, Error, Result};
-use crate::message::Image;
+use crate::message::Media;
 use crate::paths::Home;
 use crate::template;
 use crate::text::one_line;
@@ -26,7 +27,7 @@ const MAX_INPUT: u64 = 8 << 20;
 #[derive(Clone, Default)]
 pub(super) struct Question {
     pub text: String,
-    pub images: Vec<Image>,
+    pub media: Vec<Media>,
 }
 
 /// Reads the question. `None` when there is none, and a terminal to hold a conversation at.
@@ -62,16 +63,26 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     if text.trim().is_empty() {
         return Err(Error::usage("no question").hint("bantam agent -m \"a question\", or pipe one in"));
     }
-    Ok(Some(Question { text, images: Vec::new() }))
+    Ok(Some(Question { text, media: Vec::new() }))
 }
 
+type Convert<'a> = dyn Fn(&str, Media) -> Result<Converted> + 'a;
+
 impl Question {
-    /// Adds an attached file. What tools can change may hold what they found: known secrets are struck.
-    pub(super) fn attach(&mut self, path: &str, layout: &Layout, agent: &Agent) -> Result<()> {
-        match attach::read(path, layout)? {
-            Attachment::Text(part) => self.text.push_str(&format!("\n\n{}", agent.redact(part))),
-            Attachment::Image(image) => self.images.push(image),
-        }
+    /// Adds an attached file; `convert` makes of it what a model takes, media or text. What tools can change may hold what
+    /// they found: known secrets are struck.
+    pub(super) fn attach(&mut self, path: &str, layout: &Layout, agent: &Agent, convert: &Convert) -> Result<()> {
+        let text = match attach::read(path, layout)? {
+            Attachment::Text(part) => part,
+            Attachment::Media(name, media) => match convert(&name, media)? {
+                Converted::Text(part) => part,
+                Converted::Media(media) => {
+                    self.media.push(Media { text: agent.redact(media.text), ..media });
+                    return Ok(());
+                }
+            },
+        };
+        self.text.push_str(&format!("\n\n{}", agent.redact(text)));
         Ok(())
     }
 }

@@ -16,6 +16,7 @@ use super::tty;
 use crate::agent::Agent;
 use crate::app::Layout;
 use crate::app::factory::AgentFactory;
+use crate::app::media;
 use crate::bus::{Inbound, Origin};
 use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::gateway::tasks::Tasks;
@@ -162,8 +163,8 @@ impl Conversation {
             };
             self.screen.note(&format!("bantam: {note}"));
         }
-        let Question { text: files, images } = std::mem::take(&mut self.attached);
-        self.turn(dispatcher, Question { text: text + &files, images })
+        let Question { text: files, media } = std::mem::take(&mut self.attached);
+        self.turn(dispatcher, Question { text: text + &files, media })
     }
 
     /// Adds a file to the next message, and returns its name as it can be shown.
@@ -171,17 +172,18 @@ impl Conversation {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
         let layout = Layout::new(&factory.home, &config, &factory.env)?;
-        self.attached.attach(path, &layout, &*self.agent.agent("")?)?;
+        let convert = |name: &str, media| media::convert((&factory.home, &config, &factory.env), name, media);
+        self.attached.attach(path, &layout, &*self.agent.agent("")?, &convert)?;
         Ok(one_line(path, 200))
     }
 
     pub(super) fn turn(&mut self, dispatcher: &Connection, question: Question) -> Result<String> {
         let started = rfc3339(SystemTime::now());
         let origin = Origin { channel: "cli".to_owned(), chat: self.repl.chat.clone() };
-        let Question { text, images } = question.clone();
+        let Question { text, media } = question.clone();
         let message = Inbound::message(origin, self.repl.session.clone(), text);
         let mut printer = Printer::new(self.repl.output, self.screen.clone());
-        let response = dispatcher.turn(Inbound { attachments: images, ..message }, &mut printer, &self.signals)?;
+        let response = dispatcher.turn(Inbound { attachments: media, ..message }, &mut printer, &self.signals)?;
         self.total.calls += 1;
         self.total.usage.add(response.usage);
         add_cost(&mut self.total.cost, response.cost);

@@ -35,6 +35,7 @@ pub(crate) struct Config {
     pub channels: Channels,
     pub tools: Tools,
     pub gateway: Gateway,
+    pub memory: Memory,
     pub session: Session,
     pub budget: Budget,
     pub cron: Cron,
@@ -172,6 +173,19 @@ pub(crate) struct Tools {
     pub write_paths: Vec<String>,
     pub exec: Exec,
     pub web: Web,
+    pub transcribe: Transcribe,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Transcribe {
+    /// Empty: recordings stay as they are.
+    pub model: String,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Memory {
+    /// Empty: notes are found by their words alone.
+    pub embedding_model: String,
 }
 
 #[derive(Clone, Deserialize)]

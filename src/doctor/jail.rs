@@ -99,7 +99,13 @@ fn active_layers(hands: &Hands) -> Result<String> {
 
 /// Runs a command as the model's are run, and returns its output.
 pub(super) fn run(hands: &Hands, command: &str, env: Vec<(String, String)>) -> Result<Vec<u8>> {
-    let job = ExecJob { command: command.to_owned(), working_dir: ".".to_owned(), timeout_secs: 20, env };
+    let job = ExecJob {
+        command: command.to_owned(),
+        working_dir: ".".to_owned(),
+        timeout_secs: 20,
+        env,
+        ..ExecJob::default()
+    };
     let reply = hands.call(&Job::Exec(job), &Cancel::new(None))?;
     match reply.header {
         Header::Exited { .. } => Ok(reply.body),

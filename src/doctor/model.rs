@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::config::{Config, Env, keys};
 use crate::http::authority;
-use crate::message::{Image, Message, Reply, User};
+use crate::message::{Media, Message, Reply, User};
 use crate::paths::Home;
 use crate::provider::{Provider, ProviderError, Request, System, ToolOffer};
 use crate::secret::Redactor;
@@ -86,10 +86,10 @@ pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
         Ok(asked) => asked,
         Err(e) => return vec![failed(e)],
     };
-    let image = Image { mime: "image/png".to_owned(), base64: IMAGE.to_owned() };
+    let image = Media { mime: "image/png".to_owned(), base64: IMAGE.to_owned(), ..Media::default() };
     let question = User {
         content: "Which colour is it? Answer in one sentence.".to_owned(),
-        images: vec![image],
+        media: vec![image],
         ..User::default()
     };
     let (seen, without_images) = match send(provider, Message::User(question), &[]) {

@@ -146,6 +146,7 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
         FileJob::EditFile { path, old_text, new_text, replace_all } => {
             edit::edit_file(trees.find(path, Access::Write)?, old_text, new_text, replace_all.unwrap_or(false))
         }
+        FileJob::Passages => notes::passages(trees.workspace()),
         FileJob::Memory { request, now } => notes::perform(trees.workspace(), request, now, hung_up),
     }
 }

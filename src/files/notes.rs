@@ -8,14 +8,15 @@ use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use serde_json::json;
 
 use super::lines::{excerpt, skip_bom};
 use super::ranking::{rank, terms};
 use super::{Target, edit, escape_controls, read, text_reply};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
-use crate::text::{one_line, size};
-use crate::wire::{MemoryAction, MemoryRequest, Reply};
+use crate::text::{clip, one_line, size};
+use crate::wire::{MAX_BODY, MemoryAction, MemoryRequest, Reply};
 
 /// How much of `memory/MEMORY.md` goes into every prompt, in bytes.
 pub(crate) const SHOWN_OF_MEMORY: usize = 8 << 10;
@@ -33,6 +34,9 @@ const MAX_READ: usize = 8 << 20;
 /// The most matching lines that `search` shows, and the bytes after which it shows no further one.
 const MAX_FOUND: usize = 20;
 const MAX_OUTPUT: usize = 16 << 10;
+/// Bytes from which on a passage ends with its paragraph, and the most that it has.
+const MIN_PASSAGE: usize = 300;
+const MAX_PASSAGE: usize = 1_200;
 
 /// Does one call of the memory tool. `now` is local time, as a [`crate::text::LocalTime`] writes it.
 pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
@@ -168,6 +172,45 @@ fn list(workspace: &Dir) -> Result<Reply> {
     Ok(text_reply(if out.is_empty() { "no notes yet\n".to_owned() } else { out }))
 }
 
+/// What the notes say, the newest first, as far as one reply holds.
+pub(super) fn passages(workspace: &Dir) -> Result<Reply> {
+    let (mut notes, _) = read_all(workspace, MAX_NOTE)?;
+    notes.sort_by_key(|note| std::cmp::Reverse(note.modified));
+    let mut out = String::new();
+    for note in &notes {
+        for (line, text) in split(&note.text) {
+            let entry = json!([note.key, line + 1, text]).to_string();
+            if out.len() + entry.len() >= MAX_BODY {
+                return Ok(text_reply(out));
+            }
+            out.push_str(&entry);
+            out.push('\n');
+        }
+    }
+    Ok(text_reply(out))
+}
+
+/// Cuts a note into passages, between paragraphs where it can; each with the number of its first line, from 0.
+fn split(text: &str) -> Vec<(usize, String)> {
+    let mut passages: Vec<(usize, String)> = Vec::new();
+    let mut is_open = false;
+    for (n, line) in text.lines().enumerate() {
+        let is_blank = line.trim().is_empty();
+        let len = passages.last().map_or(0, |(_, passage)| passage.len());
+        is_open &= len + line.len() <= MAX_PASSAGE && !(is_blank && len >= MIN_PASSAGE);
+        if is_blank {
+            continue;
+        }
+        let line = clip(line, MAX_PASSAGE);
+        match passages.last_mut().filter(|_| is_open) {
+            Some((_, passage)) => passage.extend(["\n", line]),
+            None => passages.push((n, line.to_owned())),
+        }
+        is_open = true;
+    }
+    passages
+}
+
 /// Shows the best lines, each with the one before and after it.
 fn search(workspace: &Dir, query: &str) -> Result<Reply> {
     let terms = terms(query);
@@ -226,6 +269,10 @@ mod tests {
         for key in ["../x", "a/b", "/etc/passwd", ".hidden", "..", ".md", "a\\b", "a\nb", "a\0b", &"長".repeat(50)] {
             assert!(checked(key, now).is_err(), "{key:?}");
         }
+        let (para, long) = ("x".repeat(400), "y".repeat(900));
+        let text = format!("# A\nb\n\n{para}\n\nc\n{long}\nd\n{}\n", "z".repeat(5_000));
+        let passages: Vec<_> = split(&text).into_iter().map(|(line, text)| (line, text.len())).collect();
+        assert_eq!(passages, [(0, 406), (5, 904), (8, 1_200)]);
         assert!(is_day("2026-11-22") && !is_day("2026-1-22x") && !is_day("garden"));
     }
 }

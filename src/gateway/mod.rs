@@ -269,7 +269,7 @@ impl Dispatcher {
             (None, None) => Arc::new(Spending::of(&message.first_id(), 0)),
         };
         let request = Request {
-            images: std::mem::take(&mut message.attachments),
+            media: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
             id: message.ids.join("+"),
             cancel: self.bounded(cancel),

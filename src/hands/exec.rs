@@ -1,11 +1,14 @@
 //! Runs a command: collects its output, watches its limits, and ends everything it started.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, fstatvfs, mkdirat};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -33,7 +36,7 @@ const MIN_FREE: u64 = 200 << 20;
 /// How often the free space is measured.
 const DISK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs the command with `/bin/sh`, nothing on standard input, and both outputs in one.
+/// Runs the command with `/bin/sh`, and both outputs in one.
 ///
 /// When this returns, every process that the command started has ended, or will have before the caller reads on.
 pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: BorrowedFd) -> Result<Reply> {
@@ -49,22 +52,28 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
     let mut reaper = Reaper::new(setup.confinement)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
+    let input_bytes = STANDARD.decode(&job.input).map_err(|_| Error::failed("the input is not base64"))?;
     let scratch = (setup.confinement == Confinement::Landlock).then(|| Scratch::make(trees.workspace())).transpose()?;
     enter(trees, &job.working_dir)?;
     let mut command = child::command(Path::new("/bin/sh"));
     jail::confine(&mut command, setup)?;
-    let child = command
+    let mut child = command
         .args(["-c", &job.command])
         .envs(if guarded { listener::environment() } else { Vec::new() })
         .envs(job.env.iter().map(|(name, value)| (name, value)))
         .env("HOME", &setup.workspace.path)
         .env("TERM", "dumb")
         .envs(scratch.iter().map(|scratch| ("TMPDIR", setup.workspace.real.join(&scratch.name))))
-        .stdin(Stdio::null())
+        .stdin(if input_bytes.is_empty() { Stdio::null() } else { Stdio::piped() })
         .stdout(Stdio::from(input.try_clone()?))
         .stderr(Stdio::from(input))
         .spawn()
         .doing("starting /bin/sh")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A command need not read all of it.
+        let write = move || drop(stdin.write_all(&input_bytes));
+        Builder::new().spawn(write).doing("starting a thread")?;
+    }
     let mut output = OutputBuffer::new(output)?;
     let disks = trees.writable().map(Disk::measure).collect::<Result<Vec<_>>>()?;
     let end = watch(&child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disks);

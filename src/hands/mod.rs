@@ -7,6 +7,7 @@
 mod denied;
 mod exchange;
 mod exec;
+mod pdf;
 mod process;
 mod processes;
 mod reaper;

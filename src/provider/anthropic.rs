@@ -13,7 +13,7 @@ use super::Request;
 use super::dialect::{self, Dialect, ReplyReader};
 use super::replies::{count, string, tidy_calls};
 use crate::config::Model;
-use crate::message::{Image, Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
+use crate::message::{Media, MediaKind, Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
 
 pub(crate) const ANTHROPIC: Dialect = Dialect {
     url: |model| messages_url(&model.base),
@@ -147,7 +147,7 @@ fn wire_user(user: &User) -> Vec<Value> {
         "" => text(&user.content),
         time => text(&format!("[{time}]\n{}", user.content)),
     };
-    let mut blocks: Vec<Value> = std::iter::once(said).chain(user.images.iter().map(wire_image)).collect();
+    let mut blocks: Vec<Value> = std::iter::once(said).chain(user.media.iter().map(wire_media)).collect();
     if !user.notes.is_empty() {
         // The next turn's request is the same up to here, and lacks the notes.
         blocks.last_mut().map(mark);
@@ -175,7 +175,7 @@ fn wire_reply(reply: &Reply, is_own: bool) -> Vec<Value> {
 
 fn wire_result(result: &ToolResult) -> Value {
     let mut content = vec![text(&result.content)];
-    content.extend(result.images.iter().map(wire_image));
+    content.extend(result.images.iter().map(wire_media));
     let mut block = json!({"type": "tool_result", "tool_use_id": wire_id(&result.call_id), "content": content});
     if result.is_error {
         block["is_error"] = true.into();
@@ -183,8 +183,13 @@ fn wire_result(result: &ToolResult) -> Value {
     block
 }
 
-fn wire_image(image: &Image) -> Value {
-    json!({"type": "image", "source": {"type": "base64", "media_type": image.mime, "data": image.base64}})
+fn wire_media(media: &Media) -> Value {
+    let kind = match media.kind() {
+        MediaKind::Image => "image",
+        MediaKind::Pdf => "document",
+        MediaKind::Audio => return text(&media.replacement("left out: this API takes no audio")),
+    };
+    json!({"type": kind, "source": {"type": "base64", "media_type": media.mime, "data": media.base64}})
 }
 
 /// The API accepts only letters, digits, `_` and `-` in an id; those of other hosts may hold more.
@@ -336,8 +341,8 @@ mod tests {
         ToolCall { id: id.into(), name: "f".into(), arguments: arguments.into(), ..ToolCall::default() }
     }
 
-    fn image() -> Image {
-        Image { mime: "image/png".into(), base64: "AA==".into() }
+    fn image() -> Media {
+        Media { mime: "image/png".into(), base64: "AA==".into(), ..Media::default() }
     }
 
     fn result(id: &str, content: &str) -> Message {
@@ -372,7 +377,7 @@ mod tests {
         let messages = [
             Message::Assistant(Reply { text: "cut off\n".into(), partial: true, ..Reply::default() }),
             Message::user("one"),
-            Message::User(User { images: vec![image()], ..User::default() }),
+            Message::User(User { media: vec![image()], ..User::default() }),
             Message::Assistant(Reply {
                 text: " ".into(),
                 calls: vec![call("a", "{\"x\":1}"), call("b:1", "{oops")],

@@ -1,5 +1,6 @@
 //! One model at one host: sends requests in the host's dialect and learns what it refuses.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -18,7 +19,7 @@ use crate::config::proxy;
 use crate::error::Result;
 use crate::guard;
 use crate::http::{Body, Client, Head, Outgoing, Settings, authority};
-use crate::message::{Message, Price, Reply};
+use crate::message::{Media, MediaKind, Message, Price, Reply};
 use crate::secret::Secret;
 
 /// How long a host may be silent unless its entry says otherwise.
@@ -51,7 +52,8 @@ impl Host {
     }
 
     fn body(&self, request: &Request) -> Value {
-        let mut body = (self.dialect.body)(&self.model, request);
+        let messages = self.without_refused(request.messages);
+        let mut body = (self.dialect.body)(&self.model, &Request { messages: &messages, ..*request });
         for (name, value) in &self.model.entry.extra_body {
             body[name] = value.clone();
         }
@@ -78,6 +80,24 @@ impl Host {
             return Err(refused());
         }
         serde_json::from_slice(&body).map_err(|_| refused())
+    }
+
+    /// The conversation with text in place of what the host was found to take no files of.
+    fn without_refused<'a>(&self, messages: &'a [Message]) -> Cow<'a, [Message]> {
+        let quirks = self.quirks();
+        let refused = |media: &Media| match media.kind() {
+            MediaKind::Pdf => quirks.knows(&Quirk::NoFiles),
+            MediaKind::Audio => quirks.knows(&Quirk::NoAudio),
+            MediaKind::Image => false,
+        };
+        if !messages.iter().flat_map(Message::media).any(refused) {
+            return messages.into();
+        }
+        let mut messages = messages.to_vec();
+        for message in &mut messages {
+            message.replace_media(refused, "left out: this model does not take it");
+        }
+        messages.into()
     }
 
     /// The user's headers win over ours.
@@ -149,8 +169,14 @@ impl Provider for Host {
 
     fn left_out(&self, request: &Request) -> Option<String> {
         let (name, quirks) = (&self.model.name, self.quirks());
-        if quirks.knows(&Quirk::NoImages) && has_new_image(request) {
-            return Some(format!("{name} takes no images: it was asked without them"));
+        for (quirk, kind, what) in [
+            (Quirk::NoImages, MediaKind::Image, "images"),
+            (Quirk::NoFiles, MediaKind::Pdf, "PDF files"),
+            (Quirk::NoAudio, MediaKind::Audio, "recordings"),
+        ] {
+            if quirks.knows(&quirk) && has_new(request, kind) {
+                return Some(format!("{name} takes no {what}: it was asked without them"));
+            }
         }
         let is_first = matches!(request.messages.last(), Some(Message::User(_)));
         let tools = quirks.knows(&Quirk::NoTools) && is_first && !request.tools.is_empty();
@@ -161,7 +187,7 @@ impl Provider for Host {
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         let (before, mut tried) = (self.quirks().known().to_vec(), Vec::new());
         // Each new image tests whether the model still takes none.
-        if has_new_image(request) {
+        if has_new(request, MediaKind::Image) {
             self.quirks().forget(&Quirk::NoImages);
         }
         loop {
@@ -195,14 +221,10 @@ impl Provider for Host {
     }
 }
 
-/// Whether there is an image in what came after the model's last reply.
-fn has_new_image(request: &Request) -> bool {
+/// Whether there are media of this kind in what came after the model's last reply.
+fn has_new(request: &Request, kind: MediaKind) -> bool {
     let new = request.messages.rsplit(|message| matches!(message, Message::Assistant(_))).next().unwrap_or_default();
-    new.iter().any(|message| match message {
-        Message::User(user) => !user.images.is_empty(),
-        Message::ToolResult(result) => !result.images.is_empty(),
-        _ => false,
-    })
+    new.iter().flat_map(Message::media).any(|media| media.kind() == kind)
 }
 
 #[cfg(test)]

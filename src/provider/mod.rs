@@ -5,6 +5,7 @@ pub(crate) mod anthropic;
 pub(crate) mod chain;
 pub mod demo;
 mod dialect;
+pub(crate) mod endpoint;
 mod errors;
 pub(crate) mod host;
 pub(crate) mod openai;

@@ -8,19 +8,21 @@ use super::quirks::joined_text;
 use super::replies::{ECHOED, REASONING_FIELD};
 use super::stream::Stream;
 use crate::config::Model;
-use crate::message::{Image, Message, Reply, ToolCall, User};
+use crate::config::vendors::Protocol;
+use crate::message::{Media, MediaKind, Message, Reply, ToolCall, User};
 
 pub(crate) const OPENAI: Dialect = Dialect {
-    url: |model| completions_url(&model.base),
+    url: |model| url(model, COMPLETIONS),
     auth: |key| ("authorization", format!("Bearer {key}")),
     headers: &[],
     body,
     reply: || Box::<Stream>::default(),
 };
 
-pub(crate) const AZURE: Dialect =
-    Dialect { url: |model| azure_url(&model.base, &model.id), auth: |key| ("api-key", key.to_owned()), ..OPENAI };
+pub(crate) const AZURE: Dialect = Dialect { auth: |key| ("api-key", key.to_owned()), ..OPENAI };
 
+/// Where chats are completed, below a base.
+const COMPLETIONS: &str = "/chat/completions";
 /// The version of Azure's API that has this shape.
 const AZURE_VERSION: &str = "2024-10-21";
 
@@ -40,21 +42,26 @@ fn body(model: &Model, request: &Request) -> Value {
     body
 }
 
-/// The address of the API for a base with `/chat/completions`, with a version, or with neither.
-fn completions_url(base: &str) -> String {
-    let base = base.trim().trim_end_matches('/');
-    if base.ends_with("/chat/completions") {
-        return base.to_owned();
+/// The address of an endpoint for a model.
+pub(super) fn url(model: &Model, endpoint: &str) -> String {
+    match model.protocol {
+        Protocol::Azure => azure_url(&model.base, &model.id, endpoint),
+        _ => api_url(&model.base, endpoint),
     }
+}
+
+/// The address of an endpoint for a base with `/chat/completions`, with a version, or with neither.
+fn api_url(base: &str, endpoint: &str) -> String {
+    let base = base.trim().trim_end_matches('/').trim_end_matches(COMPLETIONS);
     let path = base.split_once("://").map_or(base, |(_, rest)| rest).split_once('/').map_or("", |(_, path)| path);
-    if path.is_empty() { format!("{base}/v1/chat/completions") } else { format!("{base}/chat/completions") }
+    if path.is_empty() { format!("{base}/v1{endpoint}") } else { format!("{base}{endpoint}") }
 }
 
 /// The address of an Azure deployment. The base may be the resource's, a deployment's, or that of the newer API, which has
 /// the model's name in the body; a query in it (`?api-version=...`) stays.
-fn azure_url(base: &str, deployment: &str) -> String {
+fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
     let (base, query) = base.trim().split_once('?').unwrap_or((base.trim(), ""));
-    let base = base.trim_end_matches('/').trim_end_matches("/chat/completions").trim_end_matches("/openai");
+    let base = base.trim_end_matches('/').trim_end_matches(COMPLETIONS).trim_end_matches("/openai");
     let is_whole = base.ends_with("/v1") || base.contains("/deployments/");
     let path = if is_whole { String::new() } else { format!("/openai/deployments/{deployment}") };
     let query = match query {
@@ -62,7 +69,7 @@ fn azure_url(base: &str, deployment: &str) -> String {
         "" => format!("?api-version={AZURE_VERSION}"),
         query => format!("?{query}"),
     };
-    format!("{base}{path}/chat/completions{query}")
+    format!("{base}{path}{endpoint}{query}")
 }
 
 /// The conversation as the API wants it: one system message first, never two user messages in a row, each call followed by
@@ -87,7 +94,7 @@ fn wire_messages(system: &str, messages: &[Message], is_own: &dyn Fn(&Reply) -> 
                 // Some hosts refuse an empty result.
                 let content = if result.content.is_empty() { "(empty)" } else { result.content.as_str() };
                 wire.push(json!({"role": "tool", "tool_call_id": result.call_id, "content": content}));
-                images.extend(result.images.iter().map(wire_image));
+                images.extend(result.images.iter().map(wire_media));
             }
         }
     }
@@ -128,15 +135,24 @@ fn wire_user(user: &User) -> Vec<Value> {
     };
     let notes = if user.notes.is_empty() { String::new() } else { format!("\n\n{}", user.notes) };
     let said = text(&format!("{time}{}{notes}", user.content));
-    std::iter::once(said).chain(user.images.iter().map(wire_image)).collect()
+    std::iter::once(said).chain(user.media.iter().map(wire_media)).collect()
 }
 
 fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-fn wire_image(image: &Image) -> Value {
-    json!({"type": "image_url", "image_url": {"url": format!("data:{};base64,{}", image.mime, image.base64)}})
+fn wire_media(media: &Media) -> Value {
+    let url = || format!("data:{};base64,{}", media.mime, media.base64);
+    match (media.kind(), media.audio_format()) {
+        (MediaKind::Image, _) => json!({"type": "image_url", "image_url": {"url": url()}}),
+        // The API refuses a file without a name.
+        (MediaKind::Pdf, _) => json!({"type": "file", "file": {"filename": "attached.pdf", "file_data": url()}}),
+        (MediaKind::Audio, Some(format)) => {
+            json!({"type": "input_audio", "input_audio": {"data": media.base64, "format": format}})
+        }
+        (MediaKind::Audio, None) => text(&media.replacement("left out: this API takes WAV and MP3")),
+    }
 }
 
 /// `None` for a reply that says nothing: hosts refuse it.
@@ -196,7 +212,7 @@ mod tests {
             ("http://h/api/paas/v4", "http://h/api/paas/v4/chat/completions"),
             ("http://h/x/chat/completions", "http://h/x/chat/completions"),
         ] {
-            assert_eq!(completions_url(base), url);
+            assert_eq!(api_url(base, COMPLETIONS), url);
         }
     }
 
@@ -213,7 +229,7 @@ mod tests {
             ("https://h?api-version=1", "https://h/openai/deployments/d/chat/completions?api-version=1".to_owned()),
             ("https://h/openai/v1/", "https://h/openai/v1/chat/completions".to_owned()),
         ] {
-            assert_eq!(azure_url(base, "d"), url);
+            assert_eq!(azure_url(base, "d", COMPLETIONS), url);
         }
     }
 
@@ -253,7 +269,7 @@ mod tests {
     #[test]
     fn images_follow_all_the_results_of_their_step() {
         type Row = (&'static str, Vec<Message>, Vec<&'static str>, Option<Value>);
-        let image = |base64: &str| Image { mime: "image/png".into(), base64: base64.into() };
+        let image = |base64: &str| Media { mime: "image/png".into(), base64: base64.into(), ..Media::default() };
         let result = |id: &str, images| {
             Message::ToolResult(ToolResult { call_id: id.into(), content: id.into(), is_error: false, images })
         };

@@ -24,6 +24,8 @@ pub(crate) enum Quirk {
     /// Assistant messages must carry reasoning, even when there is none.
     EmptyReasoning,
     NoImages,
+    NoFiles,
+    NoAudio,
     NoTools,
     /// The system prompt is a part of the user's first message.
     NoSystem,
@@ -47,7 +49,7 @@ pub(crate) enum Quirk {
 /// stand in a refusal that teaches it. The first row that fits and changes the request counts.
 type Row = (Quirk, &'static str, &'static str, &'static [&'static [&'static str]]);
 
-static ROWS: [Row; 13] = [
+static ROWS: [Row; 15] = [
     (
         Quirk::MaxCompletionTokens,
         "max_completion_tokens",
@@ -55,6 +57,34 @@ static ROWS: [Row; 13] = [
         &[&["max_tokens", "max_completion_tokens"]],
     ),
     (Quirk::MaxTokens, "max_tokens", "takes max_tokens only", &[&["max_completion_tokens"]]),
+    (
+        Quirk::NoFiles,
+        "no files",
+        "takes no PDF files",
+        &[
+            &["unknown variant `file`"],
+            &["part type: file"],
+            &["'file'"],
+            &["support", "file content"],
+            &["support", "file input"],
+            &["support", "pdf"],
+            &["support", "document"],
+            &["unsupported content[].type"],
+            &["content blocks are expected"],
+        ],
+    ),
+    (
+        Quirk::NoAudio,
+        "no audio",
+        "takes no recordings",
+        &[
+            &["input_audio"],
+            &["audio input"],
+            &["support", "audio"],
+            &["unsupported content[].type"],
+            &["content blocks are expected"],
+        ],
+    ),
     (
         Quirk::NoImages,
         "no images",
@@ -132,7 +162,7 @@ static ROWS: [Row; 13] = [
 ];
 
 /// The rows that count before a field that is refused by its name.
-const BEFORE_FIELDS: usize = 6;
+const BEFORE_FIELDS: usize = 8;
 
 /// Fields that no host can do without, or that have rows of their own.
 const NEEDED: [&str; 7] = ["model", "messages", "max_tokens", "max_completion_tokens", "stream", "tools", "system"];
@@ -300,10 +330,20 @@ fn apply(quirk: &Quirk, fields: &mut Map<String, Value>) {
     }
 }
 
+/// Replaces parts of these types; `Host::body` knows better texts for those of a conversation.
+fn leave_out(message: &mut Map<String, Value>, types: &[&str]) {
+    let parts = message.get_mut("content").and_then(Value::as_array_mut).into_iter().flatten();
+    for part in parts.filter(|part| part["type"].as_str().is_some_and(|kind| types.contains(&kind))) {
+        *part = json!({"type": "text", "text": "[a file, left out: this model does not take it]"});
+    }
+}
+
 fn apply_to_message(quirk: &Quirk, message: &mut Map<String, Value>) {
     let is_reply = message.get("role").is_some_and(|role| role == "assistant");
     match quirk {
         Quirk::NoImages => message.get_mut("content").into_iter().for_each(leave_images_out),
+        Quirk::NoFiles => leave_out(message, &["file", "document"]),
+        Quirk::NoAudio => leave_out(message, &["input_audio"]),
         Quirk::NoReasoning => {
             message.retain(|name, _| !REASONING.contains(&name.as_str()) && !ECHOED.contains(&name.as_str()));
             for call in calls(message).filter_map(Value::as_object_mut) {

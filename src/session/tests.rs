@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::message::{Image, Reply, ToolCall, Usage};
+use crate::message::{Media, Reply, ToolCall, Usage};
 
 fn asks(ids: &[&str]) -> Message {
     let calls = ids.iter().map(|id| ToolCall { id: (*id).into(), ..ToolCall::default() }).collect();
@@ -144,8 +144,8 @@ fn say(store: &impl Store, session: &mut Session, messages: &[Message]) {
 }
 
 fn some() -> Vec<Message> {
-    let image = Image { mime: "image/png".into(), base64: "iVBORw==".into() };
-    let user = User { content: "what is 日本?".into(), images: vec![image], ..User::default() };
+    let image = Media { mime: "image/png".into(), base64: "iVBORw==".into(), ..Media::default() };
+    let user = User { content: "what is 日本?".into(), media: vec![image], ..User::default() };
     let usage = Usage { prompt_tokens: 7, completion_tokens: 2, cached_tokens: 1 };
     let reply = Message::Assistant(Reply { text: "A \"country\".".into(), usage, ..Reply::default() });
     vec![

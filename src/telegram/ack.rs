@@ -8,7 +8,7 @@ use super::inbox::Inbox;
 use super::incoming::Downloader;
 use super::send::MessageSender;
 use super::update::Attachment;
-use super::{CHANNEL, MAX_CRASHES};
+use super::{CHANNEL, MAX_CRASHES, Transcribe};
 use crate::bus::{Ack, Inbound, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::hands::Hands;
@@ -28,6 +28,7 @@ pub(super) struct TelegramAck {
     /// Stores incoming files.
     pub hands: Arc<Hands>,
     pub local_time: LocalTime,
+    pub transcribe: Option<Arc<Transcribe>>,
     pub turns: Turns,
 }
 
@@ -114,7 +115,8 @@ impl Ack for TelegramAck {
         let _hook = self.sender.cancel.on_stop(move || stop.stop());
         let (hands, local_time) = (&*self.hands, &self.local_time);
         let timed = &cancel.with_timeout(DOWNLOAD_TIME);
-        let downloader = Downloader { api: &self.sender.api, hands, local_time, cancel: timed };
+        let transcribe = self.transcribe.as_deref();
+        let downloader = Downloader { api: &self.sender.api, hands, local_time, transcribe, cancel: timed };
         let key = message.ids[0].replace(':', "-");
         for (n, file) in files.iter().enumerate().take_while(|_| cancel.why().is_none()) {
             downloader.attach(file, format!("{key}-{n}"), &mut message.text, &mut message.attachments);

@@ -7,18 +7,19 @@ use std::time::{Duration, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::api::{Api, Failure, MAX_FILE};
+use super::Transcribe;
+use super::api::{Api, Failure, MAX_FILE as MAX_DOWNLOAD};
 use super::update::Attachment;
 use crate::cancel::{Cancel, Why};
 use crate::hands::Hands;
-use crate::message::Image;
-use crate::text::{LocalTime, clip, fence, size};
-use crate::wire::{FilePart, ImageKind};
+use crate::message::{MAX_FILE, Media, MediaKind, media_type};
+use crate::text::{LocalTime, clip, fence, fenced, one_line, size};
+use crate::wire::FilePart;
 
 /// The most bytes of an image to show: hosts refuse larger ones.
 const MAX_IMAGE: usize = 5 << 20;
-/// The most bytes of base64 for all images of a turn: they stay in the conversation.
-const MAX_IMAGES: usize = 12 << 20;
+/// The most bytes of base64 for all files of a turn: they stay in the conversation.
+const MAX_MEDIA: usize = 12 << 20;
 /// The most bytes of a text file to show.
 const MAX_TEXT: usize = 64 << 10;
 /// Bytes to give to the hands at once.
@@ -34,6 +35,7 @@ pub(super) struct Downloader<'a> {
     pub api: &'a Api,
     pub hands: &'a Hands,
     pub local_time: &'a LocalTime,
+    pub transcribe: Option<&'a Transcribe>,
     /// With the time for all files of a message.
     pub cancel: &'a Cancel,
 }
@@ -41,12 +43,12 @@ pub(super) struct Downloader<'a> {
 impl Downloader<'_> {
     /// Downloads a file and adds to a message where it is and what the model can read of it. `key` identifies the file, also when
     /// this is repeated after a crash.
-    pub(super) fn attach(&self, file: &Attachment, key: String, text: &mut String, images: &mut Vec<Image>) {
+    pub(super) fn attach(&self, file: &Attachment, key: String, text: &mut String, media: &mut Vec<Media>) {
         let name = safe_name(&file.name);
         let about = if file.about.is_empty() { String::new() } else { format!(" ({})", file.about) };
         let said = |how: String| format!("\n\n[{name} was attached{about}{how}]");
-        if file.size > MAX_FILE as u64 {
-            let (size, most) = (size(file.size), MAX_FILE >> 20);
+        if file.size > MAX_DOWNLOAD as u64 {
+            let (size, most) = (size(file.size), MAX_DOWNLOAD >> 20);
             text.push_str(&said(format!(", {size}: Telegram gives bots no files of more than {most} MB")));
             return;
         }
@@ -66,20 +68,45 @@ impl Downloader<'_> {
             Err(why) => format!(", {}, and could not be saved: {why}", size(len)),
         };
         text.push_str(&said(how));
-        if let Some(kind) = ImageKind::of(&start) {
-            let taken: usize = images.iter().map(|image| image.base64.len()).sum();
-            if len > MAX_IMAGE as u64 {
-                text.push_str(&format!("\n[not shown: larger than {} MB]", MAX_IMAGE >> 20));
-            } else if taken + start.len() / 3 * 4 > MAX_IMAGES {
-                text.push_str("\n[not shown: too many large images]");
-            } else {
-                images.push(Image { mime: kind.mime().to_owned(), base64: STANDARD.encode(start) });
+        if media_type(&start).is_some() && len > most(&start) as u64 {
+            text.push_str(&format!("\n[not shown: larger than {} MB]", most(&start) >> 20));
+        } else if let Some(found) = Media::of(&start) {
+            match self.readable_media(file, found, &mut *text) {
+                Some(found) if media.iter().chain([&found]).map(|one| one.base64.len()).sum::<usize>() > MAX_MEDIA => {
+                    text.push_str("\n[not shown: too many large files]");
+                }
+                found => media.extend(found),
             }
         } else if let Some(read) = readable(&start).filter(|_| !file.is_media) {
             let shown = clip(read, MAX_TEXT);
             let cut = if (shown.len() as u64) < len { format!("\n[cut at {MAX_TEXT} bytes]") } else { String::new() };
             let fence = fence(shown);
             text.push_str(&format!("\n{name}:\n{fence}\n{shown}\n{fence}{cut}"));
+        }
+    }
+
+    /// What the model gets of an image, a PDF or a recording. The words of a recording go to `text`: a user's voice message is
+    /// what the user says, and any other recording is data.
+    fn readable_media(&self, file: &Attachment, mut media: Media, text: &mut String) -> Option<Media> {
+        match (media.kind(), self.transcribe) {
+            (MediaKind::Image, _) => Some(media),
+            (MediaKind::Pdf, _) => {
+                self.hands.read_pdf(&mut media, self.cancel);
+                Some(media)
+            }
+            (MediaKind::Audio, Some(transcribe)) => {
+                text.push_str(&match transcribe(&media, self.cancel) {
+                    Ok(words) if file.about.starts_with("voice") => format!("\n[its words]\n{words}"),
+                    Ok(words) => format!("\n[its words]\n{}", fenced(&words)),
+                    Err(e) => format!("\n[its words could not be had: {}]", one_line(&e.message, 300)),
+                });
+                None
+            }
+            (MediaKind::Audio, None) if media.audio_format().is_some() => Some(media),
+            (MediaKind::Audio, None) => {
+                text.push_str("\n[it cannot be heard: tools.transcribe.model is not set]");
+                None
+            }
         }
     }
 
@@ -123,8 +150,7 @@ struct Download<'a> {
 impl Download<'_> {
     fn push(&mut self, piece: &[u8]) {
         self.len += piece.len() as u64;
-        let is_image = ImageKind::of(if self.start.is_empty() { piece } else { &self.start }).is_some();
-        let most = if is_image { MAX_IMAGE } else { MAX_TEXT + 4 };
+        let most = most(if self.start.is_empty() { piece } else { &self.start });
         let room = most.saturating_sub(self.start.len());
         self.start.extend_from_slice(&piece[..piece.len().min(room)]);
         if self.fault.is_some() {
@@ -157,6 +183,15 @@ impl Download<'_> {
             // Not with the download's cancel, which may have ended it.
             drop(self.downloader.hands.take_file(part, &Cancel::new(Some(REMOVE_TIME))));
         }
+    }
+}
+
+/// The most bytes to show of a file that begins so.
+fn most(start: &[u8]) -> usize {
+    match media_type(start) {
+        None => MAX_TEXT + 4,
+        Some(kind) if kind.starts_with("image/") => MAX_IMAGE,
+        Some(_) => MAX_FILE,
     }
 }
 

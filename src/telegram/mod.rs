@@ -25,8 +25,10 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::bus::{Channel, Inbound, Outbound};
+use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::hands::Hands;
+use crate::message::Media;
 /// The name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
 use crate::text::LocalTime;
@@ -36,6 +38,9 @@ use inbox::Inbox;
 use poll::Poller;
 pub(crate) use poll::{PollEvent, Watch};
 pub(crate) use send::MessageSender;
+
+/// Makes words of a recording.
+pub(crate) type Transcribe = dyn Fn(&Media, &Cancel) -> Result<String> + Send + Sync;
 
 /// Crashes during a message's turn, with no other under way, before the message is quarantined.
 const MAX_CRASHES: u32 = 3;
@@ -63,18 +68,19 @@ pub(crate) struct Telegram {
     pub hands: Arc<Hands>,
     /// Names the folder of the day.
     pub local_time: LocalTime,
+    pub transcribe: Option<Arc<Transcribe>>,
     pub watch: Watch,
 }
 
 impl Channel for Telegram {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { sender, settings, account, inbox, reports, hands, local_time, watch } = *self;
+        let Self { sender, settings, account, inbox, reports, hands, local_time, transcribe, watch } = *self;
         let (api, cancel, turns) = (sender.api.clone(), sender.cancel.clone(), Turns::default());
         let drafts = settings.drafts;
         let activity = Activity { api, turns: turns.clone(), drafts, cancel, without_drafts: BTreeSet::new() };
         sender.start()?;
         let (started, inbox) = (Instant::now(), Mutex::new(inbox));
-        let ack = Arc::new(TelegramAck { started, sender, inbox, hands, local_time, turns });
+        let ack = Arc::new(TelegramAck { started, sender, inbox, hands, local_time, transcribe, turns });
         let poller = Poller { settings, account, ack, inbound, watch };
         Builder::new().spawn(move || poller.run(reports)).doing("starting a thread")?;
         let (outbound, events) = channel();

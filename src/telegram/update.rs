@@ -201,7 +201,16 @@ fn files(message: &Value) -> Vec<Attachment> {
         add(sticker, "sticker.webp", "");
     }
     for (field, name, what) in [
-        ("voice", "voice.ogg", "voice message"),
+        // Forwarded, it is what somebody else said.
+        (
+            "voice",
+            "voice.ogg",
+            if message["forward_origin"].is_null() && message["via_bot"].is_null() {
+                "voice message"
+            } else {
+                "forwarded voice message"
+            },
+        ),
         ("audio", "audio.mp3", "audio"),
         ("video", "video.mp4", "video"),
         ("video_note", "video.mp4", "video message"),

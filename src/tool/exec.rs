@@ -38,7 +38,13 @@ pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, 
         let args: Args = arguments(args)?;
         let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
         let working_dir = args.working_dir.unwrap_or_else(|| ".".to_owned());
-        let job = Job::Exec(ExecJob { command: args.command, working_dir, timeout_secs, env: env.clone() });
+        let job = Job::Exec(ExecJob {
+            command: args.command,
+            working_dir,
+            timeout_secs,
+            env: env.clone(),
+            input: String::new(),
+        });
         let Reply { header, body } = hands.call(&job, turn.cancel)?;
         let Header::Exited { end, dropped } = header else { return Err(header.into_error()) };
         let mut output = describe(&body, end, dropped, timeout_secs);

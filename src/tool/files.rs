@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, arguments};
 use crate::hands::Hands;
-use crate::message::Image;
+use crate::message::Media;
 use crate::wire::{FileJob, Header, Job};
 
 struct Definition {
@@ -116,7 +116,7 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
             let Header::Image { kind } = reply.header else { return reply.into_text().map(ToolOutput::text) };
             let (mime, kilobytes) = (kind.mime().to_owned(), reply.body.len().div_ceil(1024));
             let text = format!("[an image, {mime}, {kilobytes} KB: it follows the results]");
-            let images = vec![Image { mime, base64: STANDARD.encode(&reply.body) }];
+            let images = vec![Media { mime, base64: STANDARD.encode(&reply.body), ..Media::default() }];
             Ok(ToolOutput { images, ..ToolOutput::text(text) })
         })
     })

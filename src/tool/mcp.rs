@@ -11,9 +11,8 @@ use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec};
 use crate::bus::Event;
 use crate::mcp::{RemoteTool, Server};
-use crate::message::Image;
+use crate::message::{Media, MediaKind};
 use crate::text::{fenced, one_line};
-use crate::wire::ImageKind;
 
 /// The longest name that providers accept.
 const MAX_NAME: usize = 64;
@@ -90,8 +89,6 @@ fn output(result: &Value) -> ToolOutput {
 }
 
 /// An image, if it is what models see.
-fn image(base64: &str) -> Option<Image> {
-    let bytes = STANDARD.decode(base64).ok()?;
-    let kind = ImageKind::of(&bytes)?;
-    Some(Image { mime: kind.mime().to_owned(), base64: base64.to_owned() })
+fn image(base64: &str) -> Option<Media> {
+    Media::of(&STANDARD.decode(base64).ok()?).filter(|media| media.kind() == MediaKind::Image)
 }

@@ -6,10 +6,11 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::function::Function;
+use super::meaning::Meaning;
 use super::{Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::hands::Hands;
 use crate::text::LocalTime;
-use crate::wire::{FileJob, Job, MemoryRequest};
+use crate::wire::{FileJob, Job, MemoryAction, MemoryRequest};
 
 /// The fields of [`MemoryRequest`].
 const SCHEMA: &str = concat!(
@@ -20,14 +21,24 @@ const SCHEMA: &str = concat!(
     r#""query":{"type":"string","description":"Words to search for"}},"required":["action"]}"#
 );
 
-pub(crate) fn memory(hands: Arc<Hands>, local_time: LocalTime) -> Function {
+/// With `meaning`, a search also compares meanings.
+pub(crate) fn memory(hands: Arc<Hands>, local_time: LocalTime, meaning: Option<Meaning>) -> Function {
     let description = "Keep and find notes that outlast the conversation. Each is memory/KEY.md. Every prompt \
                        includes MEMORY, and every message the notes of today and yesterday.";
     let spec = ToolSpec::built_in("memory", Risk::Writes, description, SCHEMA);
     let memory = Function::new(spec, &["action", "key", "query"], move |args, turn| {
         let now = local_time(SystemTime::now());
-        let job = Job::File(FileJob::Memory { request: arguments::<MemoryRequest>(args)?, now });
-        hands.call(&job, turn.cancel)?.into_text().map(ToolOutput::text)
+        let request = arguments::<MemoryRequest>(args)?;
+        let is_search = request.action == MemoryAction::Search;
+        let job = Job::File(FileJob::Memory { request, now });
+        let by_words = hands.call(&job, turn.cancel)?.into_text()?;
+        let Some(meaning) = meaning.as_ref().filter(|_| is_search) else { return Ok(ToolOutput::text(by_words)) };
+        let query = Some(text(args, "query")).filter(|query| !query.is_empty()).unwrap_or(text(args, "content"));
+        let by_meaning = match meaning.search(&hands, query, turn.cancel) {
+            Ok(found) => format!("Nearest in meaning:\n\n{found}"),
+            Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
+        };
+        Ok(ToolOutput::text(format!("{by_meaning}By words:\n\n{by_words}")))
     });
     memory.safe_when(only_looks)
 }

@@ -6,6 +6,7 @@ pub(crate) mod exec;
 pub(crate) mod files;
 mod function;
 pub(crate) mod mcp;
+pub(crate) mod meaning;
 pub(crate) mod memory;
 pub(crate) mod message;
 pub(crate) mod pages;
@@ -25,7 +26,7 @@ use serde_json::Value;
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::message::Image;
+use crate::message::Media;
 use crate::text::{clip, one_line};
 use pages::Pages;
 pub(crate) use registry::{PreparedCall, Registry};
@@ -94,7 +95,7 @@ pub struct ToolOutput {
     pub text: String,
     /// The call ran, but what it did failed: a command's exit code, for example.
     pub failed: bool,
-    pub images: Vec<Image>,
+    pub images: Vec<Media>,
 }
 
 impl ToolOutput {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, text};
-use crate::message::Image;
+use crate::message::Media;
 use crate::text::{clip, fenced, one_line, size};
 use crate::web::{self, Connect, Content, Page, Search};
 
@@ -45,7 +45,7 @@ fn describe(page: Page, max_chars: usize) -> ToolOutput {
             format!("{head}\n{}{cut}", fenced(&(title + &shown)))
         }
         Content::Image { mime, bytes } => {
-            output.images.push(Image { mime: mime.to_owned(), base64: STANDARD.encode(bytes) });
+            output.images.push(Media { mime: mime.to_owned(), base64: STANDARD.encode(bytes), ..Media::default() });
             format!("{head} an image")
         }
         Content::Other(mime, bytes) => {

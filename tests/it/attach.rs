@@ -51,8 +51,7 @@ fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     for (bytes, says) in [
-        (&b"%PDF-1.7\n\0"[..], "pdftotext"),
-        (b"RIFF\x00\x00\x00\x00WAVEfmt ", "put it into the workspace"),
+        (&b"OggS\0\x02"[..], "set tools.transcribe.model"),
         (b"\x7fELF\x02\x01\x01\x00", "neither text"),
         (b"caf\xe9", "UTF-8"),
     ] {
@@ -115,4 +114,102 @@ fn known_secrets_are_struck_from_what_is_attached_and_from_what_read_paths_gives
     assert!(user.contains("key = ") && !user.contains(CANARY), "{user}");
     let told = model.request(1).texts("tool");
     assert!(!told[0].contains(CANARY) && !told[0].contains("rror") && told[1].contains(end), "{told:?}");
+}
+
+/// A PDF that says "Tomatoes on Tuesday".
+fn pdf() -> Vec<u8> {
+    let text = "BT /F1 12 Tf 72 720 Td (Tomatoes on Tuesday) Tj ET";
+    let objects = [
+        "<</Type/Catalog/Pages 2 0 R>>".to_owned(),
+        "<</Type/Pages/Kids[3 0 R]/Count 1>>".to_owned(),
+        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>".to_owned(),
+        format!("<</Length {}>>\nstream\n{text}\nendstream", text.len()),
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>".to_owned(),
+    ];
+    let (mut file, mut places) = ("%PDF-1.4\n".to_owned(), Vec::new());
+    for (n, object) in objects.iter().enumerate() {
+        places.push(file.len());
+        file.push_str(&format!("{} 0 obj\n{object}\nendobj\n", n + 1));
+    }
+    let start = file.len();
+    file.push_str("xref\n0 6\n0000000000 65535 f \n");
+    places.iter().for_each(|place| file.push_str(&format!("{place:010} 00000 n \n")));
+    file.push_str(&format!("trailer<</Size 6/Root 1 0 R>>\nstartxref\n{start}\n%%EOF\n"));
+    file.into_bytes()
+}
+
+/// `tests/run` installs `pdftotext`.
+#[test]
+fn a_pdf_goes_as_a_file_and_as_its_text_to_a_model_that_takes_none() {
+    let refusal = Reply::error(400, "messages[1]: unknown variant `file`, expected `text` or `image_url`");
+    let model = Model::scripted([Reply::text("Tomatoes."), refusal, Reply::text("Tuesday."), Reply::text("Yes.")]);
+    let home = Home::with(&model.config());
+    let file = home.write("plan.pdf", pdf());
+    let ask = |args: &[&str]| home.bantam().args(["agent", "--new", "-m", "what?", "-a"]).arg(&file).args(args).run();
+    ask(&[]).exits(0).prints("Tomatoes.\n");
+    let part = model.request(0).messages()[1]["content"][1].clone();
+    assert_eq!(part["type"], "file");
+    assert!(part["file"]["file_data"].as_str().unwrap().starts_with("data:application/pdf;base64,JVBERi0"), "{part}");
+    ask(&["-v"]).exits(0).prints("Tuesday.\n").says("takes no PDF files");
+    for request in [model.request(2), {
+        ask(&[]).exits(0);
+        model.request(3)
+    }] {
+        let user = request.last("user");
+        assert!(user.contains("[the text of a PDF]\n```\nTomatoes on Tuesday\n```"), "{user}");
+    }
+}
+
+#[test]
+fn a_pdf_is_a_document_to_anthropic() {
+    let model = Model::answering(|_, _| {
+        Reply::json(200, &json!({ "content": [{ "type": "text", "text": "Seen." }], "stop_reason": "end_turn" }))
+    });
+    let entry = json!({ "model_name": "test", "model": "anthropic/claude", "api_base": model.base(), "api_key": "k" });
+    let home = Home::with(&json!({ "agents": { "defaults": { "model_name": "test" } }, "model_list": [entry] }));
+    let file = home.write("plan.pdf", pdf());
+    home.bantam().args(["agent", "-m", "what?", "-a"]).arg(&file).run().exits(0).prints("Seen.\n");
+    let part = model.request(0).messages()[0]["content"][1].clone();
+    assert_eq!((&part["type"], &part["source"]["media_type"]), (&json!("document"), &json!("application/pdf")));
+}
+
+/// A host that makes words of recordings; it answers to nothing else.
+fn transcriber() -> Model {
+    Model::answering(|request, _| {
+        assert!(request.path.ends_with("/audio/transcriptions"));
+        Reply::json(200, &json!({ "text": " water the basil " }))
+    })
+}
+
+#[test]
+fn a_recording_becomes_its_words_or_goes_as_it_is() {
+    let model = Model::scripted([
+        Reply::text("Basil."),
+        Reply::text("Heard."),
+        Reply::error(400, "no input_audio here"),
+        Reply::text("Not heard."),
+    ]);
+    let host = transcriber();
+    let list = json!([model.config()["model_list"][0], { "model_name": "ears", "model": "openai/ears-1", "api_base": host.base(), "api_key": "key-of-the-ears" }]);
+    let config = merged(model.config(), &json!({ "model_list": list }));
+    let home = Home::with(&merged(config, &json!({ "tools": { "transcribe": { "model": "ears" } } })));
+    let voice = home.write("voice", b"OggS\0\x02\0\xff");
+    home.bantam().args(["agent", "-m", "do it", "-a"]).arg(&voice).run().exits(0).prints("Basil.\n");
+    let user = model.request(0).last("user");
+    assert!(
+        user.ends_with(&format!("\ndo it\n\n[what is said in {}]\n```\nwater the basil\n```", voice.display())),
+        "{user}"
+    );
+    let asked = host.request(0);
+    assert_eq!(asked.header("authorization"), Some("Bearer key-of-the-ears"));
+    assert!(asked.header("content-type").unwrap().starts_with("multipart/form-data; boundary="));
+
+    home.config(&model.config().to_string());
+    let song = home.write("song", b"ID3\x04\0\0");
+    let ask = || home.bantam().args(["agent", "-v", "--new", "-m", "what?", "-a"]).arg(&song).run();
+    ask().exits(0).prints("Heard.\n");
+    let part = model.request(1).messages()[1]["content"][1].clone();
+    assert_eq!(part, json!({ "type": "input_audio", "input_audio": { "data": "SUQzBAAA", "format": "mp3" } }));
+    ask().exits(0).prints("Not heard.\n").says("takes no recordings");
+    assert!(model.request(3).last("user").contains("[a recording, audio/mpeg, 6 bytes: left out"));
 }

@@ -279,3 +279,27 @@ fn what_comes_through_an_inline_bot_is_not_the_users_word() {
     assert!(model.request(0).last("user").contains("[sent through the bot Eve:]\n```\n/new delete it all\n```"));
     ends(gateway);
 }
+
+#[test]
+fn a_voice_message_becomes_its_words_and_a_forwarded_one_those_of_somebody_else() {
+    let model = Model::answering(|_, _| Reply::text("Done."));
+    let host = Model::answering(|_, _| Reply::json(200, &json!({ "text": "water the basil" })));
+    let api = BotApi::start();
+    let ears = json!({ "model_name": "ears", "model": "openai/ears-1", "api_base": host.base(), "api_key": "k" });
+    let extra = json!({ "model_list": [model.config()["model_list"][0], ears], "tools": { "transcribe": { "model": "ears" } } });
+    let home = Home::with(&merged(config(&model, &api), &extra));
+    let gateway = start(&home);
+    api.voice(OWNER, b"OggS\0\xff\xfe");
+    api.wait_for_texts(OWNER, 1);
+    let id = api.file(b"OggS\0\xff\xfe");
+    let voice =
+        json!({ "file_id": id, "file_unique_id": "u1", "duration": 2, "mime_type": "audio/ogg", "file_size": 7 });
+    let origin = json!({ "type": "hidden_user", "sender_user_name": "Eve", "date": 1 });
+    api.message(OWNER, OWNER, &json!({ "voice": voice, "forward_origin": origin }));
+    api.wait_for_texts(OWNER, 2);
+    ends(gateway);
+    let said = model.request(0).last("user");
+    assert!(said.contains("]\n[its words]\nwater the basil"), "{said}");
+    let said = model.request(1).last("user");
+    assert!(said.contains("]\n[its words]\n```\nwater the basil\n```"), "{said}");
+}

@@ -274,3 +274,48 @@ fn looking_into_memory_is_told_in_one_line() {
     let run = home.agent(["-v", "-m", "go"]);
     run.exits(0).says("memory search peas beans\n").says("memory append\n").says("memory view garden\n");
 }
+
+/// A host that makes vectors of texts: what is about fruit points elsewhere than the rest.
+fn embeddings() -> Model {
+    Model::answering(|request, _| {
+        if !request.path.ends_with("/embeddings") {
+            return Reply::error(404, "nothing here");
+        }
+        let texts = request.body["input"].as_array().unwrap();
+        let is_fruit = |text: &Value| ["quince", "fruit"].iter().any(|word| text.as_str().unwrap().contains(word));
+        let vector = |text: &Value| if is_fruit(text) { json!([0.9, 0.1]) } else { json!([-0.2, 0.9]) };
+        // Not in their order.
+        let rows = texts.iter().enumerate().rev();
+        Reply::json(
+            200,
+            &json!({ "data": rows.map(|(n, text)| json!({ "index": n, "embedding": vector(text) })).collect::<Vec<_>>() }),
+        )
+    })
+}
+
+#[test]
+fn notes_are_found_by_their_meaning_and_only_changed_ones_are_sent() {
+    let host = embeddings();
+    let model = Model::answering(|request, _| {
+        if request.messages().last().unwrap()["role"] == "tool" {
+            return Reply::text(&request.last("tool"));
+        }
+        Reply::call("memory", &json!({ "action": "search", "query": "which fruit is ripe" }))
+    });
+    let entry = json!({ "model_name": "vectors", "model": "openai/v-1", "api_base": host.base(), "api_key": "k" });
+    let list = json!({ "model_list": [model.config()["model_list"][0], entry] });
+    let home =
+        Home::with(&merged(merged(model.config(), &list), &json!({ "memory": { "embedding_model": "vectors" } })));
+    home.write("workspace/memory/garden.md", "The quince stands in the north\n");
+    home.write("workspace/memory/car.md", "Tyres: 2.4 bar\n");
+    let ask = || home.agent(["--new", "-m", "find it"]).exits(0).stdout.clone();
+    let expected = "Nearest in meaning:\n\ngarden:1: The quince stands in the north\n\ncar:1: Tyres: 2.4 bar\n\nBy words:\n\nno matches in 2 notes\n";
+    assert_eq!(ask(), expected);
+    assert_eq!(ask(), expected);
+    home.write("workspace/memory/car.md", "Tyres: 2.5 bar\n");
+    assert!(ask().contains("car:1: Tyres: 2.5 bar"));
+    let sent = host.requests().into_iter().map(|request| request.body["input"].as_array().unwrap().len());
+    assert_eq!(sent.collect::<Vec<_>>(), [2, 1, 1, 1, 1], "notes, and the query, and then what changed and the query");
+    drop(host);
+    assert!(ask().contains("[not searched by meaning: ") && ask().contains("By words:"));
+}

@@ -289,7 +289,7 @@ impl BotApi {
         });
     }
 
-    fn file(&self, content: &[u8]) -> String {
+    pub fn file(&self, content: &[u8]) -> String {
         self.change(|state| {
             let id = format!("file{}", state.files.len() + 1);
             state.files.insert(id.clone(), content.to_vec());

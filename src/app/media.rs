@@ -1,0 +1,78 @@
+//! What becomes of attached files that not every model takes: a PDF gets its text beside it, a recording becomes its words.
+
+use std::sync::Arc;
+
+use super::models::settings;
+use crate::cancel::Cancel;
+use crate::config::keys::ApiKey;
+use crate::config::vendors::Protocol;
+use crate::config::{Config, Env};
+use crate::error::{Context, Error, Result};
+use crate::message::{Media, MediaKind};
+use crate::paths::Home;
+use crate::provider::endpoint::Endpoint;
+use crate::provider::openai::{AZURE, OPENAI};
+use crate::secret::Redactor;
+use crate::telegram::Transcribe;
+use crate::text::fenced;
+
+/// The model that a setting names for something else than chat; `None` if it names none.
+pub(super) fn endpoint(
+    setting: &'static str,
+    name: &str,
+    (home, config, env): (&Home, &Config, &Env),
+) -> Result<Option<Endpoint>> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let model = config.named(name, env).doing(setting)?;
+    let dialect = match model.protocol {
+        Protocol::OpenAi => &OPENAI,
+        Protocol::Azure => &AZURE,
+        Protocol::Anthropic | Protocol::Demo => {
+            return Err(Error::config(format!("{setting}: {name} is for chats alone"))
+                .hint("name a model of a host with the OpenAI API"));
+        }
+    };
+    let key = |written| ApiKey::new(written, Arc::new(env.clone()), home.config(), Redactor::default());
+    let (key, settings) = (model.keys.first().cloned().map(key), settings(&model, env));
+    Ok(Some(Endpoint::new(setting, dialect, model, key, settings)))
+}
+
+/// Makes words of recordings.
+pub(super) fn transcriber(home: &Home, config: &Config, env: &Env) -> Result<Option<Arc<Transcribe>>> {
+    let endpoint = endpoint("tools.transcribe.model", &config.tools.transcribe.model, (home, config, env))?;
+    Ok(endpoint.map(|endpoint| -> Arc<Transcribe> {
+        Arc::new(move |recording, cancel| endpoint.transcribe(recording, cancel))
+    }))
+}
+
+/// What an attached file becomes.
+pub(crate) enum Converted {
+    Media(Media),
+    Text(String),
+}
+
+/// Makes of an attached file what a model takes.
+pub(crate) fn convert((home, config, env): (&Home, &Config, &Env), name: &str, mut media: Media) -> Result<Converted> {
+    let cancel = Cancel::new(None);
+    match media.kind() {
+        MediaKind::Image => {}
+        MediaKind::Pdf => {
+            super::make_workspace(home, config, env)?;
+            super::hands(home, config, env)?.read_pdf(&mut media, &cancel);
+        }
+        MediaKind::Audio => match transcriber(home, config, env)? {
+            Some(transcribe) => {
+                let words = transcribe(&media, &cancel).doing(format_args!("attaching {name}"))?;
+                return Ok(Converted::Text(format!("[what is said in {name}]\n{}", fenced(&words))));
+            }
+            None if media.audio_format().is_none() => {
+                return Err(Error::usage(format!("attaching {name}: a recording that is neither WAV nor MP3"))
+                    .hint("set tools.transcribe.model, for example to groq/whisper-large-v3-turbo, or convert it"));
+            }
+            None => {}
+        },
+    }
+    Ok(Converted::Media(media))
+}

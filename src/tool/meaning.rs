@@ -1,0 +1,147 @@
+//! Finds notes by what they mean: a model makes a vector of each passage, and vectors that point the same way mean the same.
+//!
+//! The vectors are kept under the checksum of their passage, so that only what changed is sent again.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use crate::cancel::Cancel;
+use crate::disk::{self, Durability, Lock};
+use crate::error::{Context, Error, Result};
+use crate::hands::Hands;
+use crate::text::first_lines;
+use crate::wire::{FileJob, Job};
+
+/// Passages to show, and the bytes of each.
+const SHOWN: usize = 5;
+const MAX_SHOWN: usize = 600;
+/// Texts of one request.
+const BATCH: usize = 64;
+/// How long to wait for another search.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+type Embed = dyn Fn(&[&str], &Cancel) -> Result<Vec<Vec<f32>>> + Send + Sync;
+
+pub(crate) struct Meaning {
+    /// The model and where it is: vectors of different models do not compare.
+    pub model: String,
+    pub embed: Box<Embed>,
+    /// The file that keeps the vectors, and its lock.
+    pub vectors: PathBuf,
+    pub lock: PathBuf,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+struct Vectors {
+    model: String,
+    /// By the checksum of the passage.
+    vectors: BTreeMap<String, String>,
+}
+
+/// A note's key, a line number and a text.
+type Passage = (String, usize, String);
+
+impl Meaning {
+    /// The passages of notes that are nearest to a query.
+    pub(super) fn search(&self, hands: &Hands, query: &str, cancel: &Cancel) -> Result<String> {
+        let found = hands.call(&Job::File(FileJob::Passages), cancel)?.into_text()?;
+        let passages: Vec<Passage> = found.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        // What goes to the model, and its checksum.
+        let texts: Vec<String> = passages.iter().map(|(key, _, text)| format!("{key}\n{text}")).collect();
+        let sums: Vec<String> =
+            texts.iter().map(|text| format!("{:08x}{:x}", disk::crc32(text.as_bytes()), text.len())).collect();
+        let _lock = Lock::acquire(&self.lock, PATIENCE, cancel)?;
+        let mut known = self.read();
+        let before = known.vectors.len();
+        known.vectors.retain(|sum, _| sums.contains(sum));
+        let mut missing: Vec<usize> = (0..texts.len()).filter(|n| !known.vectors.contains_key(&sums[*n])).collect();
+        missing.dedup_by_key(|n| &sums[*n]);
+        let is_changed = !missing.is_empty() || known.vectors.len() < before;
+        let made = self.make(&texts, &sums, &missing, &mut known, cancel);
+        if is_changed {
+            // Also what was made before a failure.
+            let json = serde_json::to_vec(&known)?;
+            disk::replace(&self.vectors, &json, Durability::Later).doing("keeping the vectors of notes")?;
+        }
+        made?;
+        let query = (self.embed)(&[query], cancel)?.pop().map(|vector| quantized(&vector)).unwrap_or_default();
+        let mut ranked: Vec<(f32, &Passage)> = sums
+            .iter()
+            .zip(&passages)
+            .filter_map(|(sum, passage)| {
+                Some((cosine(&query, &STANDARD.decode(known.vectors.get(sum)?).ok()?), passage))
+            })
+            .collect();
+        ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let shown = ranked.iter().take(SHOWN);
+        let shown: Vec<String> =
+            shown.map(|(_, (key, line, text))| format!("{key}:{line}: {}\n\n", first_lines(text, MAX_SHOWN))).collect();
+        Ok(shown.concat())
+    }
+
+    fn read(&self) -> Vectors {
+        let file = fs_err::read(&self.vectors).ok().and_then(|bytes| serde_json::from_slice::<Vectors>(&bytes).ok());
+        let fresh = || Vectors { model: self.model.clone(), ..Vectors::default() };
+        file.filter(|known| known.model == self.model).unwrap_or_else(fresh)
+    }
+
+    fn make(
+        &self,
+        texts: &[String],
+        sums: &[String],
+        missing: &[usize],
+        known: &mut Vectors,
+        cancel: &Cancel,
+    ) -> Result<()> {
+        for batch in missing.chunks(BATCH) {
+            let inputs: Vec<&str> = batch.iter().map(|n| texts[*n].as_str()).collect();
+            let vectors = (self.embed)(&inputs, cancel)?;
+            if vectors.len() != batch.len() {
+                return Err(Error::failed("a vector is missing"));
+            }
+            let rows = batch.iter().zip(vectors);
+            known.vectors.extend(rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))));
+        }
+        Ok(())
+    }
+}
+
+/// A vector in bytes, from 1 to 255 with 128 for zero: its length does not matter, only where it points.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // from 1 to 255
+fn quantized(vector: &[f32]) -> Vec<u8> {
+    let most = vector.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
+    vector.iter().map(|x| (x / most * 127.0 + 128.0).round() as u8).collect()
+}
+
+/// The cosine of the angle between two vectors; 0 if they cannot be compared.
+fn cosine(a: &[u8], b: &[u8]) -> f32 {
+    let dot = |a: &[u8], b: &[u8]| {
+        a.iter().zip(b).map(|(a, b)| (f32::from(*a) - 128.0) * (f32::from(*b) - 128.0)).sum::<f32>()
+    };
+    if a.len() != b.len() {
+        return 0.0;
+    }
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(f32::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_that_point_the_same_way_are_near() {
+        let near = |a: &[f32], b: &[f32]| cosine(&quantized(a), &quantized(b));
+        assert!(near(&[1.0, 2.0, -3.0], &[10.0, 20.0, -30.0]) > 0.999);
+        assert!(near(&[1.0, 0.0], &[0.0, 1.0]).abs() < 0.01);
+        assert!(near(&[1.0, 0.5], &[-1.0, -0.5]) < -0.999);
+        assert!(near(&[0.1, 0.9], &[0.2, 0.8]) > near(&[0.1, 0.9], &[0.5, 0.5]));
+        for odd in [&[][..], &[0.0, 0.0], &[1.0], &[f32::NAN, 1.0]] {
+            assert!(near(odd, &[1.0, 1.0]).abs() <= 1.0);
+        }
+    }
+}
