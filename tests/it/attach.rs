@@ -133,7 +133,9 @@ fn pdf() -> Vec<u8> {
     }
     let start = file.len();
     file.push_str("xref\n0 6\n0000000000 65535 f \n");
-    places.iter().for_each(|place| file.push_str(&format!("{place:010} 00000 n \n")));
+    for place in &places {
+        file.push_str(&format!("{place:010} 00000 n \n"));
+    }
     file.push_str(&format!("trailer<</Size 6/Root 1 0 R>>\nstartxref\n{start}\n%%EOF\n"));
     file.into_bytes()
 }

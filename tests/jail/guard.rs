@@ -303,7 +303,7 @@ fn servers_of_the_configuration_do_not_lead_inside_by_a_redirect() {
         let model = Model::scripted([Reply::text("Done.")]);
         let home = Home::with(&merged(model.config(), &json!({ "mcpServers": { "far": { "url": inward } } })));
         home.agent(["-m", "hi"]).exits(0).says("redirects");
-        Home::with(&config_for(inward)).agent(["-m", "hi"]).exits(1).prints("");
+        Home::with(&config_for(inward)).agent(["-m", "hi"]).exits(3).prints("");
         let search = json!({ "web": { "search": { "base_url": inward, "provider": "searxng" } } });
         let model = Model::scripted([Reply::call("web_search", &json!({ "query": "x" })), Reply::text("Done.")]);
         Home::with(&merged(model.config(), &json!({ "tools": search }))).agent(["-m", "hi"]).exits(0);
