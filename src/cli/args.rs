@@ -113,7 +113,7 @@ pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> 
             let known: Vec<String> = command.flags.iter().map(|f| format!("--{}", f.long)).collect();
             let hint = match nearest(&shown, known.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean {near}?"),
-                None if ["TEXT", "|COMMAND"].iter().any(|words| command.words.contains(words)) => {
+                None if command.words.contains("...") => {
                     format!("put -- before text that starts with -; {} lists the flags", help())
                 }
                 None => help(),
