@@ -199,7 +199,8 @@ impl Tasks {
         state.stopped.entry(session.to_owned()).or_default().extend(labels);
         let stored = state.save();
         drop(state);
-        for task in stopped.values() {
+        // The newest first: one that waits must not take the place of one that ended.
+        for task in stopped.values().rev() {
             task.cancel.stop();
         }
         (stopped.len(), stored)
