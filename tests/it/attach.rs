@@ -117,7 +117,7 @@ fn known_secrets_are_struck_from_what_is_attached_and_from_what_read_paths_gives
 }
 
 /// A PDF that says "Tomatoes on Tuesday".
-fn pdf() -> Vec<u8> {
+pub fn pdf() -> Vec<u8> {
     let text = "BT /F1 12 Tf 72 720 Td (Tomatoes on Tuesday) Tj ET";
     let objects = [
         "<</Type/Catalog/Pages 2 0 R>>".to_owned(),

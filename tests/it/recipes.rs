@@ -332,6 +332,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         fs::write(board.user(name), text).unwrap();
     }
     fs::write(board.user("photo.jpg"), b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 and so on").unwrap();
+    fs::write(board.user("invoice.pdf"), crate::attach::pdf()).unwrap();
     fs::create_dir_all(board.user("path/to/folder")).unwrap();
     fs::write(board.user("path/to/folder/SKILL.md"), "---\nname: folder\ndescription: x\n---\n").unwrap();
     board.home.bantam().args(["onboard", "--yes"]).run().exits(0);

@@ -136,7 +136,7 @@ fn a_whole_answer_has_a_limit_too() {
     let (memory, told) = peak(&endless_once(JSON, body));
     println!("a whole answer of 8 MB: {memory} MB");
     assert!(told.starts_with("0 "), "{told}");
-    assert!(memory < 250, "{memory} MB");
+    assert!(memory < 300, "{memory} MB");
 }
 
 fn endless_once(head: &'static [u8], body: String) -> String {
