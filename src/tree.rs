@@ -46,7 +46,7 @@ impl Tree {
     pub(crate) fn open(&self) -> Result<Option<OwnedFd>> {
         let path = self.real.display();
         match self.open_known() {
-            Ok((fd, _)) => Ok(Some(fd)),
+            Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
             Err(Errno::LOOP) => {
                 Err(Error::failed(format!("{path} is, or goes through, a link that was not there before")))
@@ -72,14 +72,14 @@ impl Tree {
         Ok(Self { id, ..self.clone() })
     }
 
-    fn open_known(&self) -> Result<(OwnedFd, (u64, u64)), Errno> {
+    fn open_known(&self) -> Result<OwnedFd, Errno> {
         let fd = open_straight(&self.real)?;
         let stat = fstat(&fd)?;
-        let id = (stat.st_dev, stat.st_ino);
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Err(Errno::LOOP);
         }
-        if self.id.is_some_and(|known| known != id) { Err(Errno::STALE) } else { Ok((fd, id)) }
+        let is_other = self.id.is_some_and(|known| known != (stat.st_dev, stat.st_ino));
+        if is_other { Err(Errno::STALE) } else { Ok(fd) }
     }
 }
 
