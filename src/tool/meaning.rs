@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::hands::Hands;
 use crate::text::first_lines;
 use crate::wire::{FileJob, Job};
@@ -25,6 +25,7 @@ const BATCH: usize = 64;
 /// How long to wait for another search.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Makes a vector for each text, as many as there are.
 type Embed = dyn Fn(&[&str], &Cancel) -> Result<Vec<Vec<f32>>> + Send + Sync;
 
 pub(crate) struct Meaning {
@@ -101,9 +102,6 @@ impl Meaning {
         for batch in missing.chunks(BATCH) {
             let inputs: Vec<&str> = batch.iter().map(|n| texts[*n].as_str()).collect();
             let vectors = (self.embed)(&inputs, cancel)?;
-            if vectors.len() != batch.len() {
-                return Err(Error::failed("a vector is missing"));
-            }
             let rows = batch.iter().zip(vectors);
             known.vectors.extend(rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))));
         }
