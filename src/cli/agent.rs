@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::printer::{Format, Output, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
@@ -24,42 +24,48 @@ use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{Memory, archive};
 use crate::text::rfc3339;
 
-pub(super) const COMMAND: Command = Command {
-    name: "agent",
-    words: "[TEXT...]",
-    about: "ask, in the conversation \"default\" (-s KEY: in another, --no-session: in none); \
-            without TEXT at a terminal, hold a conversation",
-    flags: &[
-        Flag::new(Some('m'), "message", "TEXT", "the question"),
-        Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: default)"),
-        Flag::new(Some('c'), "continue", "", "continue the newest conversation"),
-        Flag::new(None, "new", "", "start a conversation under a fresh key"),
-        Flag::new(None, "no-session", "", "remember nothing"),
-        Flag::new(None, "model", "NAME", "a model_list name or vendor/model"),
-        Flag::new(None, "system", "TEXT", "add TEXT to the system prompt"),
-        Flag::new(None, "temperature", "X", "how varied the answer is: 0 is least"),
-        Flag::new(Some('t'), "template", "NAME", "fill agent/prompts/NAME.md; {{input}} is the question"),
-        Flag::new(Some('p'), "param", "key=value", "fill {{key}} in the template (repeatable)"),
-        Flag::new(Some('a'), "attach", "FILE", "add a text, an image, a PDF or a recording (repeatable)"),
-        Flag::new(None, "json", "", "print one JSON object, on success and on failure"),
-        Flag::new(None, "events", "", "print JSON Lines of events, and then that object"),
-        Flag::new(None, "show-thinking", "", "show what the model thinks, on stderr"),
-        Flag::new(None, "dry-run", "", "print the request; send and store nothing"),
-        Flag::new(None, "no-stream", "", "ask for the whole answer at once"),
-        Flag::new(Some('q'), "quiet", "", "print the answer and errors only"),
-        Flag::new(Some('v'), "verbose", "", "print tool calls, retries and timings to stderr"),
-        Flag::new(None, "max-steps", "N", "limit requests; the last one offers no tools"),
-        Flag::new(None, "timeout", "SECS", "limit the whole turn"),
-        Flag::new(None, "max-tokens", "N", "limit one reply"),
-        Flag::new(None, "budget-tokens", "N", "limit all requests and replies together"),
-        Flag::new(None, "tools", "a,b", "offer the model only these tools"),
-        Flag::new(None, "no-tools", "", "offer the model no tools"),
-        Flag::new(Some('n'), "no-stdin", "", "do not read standard input"),
-        Flag::new(None, "workspace", "DIR", "work in DIR; . is where you are"),
-        Flag::new(None, "to", "telegram:CHAT", "also deliver the answer there"),
-    ],
+pub(super) const COMMAND: Command = Command::new(
+    "agent",
+    "[TEXT...]",
     run,
-};
+    "ask, in the conversation \"default\" (-s KEY: in another, --no-session: in none); \
+            without TEXT at a terminal, hold a conversation",
+)
+.with_flags(&[
+    ("-m, --message TEXT", "the question"),
+    ("-s, --session KEY", "continue the conversation KEY (default: default)"),
+    ("-c, --continue", "continue the newest conversation"),
+    ("--new", "start a conversation under a fresh key"),
+    ("--no-session", "remember nothing"),
+    ("--model NAME", "a model_list name or vendor/model"),
+    ("--system TEXT", "add TEXT to the system prompt"),
+    ("--temperature X", "how varied the answer is: 0 is least"),
+    ("-t, --template NAME", "fill agent/prompts/NAME.md; {{input}} is the question"),
+    ("-p, --param key=value", "fill {{key}} in the template (repeatable)"),
+    ("-a, --attach FILE", "add a text, an image, a PDF or a recording (repeatable)"),
+    ("--json", "print one JSON object, on success and on failure"),
+    ("--events", "print JSON Lines of events, and then that object"),
+    ("--show-thinking", "show what the model thinks, on stderr"),
+    ("--dry-run", "print the request; send and store nothing"),
+    ("--no-stream", "ask for the whole answer at once"),
+    ("-q, --quiet", "print the answer and errors only"),
+    ("-v, --verbose", "print tool calls, retries and timings to stderr"),
+    ("--max-steps N", "limit requests; the last one offers no tools"),
+    ("--timeout SECS", "limit the whole turn"),
+    ("--max-tokens N", "limit one reply"),
+    ("--budget-tokens N", "limit all requests and replies together"),
+    ("--tools a,b", "offer the model only these tools"),
+    ("--no-tools", "offer the model no tools"),
+    ("-n, --no-stdin", "do not read standard input"),
+    ("--workspace DIR", "work in DIR; . is where you are"),
+    ("--to telegram:CHAT", "also deliver the answer there"),
+])
+.with_examples(&[
+    "bantam agent \"What is in my workspace?\"",
+    "dmesg | bantam agent --no-session \"Anything wrong here?\"",
+    "bantam agent --workspace . \"Which functions have no test?\"",
+    "bantam agent -a photo.jpg \"What is this plant?\"",
+]);
 
 fn run(args: &Args, env: &Env) -> Result<u8> {
     for (one, other) in [

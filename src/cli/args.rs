@@ -14,30 +14,53 @@ pub(super) struct Command {
     pub name: &'static str,
     /// The words after the name: `KEY` is required, `[KEY]` optional, `[TEXT...]` repeatable.
     pub words: &'static str,
-    pub about: &'static str,
-    pub flags: &'static [Flag],
     pub run: fn(&Args, &Env) -> Result<u8>,
+    pub about: &'static str,
+    /// Each as it is typed, `-m, --message TEXT` or `--json`, and what it does.
+    flags: &'static [(&'static str, &'static str)],
+    pub examples: &'static [&'static str],
 }
 
 impl Command {
+    pub(super) const fn new(
+        name: &'static str,
+        words: &'static str,
+        run: fn(&Args, &Env) -> Result<u8>,
+        about: &'static str,
+    ) -> Self {
+        Self { name, words, run, about, flags: &[], examples: &[] }
+    }
+
+    pub(super) const fn with_flags(self, flags: &'static [(&'static str, &'static str)]) -> Self {
+        Self { flags, ..self }
+    }
+
+    pub(super) const fn with_examples(self, examples: &'static [&'static str]) -> Self {
+        Self { examples, ..self }
+    }
+
     pub(super) fn group(&self) -> Option<&'static str> {
         self.name.split_once(' ').map(|(group, _)| group)
+    }
+
+    pub(super) fn flags(&self) -> impl Iterator<Item = Flag> + '_ {
+        self.flags.iter().map(|(typed, help)| {
+            let (short, long) = typed.split_once("--").unwrap_or(("", typed));
+            let (long, value) = long.split_once(' ').unwrap_or((long, ""));
+            Flag { typed, short: short.chars().nth(1), long, value, help }
+        })
     }
 }
 
 pub(super) struct Flag {
+    /// All of it: `-m, --message TEXT`.
+    pub typed: &'static str,
     pub short: Option<char>,
     /// Without the dashes.
     pub long: &'static str,
     /// The placeholder for its value; empty for a switch.
     pub value: &'static str,
     pub help: &'static str,
-}
-
-impl Flag {
-    pub(super) const fn new(short: Option<char>, long: &'static str, value: &'static str, help: &'static str) -> Self {
-        Self { short, long, value, help }
-    }
 }
 
 /// Parsed arguments, with flags under their long names.
@@ -106,11 +129,11 @@ pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> 
                 parsed.words.push(utf8(word)?);
                 continue;
             }
-            Arg::Long(name) => (command.flags.iter().find(|f| f.long == name), format!("--{name}")),
-            Arg::Short(c) => (command.flags.iter().find(|f| f.short == Some(c)), format!("-{c}")),
+            Arg::Long(name) => (command.flags().find(|f| f.long == name), format!("--{name}")),
+            Arg::Short(c) => (command.flags().find(|f| f.short == Some(c)), format!("-{c}")),
         };
         let Some(flag) = flag else {
-            let known: Vec<String> = command.flags.iter().map(|f| format!("--{}", f.long)).collect();
+            let known: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
             let hint = match nearest(&shown, known.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean {near}?"),
                 None if command.words.contains("...") => {
@@ -151,13 +174,8 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const COMMAND: Command = Command {
-        name: "test",
-        words: "A [B...]",
-        about: "",
-        flags: &[Flag::new(Some('m'), "message", "TEXT", ""), Flag::new(None, "json", "", "")],
-        run: |_, _| Ok(0),
-    };
+    const COMMAND: Command =
+        Command::new("test", "A [B...]", |_, _| Ok(0), "").with_flags(&[("-m, --message TEXT", ""), ("--json", "")]);
 
     fn parsed(args: &[&str]) -> Result<Args> {
         parse(&COMMAND, args.iter().map(OsString::from)).map(Option::unwrap)

@@ -16,28 +16,26 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::text::{nearest, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command {
-        name: "config get",
-        words: "PATH",
-        about: "print the value of a setting that is in force: bantam config get agents.defaults.timeout",
-        flags: &[],
-        run: get,
-    },
-    Command {
-        name: "config set",
-        words: "PATH VALUE",
-        about: "set a value in config.json, and keep the rest as it is: bantam config set agents.defaults.timeout 900; \
+    Command::new(
+        "config get",
+        "PATH",
+        get,
+        "print the value of a setting that is in force: bantam config get agents.defaults.timeout",
+    )
+    .with_examples(&["bantam config get agents.defaults.timeout"]),
+    Command::new(
+        "config set",
+        "PATH VALUE",
+        set,
+        "set a value in config.json, and keep the rest as it is: bantam config set agents.defaults.timeout 900; \
                 a VALUE of - is read from standard input",
-        flags: &[],
-        run: set,
-    },
-    Command {
-        name: "config edit",
-        words: "",
-        about: "open config.json in $EDITOR, and check it before it is saved",
-        flags: &[],
-        run: edit,
-    },
+    )
+    .with_examples(&[
+        "bantam config set agents.defaults.timeout 900",
+        "bantam config set channels.telegram.token - <token.txt",
+    ]),
+    Command::new("config edit", "", edit, "open config.json in $EDITOR, and check it before it is saved")
+        .with_examples(&["EDITOR=nano bantam config edit"]),
 ];
 
 /// `model_list[0].model` as its names.

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::printer::Output;
 use super::{json_line, load, notice, print, report, table, tell, terminal, zone};
 use crate::app;
@@ -22,60 +22,44 @@ use crate::session::{Files, Store};
 use crate::text::{one_line, printable};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command {
-        name: "cron add",
-        words: "[TEXT...]",
-        about: "schedule a message to the agent; bantam gateway runs it",
-        flags: &[
-            Flag::new(Some('m'), "message", "TEXT", "what to do"),
-            Flag::new(Some('e'), "every", "INTERVAL", "repeat: 300 (seconds), 5m, 2h or 1d"),
-            Flag::new(
-                Some('c'),
-                "cron",
-                "EXPR",
-                "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily",
-            ),
-            Flag::new(None, "at", "TIME", "once: 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d"),
-            Flag::new(None, "tz", "ZONE", "the time zone of EXPR or TIME (default: this machine's)"),
-            Flag::new(Some('n'), "name", "NAME", "a name for the job"),
-            Flag::new(Some('s'), "session", "KEY", "continue the conversation KEY (default: a new one for each run)"),
-            Flag::new(None, "to", "telegram:CHAT", "where to deliver the answer"),
-        ],
-        run: add,
-    },
-    Command {
-        name: "cron list",
-        words: "",
-        about: "list the jobs: next run, how the last one ended, schedule and name",
-        flags: &[Flag::new(None, "json", "", "print one JSON object with the jobs as cron/jobs.json has them")],
-        run: list,
-    },
-    Command {
-        name: "cron remove",
-        words: "ID",
-        about: "remove a job; its runs stay on record",
-        flags: &[],
-        run: remove,
-    },
-    Command { name: "cron enable", words: "ID", about: "let a disabled job run again", flags: &[], run: enable },
-    Command { name: "cron disable", words: "ID", about: "keep a job without running it", flags: &[], run: disable },
-    Command {
-        name: "cron run",
-        words: "ID",
-        about: "run a job now and print its answer; exits like bantam agent",
-        flags: &[
-            Flag::new(Some('q'), "quiet", "", "print only the answer and errors"),
-            Flag::new(Some('v'), "verbose", "", "print tool calls, retries and timings to standard error"),
-        ],
-        run: run_now,
-    },
-    Command {
-        name: "cron history",
-        words: "[ID]",
-        about: "list the runs, the newest last, and show the last answer of the job ID",
-        flags: &[Flag::new(None, "json", "", "print one JSON object")],
-        run: history,
-    },
+    Command::new("cron add", "[TEXT...]", add, "schedule a message to the agent; bantam gateway runs it")
+        .with_flags(&[
+            ("-m, --message TEXT", "what to do"),
+            ("-e, --every INTERVAL", "repeat: 300 (seconds), 5m, 2h or 1d"),
+            ("-c, --cron EXPR", "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily"),
+            ("--at TIME", "once: 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d"),
+            ("--tz ZONE", "the time zone of EXPR or TIME (default: this machine's)"),
+            ("-n, --name NAME", "a name for the job"),
+            ("-s, --session KEY", "continue the conversation KEY (default: a new one for each run)"),
+            ("--to telegram:CHAT", "where to deliver the answer"),
+        ])
+        .with_examples(&[
+            "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in the logs?\"",
+            "bantam cron add -e 30m \"Is the disk filling up?\"",
+            "bantam cron add --at 18:00 --to telegram:123456789 \"Water the tomatoes\"",
+        ]),
+    Command::new("cron list", "", list, "list the jobs: next run, how the last one ended, schedule and name")
+        .with_flags(&[("--json", "print one JSON object with the jobs as cron/jobs.json has them")]),
+    Command::new("cron remove", "ID", remove, "remove a job; its runs stay on record")
+        .with_examples(&["bantam cron remove logs"]),
+    Command::new("cron enable", "ID", enable, "let a disabled job run again")
+        .with_examples(&["bantam cron enable logs"]),
+    Command::new("cron disable", "ID", disable, "keep a job without running it")
+        .with_examples(&["bantam cron disable logs"]),
+    Command::new("cron run", "ID", run_now, "run a job now and print its answer; exits like bantam agent")
+        .with_flags(&[
+            ("-q, --quiet", "print only the answer and errors"),
+            ("-v, --verbose", "print tool calls, retries and timings to standard error"),
+        ])
+        .with_examples(&["bantam cron run logs"]),
+    Command::new(
+        "cron history",
+        "[ID]",
+        history,
+        "list the runs, the newest last, and show the last answer of the job ID",
+    )
+    .with_flags(&[("--json", "print one JSON object")])
+    .with_examples(&["bantam cron history logs"]),
 ];
 
 fn now() -> i64 {

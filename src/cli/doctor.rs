@@ -1,6 +1,6 @@
 //! `bantam doctor`: runs the checks and prints each with its fixes.
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::{load, print};
 use crate::app::bot::{Bot, is_enabled};
 use crate::app::{self, Parts};
@@ -12,18 +12,14 @@ use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::secret::Redactor;
 
-pub(super) const COMMAND: Command = Command {
-    name: "doctor",
-    words: "[--provider [NAME]]",
-    about: "check this installation and suggest fixes; exit code 1 if a check fails",
-    flags: &[Flag::new(
-        None,
-        "provider",
-        "",
-        "also ask the model (or the one called NAME): tools, streaming, images, speed",
-    )],
+pub(super) const COMMAND: Command = Command::new(
+    "doctor",
+    "[--provider [NAME]]",
     run,
-};
+    "check this installation and suggest fixes; exit code 1 if a check fails",
+)
+.with_flags(&[("--provider", "also ask the model (or the one called NAME): tools, streaming, images, speed")])
+.with_examples(&["bantam doctor", "bantam doctor --provider"]);
 
 /// Prints checks as they come.
 struct Report {

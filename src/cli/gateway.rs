@@ -6,13 +6,8 @@ use crate::config::Env;
 use crate::error::Result;
 use crate::gateway::init;
 
-pub(super) const COMMAND: Command = Command {
-    name: "gateway",
-    words: "",
-    about: "run the Telegram bot, scheduled jobs and heartbeats until SIGTERM",
-    flags: &[],
-    run,
-};
+pub(super) const COMMAND: Command =
+    Command::new("gateway", "", run, "run the Telegram bot, scheduled jobs and heartbeats until SIGTERM");
 
 fn run(_: &Args, env: &Env) -> Result<u8> {
     if init::is_needed() {

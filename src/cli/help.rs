@@ -5,73 +5,9 @@ use super::{commands, find, print, topics};
 use crate::config::Env;
 use crate::error::Result;
 
-pub(super) const COMMAND: Command = Command {
-    name: "help",
-    words: "[COMMAND|TOPIC...]",
-    about: "show this page, or that of a command",
-    flags: &[],
-    run,
-};
-
-/// How each command is used. A test parses them all.
-const EXAMPLES: &[(&str, &[&str])] = &[
-    (
-        "agent",
-        &[
-            "bantam agent \"What is in my workspace?\"",
-            "dmesg | bantam agent --no-session \"Anything wrong here?\"",
-            "bantam agent --workspace . \"Which functions have no test?\"",
-            "bantam agent -a photo.jpg \"What is this plant?\"",
-        ],
-    ),
-    ("gateway", &["bantam gateway"]),
-    ("onboard", &["bantam onboard", "bantam onboard telegram", "bantam onboard --yes"]),
-    ("doctor", &["bantam doctor", "bantam doctor --provider"]),
-    ("status", &["bantam status"]),
-    ("service", &["bantam service >~/.config/systemd/user/bantam.service"]),
-    ("config get", &["bantam config get agents.defaults.timeout"]),
-    (
-        "config set",
-        &["bantam config set agents.defaults.timeout 900", "bantam config set channels.telegram.token - <token.txt"],
-    ),
-    ("config edit", &["EDITOR=nano bantam config edit"]),
-    ("tools", &["bantam tools"]),
-    ("models", &["bantam models", "bantam models ollama"]),
-    ("sessions list", &["bantam sessions list"]),
-    ("sessions show", &["bantam sessions show default", "bantam sessions show default --json --after 12"]),
-    ("sessions reset", &["bantam sessions reset default"]),
-    ("sessions prune", &["bantam sessions prune --days 90"]),
-    ("sessions erase", &["bantam sessions erase garden"]),
-    ("skills list", &["bantam skills list"]),
-    ("skills show", &["bantam skills show journal"]),
-    ("skills install", &["bantam skills install ~/Downloads/weather"]),
-    ("skills remove", &["bantam skills remove weather"]),
-    ("mcp list", &["bantam mcp list"]),
-    ("mcp test", &["bantam mcp test time"]),
-    ("mcp add", &["bantam mcp add time -- uvx mcp-server-time", "bantam mcp add docs https://mcp.example.org/mcp"]),
-    ("usage", &["bantam usage --days 7"]),
-    (
-        "cron add",
-        &[
-            "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in the logs?\"",
-            "bantam cron add -e 30m \"Is the disk filling up?\"",
-            "bantam cron add --at 18:00 --to telegram:123456789 \"Water the tomatoes\"",
-        ],
-    ),
-    ("cron list", &["bantam cron list"]),
-    ("cron remove", &["bantam cron remove logs"]),
-    ("cron enable", &["bantam cron enable logs"]),
-    ("cron disable", &["bantam cron disable logs"]),
-    ("cron run", &["bantam cron run logs"]),
-    ("cron history", &["bantam cron history logs"]),
-    ("completions", &["bantam completions bash >~/.local/share/bash-completion/completions/bantam"]),
-    ("man", &["bantam man >~/.local/share/man/man1/bantam.1"]),
-    ("help", &["bantam help cron add", "bantam help jail"]),
-];
-
-pub(super) fn examples(name: &str) -> impl Iterator<Item = &'static str> {
-    EXAMPLES.iter().filter(move |(command, _)| *command == name).flat_map(|(_, lines)| lines.iter().copied())
-}
+pub(super) const COMMAND: Command =
+    Command::new("help", "[COMMAND|TOPIC...]", run, "show this page, or that of a command")
+        .with_examples(&["bantam help cron add", "bantam help jail"]);
 
 pub(super) const EXIT_CODES: [(u8, &str); 9] = [
     (0, "answered"),
@@ -138,23 +74,20 @@ fn page() -> String {
     page
 }
 
-fn section(command: &Command) -> String {
+pub(super) fn section(command: &Command) -> String {
     let mut page = format!("{}\n{}", usage(command), wrapped(0, command.about));
-    if !command.flags.is_empty() {
-        page.push('\n');
+    for (n, flag) in command.flags().enumerate() {
+        let indent = if flag.short.is_some() { "" } else { "    " };
+        page.push_str(if n == 0 { "\n" } else { "" });
+        page.push_str(&row(&format!("{indent}{}", flag.typed), flag.help));
     }
-    for flag in command.flags {
-        let short = flag.short.map_or("    ".to_owned(), |c| format!("-{c}, "));
-        page.push_str(&row(format!("{short}--{} {}", flag.long, flag.value).trim_end(), flag.help));
-    }
-    let examples: Vec<&str> = examples(command.name).collect();
-    if !examples.is_empty() {
-        page.push_str(&format!("\n  {}\n", examples.join("\n  ")));
+    if !command.examples.is_empty() {
+        page.push_str(&format!("\n  {}\n", command.examples.join("\n  ")));
     }
     page
 }
 
-pub(super) fn usage(command: &Command) -> String {
+fn usage(command: &Command) -> String {
     format!("bantam {} {}", command.name, command.words).trim_end().to_owned()
 }
 
@@ -197,8 +130,9 @@ mod tests {
     #[test]
     fn every_command_has_examples_that_are_understood() {
         for command in commands() {
-            assert!(examples(command.name).next().is_some(), "{} has no example", command.name);
-            for line in examples(command.name) {
+            let is_plain = command.words.is_empty();
+            assert!(is_plain || !command.examples.is_empty(), "{} has no example", command.name);
+            for line in command.examples {
                 let (_, words) = line.split_once("bantam ").unwrap();
                 let words = words.strip_prefix(command.name).unwrap().split(['<', '>']).next().unwrap();
                 let words = shell_words::split(words).unwrap().into_iter().map(Into::into);
@@ -214,7 +148,7 @@ mod tests {
             assert!(names.insert(command.name), "{} is there twice", command.name);
             assert!(!command.about.is_empty(), "{} says nothing about itself", command.name);
             let mut flags = BTreeSet::from(["--help".to_owned(), "-h".to_owned()]);
-            for flag in command.flags {
+            for flag in command.flags() {
                 assert!(!flag.help.is_empty(), "--{} of {} says nothing about itself", flag.long, command.name);
                 let spelled = flag.short.map(|c| format!("-{c}")).into_iter().chain([format!("--{}", flag.long)]);
                 for name in spelled {

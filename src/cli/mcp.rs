@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::{load, print, table, tell};
 use crate::app;
 use crate::cancel::Cancel;
@@ -14,38 +14,23 @@ use crate::mcp::{RemoteTool, Servers};
 use crate::text::{counted, nearest, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command {
-        name: "mcp list",
-        words: "",
-        about: "start every MCP server, and count its tools",
-        flags: &[],
-        run: list,
-    },
-    Command {
-        name: "mcp test",
-        words: "NAME",
-        about: "start an MCP server, and list its tools",
-        flags: &[],
-        run: test,
-    },
-    Command {
-        name: "mcp add",
-        words: "NAME URL|COMMAND...",
-        about: "add an MCP server to config.json, and test it; put -- before a command",
-        flags: &[
-            Flag::new(
-                None,
-                "header",
-                "NAME:VALUE",
-                "send this header, for example \"Authorization: Bearer ${KEY}\" (repeatable)",
-            ),
-            Flag::new(None, "env", "NAME=VALUE", "set this variable for the command (repeatable)"),
-            Flag::new(None, "read", "DIR", "let the command read DIR (repeatable)"),
-            Flag::new(None, "write", "DIR", "let the command change DIR (repeatable)"),
-            Flag::new(None, "no-network", "", "keep the command off the network"),
-        ],
-        run: add,
-    },
+    Command::new("mcp list", "", list, "start every MCP server, and count its tools"),
+    Command::new("mcp test", "NAME", test, "start an MCP server, and list its tools")
+        .with_examples(&["bantam mcp test time"]),
+    Command::new(
+        "mcp add",
+        "NAME URL|COMMAND...",
+        add,
+        "add an MCP server to config.json, and test it; put -- before a command",
+    )
+    .with_flags(&[
+        ("--header NAME:VALUE", "send this header, for example \"Authorization: Bearer ${KEY}\" (repeatable)"),
+        ("--env NAME=VALUE", "set this variable for the command (repeatable)"),
+        ("--read DIR", "let the command read DIR (repeatable)"),
+        ("--write DIR", "let the command change DIR (repeatable)"),
+        ("--no-network", "keep the command off the network"),
+    ])
+    .with_examples(&["bantam mcp add time -- uvx mcp-server-time", "bantam mcp add docs https://mcp.example.org/mcp"]),
 ];
 
 /// Asks a server for its tools, and tells which of them describe themselves otherwise than before.

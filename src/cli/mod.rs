@@ -111,7 +111,7 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
 fn fail(args: &[OsString], e: &Error) -> u8 {
     let has = |flag: &str| args.iter().take_while(|arg| *arg != "--").any(|arg| arg == flag);
     let is_named = |command: &&Command| command.name.split(' ').zip(args).all(|(name, arg)| arg == name);
-    let command = commands().filter(is_named).find(|command| command.flags.iter().any(|flag| flag.long == "json"));
+    let command = commands().filter(is_named).find(|command| command.flags().any(|flag| flag.long == "json"));
     if let Some(command) = command.filter(|_| has("--json") || has("--events")) {
         let object = match command.name {
             "agent" => printer::failure_json(e),

@@ -2,20 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::{error_json, load, print, report, table};
 use crate::app::Parts;
 use crate::app::offers::{self, HostOffers, Offer};
 use crate::config::Env;
 use crate::error::Result;
 
-pub(super) const COMMAND: Command = Command {
-    name: "models",
-    words: "[VENDOR|NAME]",
-    about: "list the models that the configured hosts offer, or those of one host",
-    flags: &[Flag::new(None, "json", "", "one JSON object for each host")],
+pub(super) const COMMAND: Command = Command::new(
+    "models",
+    "[VENDOR|NAME]",
     run,
-};
+    "list the models that the configured hosts offer, or those of one host",
+)
+.with_flags(&[("--json", "one JSON object for each host")])
+.with_examples(&["bantam models", "bantam models ollama"]);
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;

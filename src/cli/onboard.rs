@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::import::Import;
 use super::onboard_model::{by_asking, by_key};
 use super::{ask, load, onboard_telegram, print, tell};
@@ -20,16 +20,17 @@ use crate::paths::Home;
 use crate::template;
 use crate::text::one_line;
 
-pub(super) const COMMAND: Command = Command {
-    name: "onboard",
-    words: "[model|telegram]",
-    about: "set bantam up, step by step, or only the model or the bot; never overwrites",
-    flags: &[
-        Flag::new(Some('y'), "yes", "", "ask nothing: use the first vendor whose key variable is set, else the demo"),
-        Flag::new(None, "import", "PATH", "bring over the home of a picoclaw, nanobot or OpenClaw, or its config.json"),
-    ],
+pub(super) const COMMAND: Command = Command::new(
+    "onboard",
+    "[model|telegram]",
     run,
-};
+    "set bantam up, step by step, or only the model or the bot; never overwrites",
+)
+.with_flags(&[
+    ("-y, --yes", "ask nothing: use the first vendor whose key variable is set, else the demo"),
+    ("--import PATH", "bring over the home of a picoclaw, nanobot or OpenClaw, or its config.json"),
+])
+.with_examples(&["bantam onboard", "bantam onboard telegram", "bantam onboard --yes"]);
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;

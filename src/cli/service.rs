@@ -9,20 +9,17 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::{load, print, tell};
 use crate::app;
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 
-pub(super) const COMMAND: Command = Command {
-    name: "service",
-    words: "",
-    about: "print a systemd unit that keeps the gateway running; redirect it into a file",
-    flags: &[Flag::new(None, "system", "", "a system service, which root installs (the default for root)")],
-    run,
-};
+pub(super) const COMMAND: Command =
+    Command::new("service", "", run, "print a systemd unit that keeps the gateway running; redirect it into a file")
+        .with_flags(&[("--system", "a system service, which root installs (the default for root)")])
+        .with_examples(&["bantam service >~/.config/systemd/user/bantam.service"]);
 
 /// The unit, explained in systemd.service(5) and systemd.exec(5).
 const UNIT: &str = "\

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::{confirm, json_line, local_time, print, table, tell, zone};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
@@ -16,44 +16,22 @@ use crate::text::{counted, one_line, printable, size};
 use crate::zone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command {
-        name: "sessions list",
-        words: "",
-        about: "list conversations, newest first",
-        flags: &[Flag::new(None, "json", "", "print one JSON object")],
-        run: list,
-    },
-    Command {
-        name: "sessions show",
-        words: "KEY",
-        about: "print a conversation; KEY as listed, or the NAME given to --session",
-        flags: &[
-            Flag::new(None, "json", "", "print JSON Lines: one object for each message and turn end"),
-            Flag::new(None, "after", "SEQ", "print only what follows line SEQ, in earlier segments too"),
-        ],
-        run: show,
-    },
-    Command {
-        name: "sessions reset",
-        words: "KEY",
-        about: "start a conversation over; the old one stays as KEY.N.jsonl",
-        flags: &[],
-        run: reset,
-    },
-    Command {
-        name: "sessions prune",
-        words: "",
-        about: "remove old earlier segments, never a current conversation",
-        flags: &[Flag::new(None, "days", "N", "those last written more than N days ago (default 30)")],
-        run: prune,
-    },
-    Command {
-        name: "sessions erase",
-        words: "KEY",
-        about: "remove a conversation and its earlier segments",
-        flags: &[Flag::new(Some('y'), "yes", "", "do not ask for confirmation")],
-        run: erase,
-    },
+    Command::new("sessions list", "", list, "list conversations, newest first")
+        .with_flags(&[("--json", "print one JSON object")]),
+    Command::new("sessions show", "KEY", show, "print a conversation; KEY as listed, or the NAME given to --session")
+        .with_flags(&[
+            ("--json", "print JSON Lines: one object for each message and turn end"),
+            ("--after SEQ", "print only what follows line SEQ, in earlier segments too"),
+        ])
+        .with_examples(&["bantam sessions show default", "bantam sessions show default --json --after 12"]),
+    Command::new("sessions reset", "KEY", reset, "start a conversation over; the old one stays as KEY.N.jsonl")
+        .with_examples(&["bantam sessions reset default"]),
+    Command::new("sessions prune", "", prune, "remove old earlier segments, never a current conversation")
+        .with_flags(&[("--days N", "those last written more than N days ago (default 30)")])
+        .with_examples(&["bantam sessions prune --days 90"]),
+    Command::new("sessions erase", "KEY", erase, "remove a conversation and its earlier segments")
+        .with_flags(&[("-y, --yes", "do not ask for confirmation")])
+        .with_examples(&["bantam sessions erase garden"]),
 ];
 
 /// The conversations of the command line that can be read, newest first, by their names.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::{confirm, load, print, table, tell};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
@@ -17,28 +17,19 @@ use crate::{app, template};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command {
-        name: "skills list",
-        words: "",
-        about: "list skills: purpose, and missing requirements",
-        flags: &[],
-        run: list,
-    },
-    Command { name: "skills show", words: "NAME", about: "print the text of a skill", flags: &[], run: show },
-    Command {
-        name: "skills install",
-        words: "DIR",
-        about: "copy a skill into agent/skills/; read it first: the agent obeys it",
-        flags: &[],
-        run: install,
-    },
-    Command {
-        name: "skills remove",
-        words: "NAME",
-        about: "delete a skill and all its files",
-        flags: &[Flag::new(Some('y'), "yes", "", "do not ask for confirmation")],
-        run: remove,
-    },
+    Command::new("skills list", "", list, "list skills: purpose, and missing requirements"),
+    Command::new("skills show", "NAME", show, "print the text of a skill")
+        .with_examples(&["bantam skills show journal"]),
+    Command::new(
+        "skills install",
+        "DIR",
+        install,
+        "copy a skill into agent/skills/; read it first: the agent obeys it",
+    )
+    .with_examples(&["bantam skills install ~/Downloads/weather"]),
+    Command::new("skills remove", "NAME", remove, "delete a skill and all its files")
+        .with_flags(&[("-y, --yes", "do not ask for confirmation")])
+        .with_examples(&["bantam skills remove weather"]),
 ];
 
 fn load_skills(env: &Env) -> Result<Skills> {

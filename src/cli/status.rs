@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::{error_json, gateway_status, json_line, local_time, print, report, zone};
 use crate::app;
 use crate::app::learned;
@@ -18,13 +18,9 @@ use crate::session::archive;
 use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
 
-pub(super) const COMMAND: Command = Command {
-    name: "status",
-    words: "",
-    about: "show what is configured, and where each value came from",
-    flags: &[Flag::new(Some('v'), "verbose", "", "also show defaults"), Flag::new(None, "json", "", "one JSON object")],
-    run,
-};
+pub(super) const COMMAND: Command =
+    Command::new("status", "", run, "show what is configured, and where each value came from")
+        .with_flags(&[("-v, --verbose", "also show defaults"), ("--json", "one JSON object")]);
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;

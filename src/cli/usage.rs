@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::args::{Args, Command, Flag};
+use super::args::{Args, Command};
 use super::screen::Style;
 use super::{json_line, print, tell};
 use crate::app;
@@ -17,16 +17,9 @@ use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
 
-pub(super) const COMMAND: Command = Command {
-    name: "usage",
-    words: "",
-    about: "show tokens and cost by day and model",
-    flags: &[
-        Flag::new(None, "days", "N", "the last N days, including today (default: 30)"),
-        Flag::new(None, "json", "", "one JSON object"),
-    ],
-    run,
-};
+pub(super) const COMMAND: Command = Command::new("usage", "", run, "show tokens and cost by day and model")
+    .with_flags(&[("--days N", "the last N days, including today (default: 30)"), ("--json", "one JSON object")])
+    .with_examples(&["bantam usage --days 7"]);
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let days = given.number("days")?.unwrap_or(DEFAULT_DAYS);
