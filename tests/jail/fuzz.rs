@@ -172,6 +172,11 @@ fn random_calls_of_root_with_both() {
 }
 
 #[test]
+fn random_calls_of_root_for_a_user() {
+    on(1);
+}
+
+#[test]
 fn random_calls_of_a_user_with_namespaces_only() {
     on(2);
 }
@@ -184,6 +189,11 @@ fn random_calls_of_a_user_with_landlock_only() {
 #[test]
 fn random_calls_of_a_user_with_both() {
     on(4);
+}
+
+#[test]
+fn random_calls_of_a_user_with_an_older_landlock() {
+    on(5);
 }
 
 #[test]
