@@ -52,6 +52,8 @@ pub(crate) struct Setup {
     pub trees: Vec<Tree>,
     /// Allows everything its user may access except this tree, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
+    /// Sockets can have names, and be connected to by them. Not where a tree may hold those of services.
+    pub named_sockets: bool,
     /// The data segment of each process, in MiB; 0 for no limit.
     pub memory_mb: u64,
 }

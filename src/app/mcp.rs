@@ -123,6 +123,7 @@ fn local(home: &Home, config: &Config, env: &Env, name: &str, entry: &McpServer)
     let (read, write) = (format!("mcpServers.{name}.read"), format!("mcpServers.{name}.write"));
     let layout = Layout::new(home, config, env)?;
     let mut trees = layout.trees(&[(&write, &entry.write, Access::Write), (&read, &entry.read, Access::Read)])?;
+    let named_sockets = entry.network || trees.len() == 1;
     let own_home = home.mcp_home(name);
     trees.push(Tree { real: Resolved::of(&own_home).real, ..Tree::at(own_home.clone(), Access::Write) });
     let setup = Setup {
@@ -131,6 +132,7 @@ fn local(home: &Home, config: &Config, env: &Env, name: &str, entry: &McpServer)
         workspace: trees.remove(0),
         trees,
         all_except: None,
+        named_sockets,
         memory_mb: entry.memory_mb,
     };
     let job = ServeJob {

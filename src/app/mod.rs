@@ -23,7 +23,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, History, Limits};
-use crate::child::Sandbox;
+use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, proxy};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
@@ -199,13 +199,16 @@ pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
         ("tools.write_paths", &tools.write_paths, Access::Write),
         ("tools.read_paths", &tools.read_paths, Access::Read),
     ])?;
+    let restricted = config.agents.defaults.restrict_to_workspace;
+    let named_sockets = exec.network == Network::Full || restricted && trees.len() == 1;
     trees.extend(layout.always_readable());
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: exec.network,
         workspace: trees.remove(0),
         trees,
-        all_except: (!config.agents.defaults.restrict_to_workspace).then(|| layout.home().to_owned()),
+        all_except: (!restricted).then(|| layout.home().to_owned()),
+        named_sockets,
         memory_mb: exec.memory_mb,
     };
     Ok(Hands::new(setup, exec.sandbox, AddressGuard::new(config.tools.web.fetch.allow_private)))

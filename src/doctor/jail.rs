@@ -17,6 +17,8 @@ use crate::wire::{ExecJob, Header, Job};
 const NAME: &str = "jail";
 const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
     shared memory, so git init and clone, tar x, rsync -a, what gcc links, and servers fail: see `bantam help jail`";
+const ROOT: &str = "root, which bantam does not need; commands do not get root's rights, but where root owns the workspace they \
+    read what only root may in /usr, /opt and /etc, and the kernel does not limit their number";
 
 /// The user that bantam runs as.
 pub(crate) fn user(home: &Path) -> Check {
@@ -30,7 +32,7 @@ pub(crate) fn user(home: &Path) -> Check {
         "adduser -S -D -h /var/lib/bantam -s /sbin/nologin bantam"
     };
     let all = super::quoted(&home.join("."));
-    Check::info("user", "root; commands do not get root's rights, and bantam does not need them")
+    Check::info("user", ROOT)
         .fix(add)
         .fix(format!("cp -a {all} /var/lib/bantam/ && chown -R bantam: /var/lib/bantam && chmod 700 /var/lib/bantam"))
 }

@@ -14,9 +14,10 @@ mod replace;
 #[cfg(test)]
 mod tests;
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::fstat;
+use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
 use crate::beneath::{self, Dir, Links, Reach};
@@ -30,9 +31,11 @@ const PATH_MAX: usize = 4096;
 
 /// The trees that file jobs may touch, each held by a handle. The workspace is the first.
 pub(crate) struct Trees {
-    trees: Vec<HeldTree>,
+    held: Vec<HeldTree>,
     /// `/`, where the user has opened everything. Any other tree that holds a path takes precedence.
     root: Option<Dir>,
+    /// Where file systems are mounted, in these trees and elsewhere.
+    mount_points: Vec<String>,
 }
 
 struct HeldTree {
@@ -64,7 +67,7 @@ impl Target<'_> {
 
 impl Trees {
     /// A configured tree that cannot be opened is left out: its files do not exist then.
-    pub(crate) fn open(workspace: Dir, setup: &Setup) -> Result<Self> {
+    pub(crate) fn open(workspace: Dir, setup: &Setup, mount_points: Vec<String>) -> Result<Self> {
         let held = |tree: &Tree, dir| {
             let paths = [tree.path.clone(), tree.real.clone()];
             HeldTree { paths, dir, access: tree.access }
@@ -73,20 +76,26 @@ impl Trees {
         for tree in &setup.trees {
             trees.extend(tree.open()?.map(|fd| held(tree, fd.into())));
         }
-        let Some(home) = &setup.all_except else { return Ok(Self { trees, root: None }) };
+        let Some(home) = &setup.all_except else { return Ok(Self { held: trees, root: None, mount_points }) };
         let reach = reach(setup, home, &trees);
         trees[0].dir.set_reach(reach.clone());
         let mut root = Dir::open("/".as_ref())?;
         root.set_reach(reach);
-        Ok(Self { trees, root: Some(root) })
+        Ok(Self { held: trees, root: Some(root), mount_points })
     }
 
     pub(crate) fn workspace(&self) -> &Dir {
-        &self.trees[0].dir
+        &self.held[0].dir
     }
 
-    pub(crate) fn writable(&self) -> impl Iterator<Item = &Dir> {
-        self.trees.iter().filter(|tree| tree.access == Access::Write).map(|tree| &tree.dir)
+    /// The writable trees, and what is mounted in them, held.
+    pub(crate) fn writable(&self) -> impl Iterator<Item = OwnedFd> {
+        let writable = self.held.iter().filter(|tree| tree.access == Access::Write);
+        let mounted = self.mount_points.iter().filter_map(|point| {
+            let Target { tree, path, .. } = self.find(point, Access::Write).ok()?;
+            tree.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse).ok()
+        });
+        writable.filter_map(|tree| tree.dir.as_fd().try_clone_to_owned().ok()).chain(mounted)
     }
 
     /// Finds the tree that holds `path` and grants `access`. Links are not looked at here: opening beneath the tree does.
@@ -100,7 +109,7 @@ impl Trees {
         }
         let below = |tree: &HeldTree| tree.paths.iter().find_map(|path| asked.strip_prefix(path).ok());
         // The outermost: the root of a tree within a writable one may have been replaced by a link.
-        let holding = self.trees.iter().filter_map(|tree| Some((tree, below(tree)?)));
+        let holding = self.held.iter().filter_map(|tree| Some((tree, below(tree)?)));
         let granting = holding.clone().filter(|(tree, _)| tree.access >= access);
         let found =
             granting.max_by_key(|(_, below)| below.components().count()).map(|(tree, below)| (&tree.dir, below));

@@ -30,9 +30,10 @@ fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_a
             tree("closed/open", Access::Write),
         ],
         all_except: None,
+        named_sockets: true,
         memory_mb: 0,
     };
-    let trees = Trees::open(Dir::open(&setup.workspace.real).unwrap(), &setup).unwrap();
+    let trees = Trees::open(Dir::open(&setup.workspace.real).unwrap(), &setup, Vec::new()).unwrap();
     for (path, access, comes_to) in [
         (at("work"), Access::Write, Some(".")),
         (at("named/a"), Access::Write, Some("a")),
@@ -89,12 +90,14 @@ fn nothing_escapes(racy: &RacyWorkspace) {
         workspace: Tree::at(workspace.clone(), Access::Write),
         trees: Vec::new(),
         all_except: None,
+        named_sockets: true,
         memory_mb: 0,
     };
     let (mut done, mut refused) = (0, 0);
     for n in 0..TRIES {
         // As every call does: the handle of the root is new each time.
-        let reply = perform(&Trees::open(Dir::open(&workspace).unwrap(), &setup).unwrap(), &job(n), &|| false);
+        let reply =
+            perform(&Trees::open(Dir::open(&workspace).unwrap(), &setup, Vec::new()).unwrap(), &job(n), &|| false);
         let said = match reply {
             Ok(reply) => {
                 assert_eq!(reply.header, Header::Text);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::event::PollFlags;
-use rustix::fs::{Mode, OFlags, fstatvfs, mkdirat};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, mkdirat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Resource, WaitStatus, pidfd_open};
 
@@ -75,7 +75,7 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
         Builder::new().spawn(write).doing("starting a thread")?;
     }
     let mut output = OutputBuffer::new(output)?;
-    let disks = trees.writable().map(Disk::measure).collect::<Result<Vec<_>>>()?;
+    let disks = trees.writable().filter_map(Disk::measure).collect::<Vec<_>>();
     let end = watch(&child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disks);
     reaper.kill_descendants()?;
     if let Some(scratch) = scratch {
@@ -177,7 +177,7 @@ fn watch(
     }
 }
 
-/// The disk of a writable tree, and what a command has to leave free there.
+/// A disk that a command may write to, and what it has to leave free there.
 pub(super) struct Disk {
     fd: OwnedFd,
     min_bytes: u64,
@@ -185,11 +185,12 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn measure(tree: &Dir) -> Result<Self> {
-        let fd = tree.as_fd().try_clone_to_owned()?;
-        let free = fstatvfs(&fd).doing("measuring free space")?;
+    /// `None` for one that takes no files.
+    pub(super) fn measure(fd: OwnedFd) -> Option<Self> {
+        let free = fstatvfs(&fd).ok()?;
         let min_bytes = MIN_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2);
-        Ok(Self { fd, min_bytes, min_files: 1000.min(free.f_favail / 2) })
+        let takes_files = !free.f_flag.contains(StatVfsMountFlags::RDONLY);
+        takes_files.then(|| Self { fd, min_bytes, min_files: 1000.min(free.f_favail / 2) })
     }
 
     pub(super) fn is_nearly_full(&self) -> Result<bool> {

@@ -107,7 +107,7 @@ fn unavailable(e: &Error) -> Result<()> {
 
 fn do_job(setup: &Setup) -> Result<()> {
     prefer_for_the_oom_killer();
-    let max_processes = jail::process_limit(setup.confinement);
+    let (max_processes, mount_points) = (jail::process_limit(setup.confinement), jail::mount_points());
     let confined = match setup.confinement {
         Confinement::Namespaces => jail::enter_namespaces(setup),
         Confinement::Landlock => jail::become_owner(setup).and_then(|()| jail::enter_landlock(setup)),
@@ -122,7 +122,7 @@ fn do_job(setup: &Setup) -> Result<()> {
     set_limits(setup, max_processes)?;
     // The working directory, because only root may be able to pass through the directories of its path.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
-    let trees = Trees::open(workspace, setup)?;
+    let trees = Trees::open(workspace, setup, mount_points)?;
 
     // Not buffered: what follows the job belongs to the program that it starts.
     let mut input = fs_err::File::from_parts(io::stdin().as_fd().try_clone_to_owned()?.into(), "the job's pipe");

@@ -41,8 +41,8 @@ pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: Borrow
         .stdout(Stdio::inherit())
         .spawn()
         .doing(format_args!("starting {}", job.program))?;
-    let disks = trees.writable().map(Disk::measure).collect::<Result<Vec<_>>>();
-    let ended = disks.and_then(|disks| watch(&child, caller, &disks, job));
+    let disks = trees.writable().filter_map(Disk::measure).collect::<Vec<_>>();
+    let ended = watch(&child, caller, &disks, job);
     reaper.kill_descendants()?;
     ended
 }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 /// The jail's own directories, and those with sockets of services that act for their clients.
-const EXCLUDED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
+pub(super) const EXCLUDED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// The entries of every directory above `denied_tree` that do not lead to it, by name or through a link. `denied_tree` is
 /// absolute and free of links. Directories that cannot be listed have no entries.

@@ -117,10 +117,15 @@ fn drop_capabilities() -> Result<()> {
 }
 
 fn filter_context(setup: &Setup) -> Result<FilterContext> {
-    let host_network = setup.network == Network::Full;
     let landlock_alone = setup.confinement == Confinement::Landlock;
+    let families = match setup.network {
+        Network::None | Network::Guarded if landlock_alone => &[],
+        // Landlock restricts connections to sockets with a path from Linux 7.1 only.
+        _ if landlock_alone || !setup.named_sockets => seccomp::INTERNET,
+        _ => seccomp::ALL_FAMILIES,
+    };
     let signals_confined = !landlock_alone || confines_signals()?;
-    Ok(FilterContext { landlock_alone, host_network, user: geteuid().as_raw(), signals_confined })
+    Ok(FilterContext { landlock_alone, families, user: geteuid().as_raw(), signals_confined })
 }
 
 fn confines_signals() -> Result<bool> {
@@ -175,6 +180,14 @@ fn tasks_of(uid: Uid) -> u64 {
         (tasks.uid() == uid.as_raw()).then(|| tasks.nlink().saturating_sub(2))
     });
     tasks.sum()
+}
+
+/// Where file systems are mounted, read before the jail hides /proc. Not those of services and of the jail itself.
+pub(crate) fn mount_points() -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // The kernel escapes white space.
+    let points = table.lines().filter_map(|line| Some(line.split(' ').nth(4)?.replace(r"\040", " ")));
+    points.filter(|point| !all_except::EXCLUDED.iter().any(|excluded| Path::new(point).starts_with(excluded))).collect()
 }
 
 /// The devices of the jail's scratch space, whose files end with it.

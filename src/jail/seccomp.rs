@@ -24,7 +24,8 @@ use program::{Condition, Rule, bits, has_any, is, is_not, low_half, program};
 pub(super) struct FilterContext {
     /// No namespaces: files are protected when they are opened, and in no other way.
     pub landlock_alone: bool,
-    pub host_network: bool,
+    /// The families of sockets: [`ALL_FAMILIES`] or fewer.
+    pub families: &'static [u32],
     /// As whom the command runs: root owns the system's files.
     pub user: u32,
     /// Landlock or a pid namespace confines signals.
@@ -142,6 +143,10 @@ const INET: u32 = bits(libc::AF_INET);
 const INET6: u32 = bits(libc::AF_INET6);
 const NETLINK: u32 = bits(libc::AF_NETLINK);
 
+pub(super) const ALL_FAMILIES: &[u32] = &[UNIX, INET, INET6, NETLINK];
+/// Without those that have a path: no layer but this one keeps a command from what listens where it can look.
+pub(super) const INTERNET: &[u32] = &[INET, INET6, NETLINK];
+
 struct Rules(Vec<Rule>);
 
 impl Rules {
@@ -213,18 +218,17 @@ impl Rules {
         self.refuse(libc::SYS_sendto, &[has_any(3, MSG_FASTOPEN)], EPERM);
         self.refuse(libc::SYS_sendmsg, &[has_any(2, MSG_FASTOPEN)], EPERM);
         self.refuse(libc::SYS_sendmmsg, &[has_any(3, MSG_FASTOPEN)], EPERM);
-        let families: &[u32] = match (context.landlock_alone, context.host_network) {
-            (false, _) => &[UNIX, INET, INET6, NETLINK],
-            // Landlock restricts connections to pathname sockets from Linux 7.1 only.
-            (true, true) => &[INET, INET6, NETLINK],
-            (true, false) => &[],
-        };
-        self.require(libc::SYS_socket, 0, ALL_BITS, families, libc::EAFNOSUPPORT);
+        self.require(libc::SYS_socket, 0, ALL_BITS, context.families, libc::EAFNOSUPPORT);
         // SOCK_RAW (3) serves netlink, which name look-ups use, as well as packets.
         self.require(libc::SYS_socket, 1, TYPE_MASK, &[1, 2, 3, 5], libc::EAFNOSUPPORT);
         // The default, TCP and UDP; not MPTCP, SCTP, ICMP or raw IP. Of netlink only routes, its protocol 0.
         self.require(libc::SYS_socket, 2, ALL_BITS, &[0, 6, 17], libc::EPROTONOSUPPORT);
         self.require(libc::SYS_socketpair, 0, ALL_BITS, &[UNIX], libc::EAFNOSUPPORT);
+        if !context.families.contains(&UNIX) {
+            // A datagram socket of a pair can send to any path; one of packets in sequence cannot, and Rust starts programs by it.
+            let types = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(bits);
+            self.require(libc::SYS_socketpair, 1, TYPE_MASK, &types, libc::EAFNOSUPPORT);
+        }
     }
 
     fn unrestricted_by_landlock(&mut self) {
@@ -234,9 +238,6 @@ impl Rules {
         // utimensat of 64-bit time, from the table above.
         #[cfg(target_arch = "arm")]
         self.require_zero(412, 1);
-        // A datagram socket of a pair can send to any path; one of packets in sequence cannot, and Rust starts programs by it.
-        let types = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(bits);
-        self.require(libc::SYS_socketpair, 1, TYPE_MASK, &types, libc::EAFNOSUPPORT);
         self.refuse_all(SYSTEM_V_IPC, libc::ENOSYS);
         // Programs take this error for "no attributes".
         self.refuse_all(ATTRIBUTES_BY_PATH, libc::EOPNOTSUPP);

@@ -23,6 +23,7 @@ mod kernel;
 mod layers;
 mod matrix;
 mod netns;
+mod opened;
 mod programs;
 mod reach;
 mod refusal;

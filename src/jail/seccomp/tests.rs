@@ -54,13 +54,13 @@ fn allowed(context: FilterContext, number: c_long, args: &[u64]) -> bool {
 }
 
 const NAMESPACES: FilterContext =
-    FilterContext { landlock_alone: false, host_network: false, user: 1000, signals_confined: true };
-const LANDLOCK: FilterContext = FilterContext { landlock_alone: true, ..NAMESPACES };
+    FilterContext { landlock_alone: false, families: ALL_FAMILIES, user: 1000, signals_confined: true };
+const LANDLOCK: FilterContext = FilterContext { landlock_alone: true, families: &[], ..NAMESPACES };
 const ALL: [FilterContext; 4] = [
     NAMESPACES,
-    FilterContext { host_network: true, ..NAMESPACES },
+    FilterContext { families: INTERNET, ..NAMESPACES },
     LANDLOCK,
-    FilterContext { host_network: true, signals_confined: false, ..LANDLOCK },
+    FilterContext { families: INTERNET, signals_confined: false, ..LANDLOCK },
 ];
 
 #[test]
@@ -134,7 +134,7 @@ fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
 
 #[test]
 fn landlock_alone_forbids_sockets_and_changes_by_path() {
-    let kinds = [(true, true, true), (true, true, true), (false, false, false), (false, true, false)];
+    let kinds = [(true, true, true), (false, true, true), (false, false, false), (false, true, false)];
     for (context, (unix, tcp, chmod)) in ALL.into_iter().zip(kinds) {
         let cloexec = 0x8_0001;
         assert_eq!(allowed(context, libc::SYS_socket, &[1, cloexec, 0]), unix, "{context:?}");
@@ -142,6 +142,21 @@ fn landlock_alone_forbids_sockets_and_changes_by_path() {
         assert_eq!(allowed(context, libc::SYS_fchmodat, &[3, 1, 2]), chmod, "{context:?}");
         assert_eq!(allowed(context, libc::SYS_utimensat, &[3, 0x7fff_0000_0000]), chmod, "{context:?}");
         assert!(allowed(context, libc::SYS_utimensat, &[3, 0]), "{context:?}");
+    }
+}
+
+#[test]
+fn without_named_sockets_there_are_others_and_pairs_that_stay_pairs() {
+    let context = FilterContext { families: INTERNET, ..NAMESPACES };
+    for (call, args, want) in [
+        (libc::SYS_socket, [1, 0x8_0001, 0], false),
+        (libc::SYS_socket, [1, 2, 0], false),
+        (libc::SYS_socket, [2, 1, 6], true),
+        (libc::SYS_socket, [16, 3, 0], true),
+        (libc::SYS_socketpair, [1, 0x8_0001, 0], true),
+        (libc::SYS_socketpair, [1, 2, 0], false),
+    ] {
+        assert_eq!(allowed(context, call, &args), want, "{args:?}");
     }
 }
 
