@@ -200,7 +200,7 @@ impl Outbox {
 }
 
 /// An id that no other message in an outbox has.
-fn fresh_id() -> String {
+pub(crate) fn fresh_id() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     format!("{now:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))

@@ -47,48 +47,32 @@ impl Agent {
         let started = Instant::now();
         let result = self.chain.ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
         let (Ok((_, model)) | Err((_, model))) = &result;
+        model.name.clone_into(&mut turn.model());
         // Even half a reply has been paid for.
         let unpaid = void.into_inner().into_iter().chain(result.is_err().then(|| arrived.borrow().clone()));
         for text in unpaid.filter(|text| !text.is_empty()) {
-            let partial = Reply { text, ..Reply::default() };
-            self.bill(turn, *model, self.usage_or_estimate(&request, &partial), Usage::default());
+            self.bill(turn, *model, &request, &Reply { text, ..Reply::default() });
         }
-        match result {
-            Ok((reply, model)) => {
-                self.bill(turn, model, self.usage_or_estimate(&request, &reply), reply.usage);
-                let (name, ms) = (model.name, millis(started.elapsed()));
-                let Usage { prompt_tokens: read, completion_tokens: wrote, .. } = reply.usage;
-                (turn.events)(Event::Trace(format!("{name} answered in {ms} ms ({read} + {wrote} tokens)")));
-                Ok(reply)
-            }
-            Err((error, model)) => {
-                model.name.clone_into(&mut turn.cost().model);
-                Err((error, arrived.into_inner()))
-            }
-        }
+        let (reply, model) = result.map_err(|(error, _)| (error, arrived.into_inner()))?;
+        self.bill(turn, model, &request, &reply);
+        let (name, ms, Usage { prompt_tokens: read, completion_tokens: wrote, .. }) =
+            (model.name, millis(started.elapsed()), reply.usage);
+        (turn.events)(Event::Trace(format!("{name} answered in {ms} ms ({read} + {wrote} tokens)")));
+        Ok(reply)
     }
 
-    /// The usage of one request. Estimates it when the host counts nothing and a budget depends on it.
-    fn usage_or_estimate(&self, request: &provider::Request, reply: &Reply) -> Usage {
-        let needed = self.limits.budget_tokens.is_some() || self.ledger.is_some();
-        if !needed || reply.usage != Usage::default() {
-            return reply.usage;
+    /// Records a call. Estimates its usage when the host counts nothing and a budget depends on it.
+    fn bill(&self, turn: &TurnContext, model: AskedModel, request: &provider::Request, reply: &Reply) {
+        let mut usage = reply.usage;
+        let estimated = usage == Usage::default() && (self.limits.budget_tokens.is_some() || self.ledger.is_some());
+        if estimated {
+            usage.prompt_tokens = request_tokens(request);
+            usage.completion_tokens = tokens([&Message::Assistant(reply.clone())]);
         }
-        let completion_tokens = tokens([&Message::Assistant(reply.clone())]);
-        Usage { prompt_tokens: request_tokens(request), completion_tokens, cached_tokens: 0 }
-    }
-
-    /// Records a call; `counted` is its usage as the host counts it.
-    fn bill(&self, turn: &TurnContext, model: AskedModel, usage: Usage, counted: Usage) {
         let cost = model.price.of(usage);
-        turn.spending.spend(usage.total());
-        let mut total = turn.cost();
-        model.name.clone_into(&mut total.model);
-        total.add(counted, cost);
-        drop(total);
+        turn.spending.spend(usage.total(), reply.usage, cost);
         let Some(ledger) = &self.ledger else { return };
-        let Request { session, origin, .. } = turn.request;
-        let (cause, estimated) = (turn.spending.cause(), counted != usage);
+        let (Request { session, origin, .. }, cause) = (turn.request, turn.spending.cause());
         let call = Call { model: model.name, session, channel: &origin.channel, cause, usage, estimated, cost };
         if let Err(e) = ledger.record(&call, SystemTime::now()) {
             turn.warn(e.message);

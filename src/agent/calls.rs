@@ -114,7 +114,7 @@ impl<'a> Calls<'a> {
                 pages: &self.pages,
                 events: turn.events,
                 run_task: &|task| self.agent.run_task(task, turn),
-                start_task: &|label, task| self.agent.start_task(label, task, turn),
+                start_task: &|label, task| turn.start_task(label, task),
             }),
         };
         let report = CallReport { name: call.name().to_owned(), ok: !result.is_error, ms: millis(started.elapsed()) };

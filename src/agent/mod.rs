@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub use builder::Builder;
-pub use task::{Background, TaskResult};
+pub use task::Background;
 pub use turn_context::Spending;
 
 use crate::bus::Origin;
@@ -143,7 +143,7 @@ pub struct Request {
     /// What has been spent already, if it is shared with other turns.
     pub spending: Option<Arc<Spending>>,
     /// Runs tasks that tools start and do not wait for; `None` if that is not possible.
-    pub background: Option<Arc<dyn Background>>,
+    pub background: Option<Arc<Background>>,
 }
 
 impl Request {

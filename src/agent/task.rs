@@ -5,14 +5,12 @@
 //! it, or hands the task to a [`Background`].
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::turn_context::{Events, Spending, TurnContext};
 use super::{Agent, Limits, Request};
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::Usage;
 use crate::provider::Retry;
 use crate::session::Memory;
 use crate::tool::{NOT_FOR_SUBAGENTS, Task, ToolOutput};
@@ -20,56 +18,27 @@ use crate::tool::{NOT_FOR_SUBAGENTS, Task, ToolOutput};
 /// The channel of subagents.
 const CHANNEL: &str = "subagent";
 
-/// Runs tasks while the conversation continues.
-pub trait Background: Send + Sync {
-    /// Accepts a task and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message.
-    ///
-    /// # Errors
-    /// In words for the model: too many tasks are waiting, say.
-    fn begin(&self, label: &str, task: Task, spending: Arc<Spending>) -> Result<()>;
-}
-
-/// What a task produced and cost.
-pub struct TaskResult {
-    /// The report; an error is in words for the model.
-    pub report: Result<String>,
-    pub usage: Usage,
-    /// `None` when no price is known.
-    pub cost: Option<f64>,
-}
+/// Accepts a task under a label and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message. An
+/// error is in words for the model: too many tasks are waiting, say.
+pub type Background = dyn Fn(&str, Task, Arc<Spending>) -> Result<()> + Send + Sync;
 
 impl Agent {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task, turn: &TurnContext) -> Result<ToolOutput> {
-        let chat = format!("{CHANNEL}_{}", self.count_subagent(turn)?);
-        let done = self.perform(task, &chat, turn.spending.clone(), &turn.cancel, &|event| {
+        let chat = format!("{CHANNEL}_{}", turn.spending.begin_subagent()?);
+        let report = self.perform(task, &chat, turn.spending.clone(), &turn.cancel, &|event| {
             (turn.events)(match event {
                 Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("subagent: {summary}") },
                 event => event,
             });
         });
-        turn.cost().add(done.usage, done.cost);
-        done.report.map(ToolOutput::text)
+        report.map(ToolOutput::text)
     }
 
-    /// Hands a task to the turn's background.
-    pub(super) fn start_task(&self, label: &str, task: Task, turn: &TurnContext) -> Result<()> {
-        let Some(background) = &turn.request.background else {
-            return Err(Error::failed("background tasks are not available here: use subagent, which waits"));
-        };
-        self.count_subagent(turn)?;
-        background.begin(label, task, turn.spending.clone())
-    }
-
-    /// The number of the turn's next subagent, from 1.
-    fn count_subagent(&self, turn: &TurnContext) -> Result<u32> {
-        if self.is_subagent {
-            return Err(Error::failed("a subagent cannot start others: do the task yourself"));
-        }
-        Ok(turn.subagents.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
-    /// Runs a task as a subagent on this thread. The ledger records its calls under the session `chat`.
+    /// Runs a task as a subagent on this thread and returns its report. The ledger records its calls under the session `chat`.
+    ///
+    /// # Errors
+    /// In words for the model.
     pub fn perform(
         &self,
         task: &Task,
@@ -77,7 +46,10 @@ impl Agent {
         spending: Arc<Spending>,
         cancel: &Cancel,
         events: Events,
-    ) -> TaskResult {
+    ) -> Result<String> {
+        if self.is_subagent {
+            return Err(Error::failed("a subagent cannot start others: do the task yourself"));
+        }
         let input = format!(
             "You are a subagent. Another agent gave you the task below; you do not see its conversation, and nobody can \
              answer questions. Complete the task with your tools, then report what you found or did, and what you could \
@@ -86,7 +58,7 @@ impl Agent {
         );
         let request = Request {
             origin: Origin { channel: CHANNEL.to_owned(), chat: chat.to_owned() },
-            cancel: cancel.with_timeout(self.limits.timeout),
+            cancel: cancel.clone(),
             spending: Some(spending),
             ..Request::new(input, chat)
         };
@@ -105,12 +77,22 @@ impl Agent {
         };
         let response = subagent.run(&request, &shown);
         let output = response.output.trim();
-        let report = match response.error {
+        match response.error {
             None => Ok(output.to_owned()),
             Some(error) if error.kind == Kind::Interrupted => Err(error),
             Some(error) if output.is_empty() => Err(error.doing("the subagent failed")),
             Some(error) => Ok(format!("{output}\n[the subagent had to stop: {}]", error.message)),
+        }
+    }
+}
+
+impl TurnContext<'_> {
+    /// Hands a task to the turn's background.
+    pub(super) fn start_task(&self, label: &str, task: Task) -> Result<()> {
+        let Some(begin) = &self.request.background else {
+            return Err(Error::failed("background tasks are not available here: use subagent, which waits"));
         };
-        TaskResult { report, usage: response.usage, cost: response.cost }
+        self.spending.begin_subagent()?;
+        begin(label, task, self.spending.clone())
     }
 }

@@ -24,9 +24,7 @@ impl Agent {
     /// Runs one turn to its end, good or bad. When this returns, the turn is stored.
     pub fn run(&self, request: &Request, events: Events) -> Response {
         let started = Instant::now();
-        let cancel = request.cancel.with_timeout(self.limits.timeout);
-        let turn =
-            TurnContext::new(request, cancel, events, request.spending.clone().unwrap_or_default(), self.model());
+        let turn = TurnContext::new(request, &self.limits, events, self.model());
         let mut response = Response { session: request.session.clone(), ..Response::default() };
         let outcome = self.run_turn(&turn, &mut response).unwrap_or_else(Outcome::of_error);
         response.stop = outcome.stop();
@@ -34,8 +32,10 @@ impl Agent {
         (response.output, response.partial) = (reply.text, reply.partial);
         // A host may quote the key that it refuses.
         response.error = outcome.error.map(|e| Error { message: self.redactor.redact(e.message), ..e });
-        let spent = turn.cost().clone();
-        (response.model, response.usage, response.cost) = (spent.model, spent.usage, spent.cost);
+        response.model.clone_from(&turn.model());
+        if !self.is_subagent {
+            (response.usage, response.cost) = turn.spending.tell();
+        }
         response.ms = millis(started.elapsed());
         response
     }
@@ -109,10 +109,9 @@ impl Agent {
             let mut reply = match compaction.ask_with_compaction(session, offers) {
                 Ok(reply) => reply,
                 Err((error, arrived)) => {
-                    let model = turn.cost().model.clone();
                     let unanswered = session.messages.last().is_some_and(Message::is_question)
                         && (!turn.follows || matches!(error, ProviderError::BadRequest(_)));
-                    return Ok(Outcome::of_failure(error, &arrived, &model, unanswered));
+                    return Ok(Outcome::of_failure(error, &arrived, &turn.model(), unanswered));
                 }
             };
             response.steps += 1;

@@ -9,6 +9,9 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Usage, add_cost};
 
+/// The most subagents, those in the background included, for one message: each may begin others by what it reports.
+const MAX_SUBAGENTS: u32 = 32;
+
 /// Shows an event.
 pub(crate) type Events<'a> = &'a (dyn Fn(Event) + Sync);
 
@@ -20,40 +23,15 @@ pub(super) struct TurnContext<'a> {
     pub spending: Arc<Spending>,
     /// It answers what followed from another turn: nobody would ask its question again.
     pub follows: bool,
-    /// How many subagents the turn has started.
-    pub subagents: AtomicU32,
-    cost: Mutex<TurnCost>,
-}
-
-/// What a turn has spent so far, its summaries and subagents included.
-#[derive(Clone, Default)]
-pub(super) struct TurnCost {
-    /// The model that was asked last.
-    pub model: String,
-    pub usage: Usage,
-    /// `None` when no price is known.
-    pub cost: Option<f64>,
-}
-
-impl TurnCost {
-    pub(super) fn add(&mut self, usage: Usage, cost: Option<f64>) {
-        self.usage.add(usage);
-        add_cost(&mut self.cost, cost);
-    }
+    /// The model that was asked last; before that, the first choice.
+    model: Mutex<String>,
 }
 
 impl<'a> TurnContext<'a> {
-    /// `model` is the first choice.
-    pub(super) fn new(
-        request: &'a Request,
-        cancel: Cancel,
-        events: Events<'a>,
-        spending: Arc<Spending>,
-        model: &str,
-    ) -> Self {
-        let cost = Mutex::new(TurnCost { model: model.to_owned(), ..TurnCost::default() });
-        let follows = spending.calls() > 0;
-        Self { request, cancel, events, spending, follows, subagents: AtomicU32::new(0), cost }
+    pub(super) fn new(request: &'a Request, limits: &Limits, events: Events<'a>, model: &str) -> Self {
+        let (cancel, model) = (request.cancel.with_timeout(limits.timeout), Mutex::new(model.to_owned()));
+        let spending = request.spending.clone().unwrap_or_default();
+        Self { request, cancel, events, follows: spending.calls() > 0, spending, model }
     }
 
     pub(super) fn notice(&self, text: impl Into<String>) {
@@ -65,8 +43,8 @@ impl<'a> TurnContext<'a> {
         (self.events)(Event::Warning(text.into()));
     }
 
-    pub(super) fn cost(&self) -> MutexGuard<'_, TurnCost> {
-        self.cost.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn model(&self) -> MutexGuard<'_, String> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,17 +56,20 @@ pub struct Spending {
     cause: String,
     calls: AtomicU32,
     tokens: AtomicU64,
+    subagents: AtomicU32,
     /// The user knows that no call is left.
     is_told: AtomicBool,
+    /// What no response of a turn has told yet, as hosts count it.
+    untold: Mutex<(Usage, Option<f64>)>,
 }
 
 impl Spending {
-    /// Of the message with this id, which has caused so many calls.
-    pub(crate) fn of(cause: &str, calls: u32) -> Self {
-        Self { cause: cause.to_owned(), calls: calls.into(), ..Self::default() }
+    /// Of the message with this id.
+    pub(crate) fn of(cause: String) -> Self {
+        Self { cause, ..Self::default() }
     }
 
-    pub(crate) fn cause(&self) -> &str {
+    pub(super) fn cause(&self) -> &str {
         &self.cause
     }
 
@@ -101,8 +82,17 @@ impl Spending {
         self.calls.fetch_max(recorded, Ordering::Relaxed);
     }
 
-    pub(super) fn spend(&self, tokens: u64) {
+    /// Adds a call that took so many tokens; `counted` is its usage as the host counts it.
+    pub(super) fn spend(&self, tokens: u64, counted: Usage, cost: Option<f64>) {
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
+        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        untold.0.add(counted);
+        add_cost(&mut untold.1, cost);
+    }
+
+    /// The usage and the cost for the response of a turn. Background tasks that have ended since the last one are in it.
+    pub(super) fn tell(&self) -> (Usage, Option<f64>) {
+        std::mem::take(&mut self.untold.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The model calls that are left.
@@ -113,6 +103,17 @@ impl Spending {
     /// Whether no call is left and the user knows; they do from now on.
     pub(crate) fn is_told_again(&self, limits: &Limits) -> bool {
         self.calls_left(limits) == 0 && self.is_told.swap(true, Ordering::Relaxed)
+    }
+
+    /// The number of the next subagent, from 1.
+    pub(super) fn begin_subagent(&self) -> Result<u32> {
+        let number = self.subagents.fetch_add(1, Ordering::Relaxed) + 1;
+        if number > MAX_SUBAGENTS {
+            return Err(Error::failed(format!(
+                "{MAX_SUBAGENTS} subagents have followed from one message: answer your user, who can ask for more"
+            )));
+        }
+        Ok(number)
     }
 
     /// Counts a call, if it may be made; it needs `expected` tokens.
@@ -126,10 +127,8 @@ impl Spending {
             }
         }
         let count = |calls| (calls < limits.max_calls).then_some(calls + 1);
-        match self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(no_call_left(limits)),
-        }
+        let counted = self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
+        counted.map(drop).map_err(|_| no_call_left(limits))
     }
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let log = Log::new(&config.log.level, config.log.json, env.get("JOURNAL_STREAM").map(String::as_str));
     let _lock = lock(&home)?;
     let account = bot.as_ref().map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
-    let (tasks, reports, damaged) = Tasks::open(&home)?;
+    let (tasks, damaged) = Tasks::open(&home)?;
     for warning in loaded.warnings.iter().chain(&notices).chain(&damaged) {
         log.write(Level::Warn, warning);
     }
@@ -126,17 +126,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         }
         let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(env));
         let transcribe = media::transcriber(&home, config, env)?;
-        channels.push(Box::new(Telegram {
-            sender,
-            settings,
-            account,
-            inbox,
-            reports,
-            hands,
-            local_time,
-            transcribe,
-            watch,
-        }));
+        channels.push(Box::new(Telegram { sender, settings, account, inbox, hands, local_time, transcribe, watch }));
     } else {
         log.write(Level::Info, "Telegram is off; scheduled jobs and heartbeats run");
         monitor::tick(watch, shutdown.cancel.clone())?;

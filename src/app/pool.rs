@@ -9,7 +9,7 @@ use super::local_time;
 use crate::agent::Agent;
 use crate::bus::Kind;
 use crate::error::{Error, Result};
-use crate::gateway::{Busy, Handler};
+use crate::gateway::Handler;
 use crate::secret::Secret;
 use crate::session::{Files, Store};
 use crate::text::clip;
@@ -68,16 +68,14 @@ impl AgentPool {
         Ok(format!("From now on `{}` answers here.", agent.model()))
     }
 
-    fn status(&self, session: &str, busy: Busy) -> Result<String> {
+    fn status(&self, session: &str) -> Result<String> {
         let messages = Files::new(self.factory.home.clone()).peek(session)?.messages.len();
         let agent = self.agent(session)?;
         Ok(format!(
-            "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}\nturns under way: {}\nbackground tasks: {}",
+            "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}",
             env!("CARGO_PKG_VERSION"),
             agent.model(),
-            agent.window_use(session)?,
-            busy.turns,
-            busy.tasks
+            agent.window_use(session)?
         ))
     }
 
@@ -102,7 +100,7 @@ impl Handler for AgentPool {
         Ok(self.get(chosen.as_deref()).or_else(|_| self.get(None))?.0)
     }
 
-    fn control(&self, kind: &Kind, session: &str, busy: Busy) -> Result<String> {
+    fn control(&self, kind: &Kind, session: &str) -> Result<String> {
         match kind {
             Kind::New => {
                 self.factory.reset(session)?;
@@ -110,7 +108,7 @@ impl Handler for AgentPool {
             }
             Kind::Model(name) if name.is_empty() => self.models(session),
             Kind::Model(name) => self.choose_model(session, name),
-            Kind::Status => self.status(session, busy),
+            Kind::Status => self.status(session),
             Kind::Usage => self.usage(session),
             Kind::Message | Kind::Report | Kind::Stop => Ok(String::new()),
         }

@@ -12,19 +12,18 @@ pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod tasks;
 
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::Builder;
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
 use crate::agent::{Agent, Request, Spending};
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
-use crate::message::add_cost;
 use queue::Queues;
 use semaphore::Semaphore;
-use tasks::{Spawner, Tasks};
+use tasks::Tasks;
 
 /// How soon to try again to start a thread.
 const THREAD_RETRY: Duration = Duration::from_secs(1);
@@ -35,7 +34,7 @@ pub(crate) trait Handler: Send + Sync {
     fn agent(&self, session: &str) -> Result<Arc<Agent>>;
 
     /// Executes a control message and returns the reply.
-    fn control(&self, _kind: &Kind, _session: &str, _busy: Busy) -> Result<String> {
+    fn control(&self, _kind: &Kind, _session: &str) -> Result<String> {
         Err(Error::failed("this command does not exist here"))
     }
 }
@@ -47,24 +46,10 @@ impl Handler for Arc<Agent> {
     }
 }
 
-/// What is under way.
-#[derive(Clone, Copy)]
-pub(crate) struct Busy {
-    pub turns: usize,
-    /// Background tasks whose report is not answered yet.
-    pub tasks: usize,
-}
-
-/// Limits for all turns and background tasks of a dispatcher together.
-struct SharedLimits {
-    deadline: Instant,
-    spending: Arc<Spending>,
-}
-
 pub(crate) struct Dispatcher {
     handler: Arc<dyn Handler>,
-    /// `None`: each turn and each background task has its own limits.
-    limits: Option<SharedLimits>,
+    /// The end of all turns and background tasks together, if there is one.
+    deadline: Option<Instant>,
     outbound: OnceLock<Vec<Sender<Outbound>>>,
     queues: Queues,
     tasks: Tasks,
@@ -80,13 +65,13 @@ impl Dispatcher {
     pub(crate) fn new(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks) -> Self {
         let (outbound, queues, alone) = (OnceLock::new(), Queues::default(), Mutex::default());
         let (turns, task_slots) = (Semaphore::new(workers), Semaphore::new(tasks::MAX_RUNNING));
-        Self { handler, limits: None, outbound, queues, tasks, turns, task_slots, alone }
+        Self { handler, deadline: None, outbound, queues, tasks, turns, task_slots, alone }
     }
 
-    /// For one question: the agent's limits bound its turn and all that follows from it. The time starts now.
+    /// For one question: the agent's timeout bounds its turn and all that follows from it. The time starts now.
     pub(crate) fn one_shot(agent: Arc<Agent>) -> Self {
-        let limits = Some(SharedLimits { deadline: Instant::now() + agent.limits().timeout, spending: Arc::default() });
-        Self { limits, ..Self::new(Arc::new(agent), 1, Tasks::default()) }
+        let deadline = Instant::now().checked_add(agent.limits().timeout);
+        Self { deadline, ..Self::new(Arc::new(agent), 1, Tasks::default()) }
     }
 
     /// Serves channels until all of them have ended and all turns and background tasks are done.
@@ -96,18 +81,8 @@ impl Dispatcher {
         drop(sender);
         let outbound = outbound?;
         self.outbound.get_or_init(|| outbound);
-        // Conversations that wait for a thread: the machine may have none for a while.
-        let mut waiting: Vec<String> = Vec::new();
-        loop {
-            match inbound.recv_timeout(if waiting.is_empty() { Duration::MAX } else { THREAD_RETRY }) {
-                Ok(message) => waiting.extend(self.dispatch(message)),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            waiting.retain(|session| self.start_worker(session).is_err());
-        }
-        for session in waiting {
-            self.work(&session);
+        for message in inbound {
+            self.dispatch(message);
         }
         self.queues.wait_until_idle(Duration::MAX);
         Ok(())
@@ -118,38 +93,36 @@ impl Dispatcher {
         self.queues.wait_until_idle(limit);
     }
 
-    /// Acts on a message. Returns its conversation if that waits for a thread.
-    fn dispatch(self: &Arc<Self>, message: Inbound) -> Option<String> {
+    fn dispatch(self: &Arc<Self>, message: Inbound) {
         match message.kind {
-            Kind::Stop => self.stop(&message),
-            Kind::Status | Kind::Usage => message.reply(&self.control(&message)),
+            Kind::Stop => return self.stop(&message),
+            Kind::Status | Kind::Usage => return message.reply(&self.control(&message)),
             Kind::New => {
                 self.stop_tasks(&message);
                 // The new conversation does not know them.
                 drop(self.tasks.take_stopped(&message.session));
-                return self.enqueue(message);
             }
-            Kind::Message | Kind::Report | Kind::Model(_) => return self.enqueue(message),
+            Kind::Message | Kind::Report | Kind::Model(_) => {}
         }
-        None
+        self.enqueue(message);
     }
 
-    /// Queues a message and starts a worker if its conversation has none. Returns the conversation if there is no thread for
-    /// the worker.
-    fn enqueue(self: &Arc<Self>, message: Inbound) -> Option<String> {
+    /// Queues a message, and starts a worker if its conversation has none. Waits while the machine has no thread for it.
+    fn enqueue(self: &Arc<Self>, message: Inbound) {
         let (origin, session) = (message.origin.clone(), message.session.clone());
-        if !self.queues.push(message) {
-            return None;
+        let mut is_told = !self.queues.push(message);
+        if is_told {
+            return;
         }
-        let error = self.start_worker(&session).err()?;
-        self.show_failure(&origin, Err(error));
-        Some(session)
-    }
-
-    fn start_worker(self: &Arc<Self>, session: &str) -> Result<()> {
-        let (own, session) = (self.clone(), session.to_owned());
-        let work = move || own.work(&session);
-        Builder::new().name("worker".to_owned()).spawn(work).map(drop).doing("starting a thread")
+        loop {
+            let (own, key) = (self.clone(), session.clone());
+            let started = Builder::new().name("worker".to_owned()).spawn(move || own.work(&key));
+            let Err(e) = started else { return };
+            if !std::mem::replace(&mut is_told, true) {
+                self.show_failure(&origin, Err(e).doing("starting a thread"));
+            }
+            thread::sleep(THREAD_RETRY);
+        }
     }
 
     /// Answers the messages of a conversation until none waits.
@@ -183,8 +156,12 @@ impl Dispatcher {
     }
 
     fn control(&self, message: &Inbound) -> String {
-        let busy = Busy { turns: self.turns.in_use(), tasks: self.tasks.count(None) };
-        self.handler.control(&message.kind, &message.session, busy).unwrap_or_else(|e| e.message)
+        let reply = self.handler.control(&message.kind, &message.session).unwrap_or_else(|e| e.message);
+        if message.kind != Kind::Status {
+            return reply;
+        }
+        let (turns, tasks) = (self.turns.in_use(), self.tasks.count(None));
+        format!("{reply}\nturns under way: {turns}\nbackground tasks: {tasks}")
     }
 
     fn show(&self, origin: &Origin, event: Event) {
@@ -210,24 +187,24 @@ impl Dispatcher {
 
     /// The same flag, with the shared deadline.
     fn bounded(&self, cancel: Cancel) -> Cancel {
-        match &self.limits {
-            Some(limits) => cancel.with_timeout(limits.deadline.saturating_duration_since(Instant::now())),
+        match self.deadline {
+            Some(deadline) => cancel.with_timeout(deadline.saturating_duration_since(Instant::now())),
             None => cancel,
         }
     }
 
     /// Answers a message, or the report of a background task.
     fn turn(self: &Arc<Self>, message: Inbound, cancel: Cancel) {
+        let id = message.first_id();
         if message.kind == Kind::Message {
-            self.run_turn(message, cancel, None);
+            self.run_turn(message, cancel, &Arc::new(Spending::of(id)));
             return;
         }
-        let (origin, session, id) = (message.origin.clone(), message.session.clone(), message.first_id());
+        let (origin, session) = (message.origin.clone(), message.session.clone());
         // `None`: the task was stopped after its report came in.
-        let Some((report, written)) = self.tasks.begin_answer(&id) else { return };
-        self.show_failure(&origin, written);
-        // An answer that was not kept is given again at the next start.
-        if self.run_turn(message, cancel, Some(report)) {
+        let Some(spending) = self.tasks.begin_answer(&id) else { return };
+        // A report whose answer was not kept is posted at the next start.
+        if self.run_turn(message, cancel, &spending) {
             self.show_failure(&origin, self.tasks.close(&id));
         }
         self.show_tasks(&origin, &session);
@@ -235,7 +212,7 @@ impl Dispatcher {
 
     /// Runs one turn. Returns whether the message is done with: it is not if the program is ending or the answer could
     /// not be kept.
-    fn run_turn(self: &Arc<Self>, mut message: Inbound, cancel: Cancel, report: Option<tasks::Report>) -> bool {
+    fn run_turn(self: &Arc<Self>, mut message: Inbound, cancel: Cancel, spending: &Arc<Spending>) -> bool {
         let (origin, session, ack) = (message.origin.clone(), message.session.clone(), message.ack.clone());
         let alone = message.is_alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
         let agent = match self.handler.agent(&session) {
@@ -251,43 +228,28 @@ impl Dispatcher {
             return false;
         }
         let mut text = std::mem::take(&mut message.text);
-        if report.is_none() {
+        if message.kind == Kind::Message {
             for label in self.tasks.take_stopped(&session) {
                 text.push_str(&format!("\n\n[The user has stopped the background task “{label}”.]"));
             }
         }
-        let template = Inbound::message(origin.clone(), session.clone(), String::new());
-        let background = Arc::new(Spawner {
-            dispatcher: self.clone(),
-            agent: agent.clone(),
-            report: Inbound { kind: Kind::Report, ack: ack.clone(), ..template },
-            depth: report.as_ref().map_or(0, |report| report.depth),
-        });
-        let spending = match (&report, &self.limits) {
-            (Some(report), _) => report.spending.clone(),
-            (None, Some(limits)) => limits.spending.clone(),
-            (None, None) => Arc::new(Spending::of(&message.first_id(), 0)),
-        };
+        let report = Inbound::message(origin.clone(), session.clone(), String::new());
         let request = Request {
             media: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
             id: message.ids.join("+"),
             cancel: self.bounded(cancel),
             spending: Some(spending.clone()),
-            background: Some(background),
+            background: Some(self.background(&agent, Inbound { kind: Kind::Report, ack: ack.clone(), ..report })),
             ..Request::new(text, session)
         };
-        let mut response = agent.run(&request, &|event| {
+        let response = agent.run(&request, &|event| {
             if let (Some(ack), Event::Progress(text)) = (&ack, &event) {
                 ack.progress(&message, text);
             }
             self.show(&origin, event);
         });
         drop((permit, alone));
-        if let Some(report) = report {
-            response.usage.add(report.usage);
-            add_cost(&mut response.cost, report.cost);
-        }
         // That no call is left is said once, and not for each report that waits.
         let is_silent =
             response.stop == TurnStop::Limit && spending.is_told_again(&agent.limits()) && response.output.is_empty();

@@ -62,8 +62,6 @@ pub(crate) struct Telegram {
     /// What `getMe` has answered, if it has.
     pub account: Option<Value>,
     pub inbox: Inbox,
-    /// Reports of background tasks that an earlier run left.
-    pub reports: Vec<Inbound>,
     /// Stores incoming files.
     pub hands: Arc<Hands>,
     /// Names the folder of the day.
@@ -74,7 +72,7 @@ pub(crate) struct Telegram {
 
 impl Channel for Telegram {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { sender, settings, account, inbox, reports, hands, local_time, transcribe, watch } = *self;
+        let Self { sender, settings, account, inbox, hands, local_time, transcribe, watch } = *self;
         let (api, cancel, turns) = (sender.api.clone(), sender.cancel.clone(), Turns::default());
         let drafts = settings.drafts;
         let activity = Activity { api, turns: turns.clone(), drafts, cancel, without_drafts: BTreeSet::new() };
@@ -82,7 +80,7 @@ impl Channel for Telegram {
         let (started, inbox) = (Instant::now(), Mutex::new(inbox));
         let ack = Arc::new(TelegramAck { started, sender, inbox, hands, local_time, transcribe, turns });
         let poller = Poller { settings, account, ack, inbound, watch };
-        Builder::new().spawn(move || poller.run(reports)).doing("starting a thread")?;
+        Builder::new().spawn(move || poller.run()).doing("starting a thread")?;
         let (outbound, events) = channel();
         Builder::new().spawn(move || activity.run(&events)).doing("starting a thread")?;
         Ok(outbound)

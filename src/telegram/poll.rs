@@ -73,15 +73,15 @@ struct BackOff {
 }
 
 impl Poller {
-    /// Polls until the cancel. `reports` of background tasks are from an earlier run.
-    pub(super) fn run(self, reports: Vec<Inbound>) {
+    /// Polls until the cancel.
+    pub(super) fn run(self) {
         let ack = self.ack.clone();
         let _hook = self.sender().cancel.on_stop(move || {
             ack.sender.is_ok("recording the shutdown", &ack.inbox().interrupt(false));
         });
         let mut back_off = BackOff::default();
         let Some(me) = self.introduce(&mut back_off) else { return };
-        self.resume(reports);
+        self.resume();
         let mut unknown_users = UnknownUsers::default();
         // Confirms the updates before it. A poll that succeeds has confirmed them, so the next one needs none: Telegram may
         // restart its ids below any old offset.
@@ -196,10 +196,7 @@ impl Poller {
 
     /// Takes up what an earlier run left. Turns that were interrupted run one at a time, so that a message that crashes the
     /// program is found.
-    fn resume(&self, reports: Vec<Inbound>) {
-        for report in reports {
-            drop(self.inbound.send(Inbound { ack: Some(self.ack.clone()), ..report }));
-        }
+    fn resume(&self) {
         self.sender().is_ok("recording a crash", &self.ack.inbox().interrupt(true));
         let open = self.ack.inbox().all();
         // The program ended between posting an answer and closing its messages.
