@@ -54,7 +54,7 @@
 //!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by `app/gateway.rs`.
 //! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`, handed on by `app/mod.rs`; one that opens
-//!   the machine also stands in `ASKED` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests` writes it
+//!   the machine also stands in `LEFT` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests` writes it
 //!   into docs/settings.md.
 //! - **A command**: a file in `cli/` and a line in its table.
 

@@ -45,10 +45,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
             return Err(Error::usage("cannot ask: not a terminal").hint("bantam config set PATH VALUE"));
         }
     }
-    let mut import = given.value("import").map(|path| Import::open(path, &home)).transpose()?;
-    if let Some(import) = import.as_mut().filter(|_| can_ask) {
-        import.ask()?;
-    }
+    let import = given.value("import").map(|path| Import::open(path, &home)).transpose()?;
     let has_config = fs_err::symlink_metadata(home.config()).is_ok() || import.as_ref().is_some_and(Import::has_config);
     let chosen = if step == Some("telegram") || (has_config && step.is_none()) {
         None

@@ -149,9 +149,9 @@ pub(crate) struct Telegram {
     pub group_trigger: String,
 }
 
-/// The id that an entry of `allow_from` stands for.
+/// The id that an entry of `allow_from` stands for. nanobot writes `ID|name`, and a name may change hands.
 pub(crate) fn user_id(written: &str) -> Option<i64> {
-    written.trim().parse().ok()
+    written.split('|').next()?.trim().parse().ok()
 }
 
 impl Telegram {

@@ -87,38 +87,11 @@ fn a_foreign_file_in_the_home_is_answered_with_the_command_that_converts_it() {
     }
     let run = home.bantam().args(import).run();
     run.exits(0);
-    assert!(run.stdout.contains("skipped  unknown settings: hooks\n"), "{}", run.stdout);
+    assert!(run.stdout.contains(": hooks\n"), "{}", run.stdout);
     assert_eq!(fs::read_to_string(home.path("config.json.old")).unwrap(), theirs.to_string());
     home.agent(["--model", "groq/qwen/qwen3-32b", "-m", "hi"]).exits(0).prints("One.\n").is_quiet();
     assert_eq!(model.request(0).body["model"], "qwen/qwen3-32b");
     assert_eq!(model.request(0).header("authorization"), Some("Bearer gsk-fake"));
-}
-
-#[test]
-fn at_a_terminal_each_dangerous_setting_and_the_jobs_are_asked_about() {
-    let home = Home::empty();
-    let dir = fixture(&home, "picoclaw-v3", "http://localhost:1/v1");
-    let theirs = json!({ "agents": { "defaults": { "model": "demo", "restrictToWorkspace": false } },
-        "tools": { "exec": { "sandbox": "off" } }, "mcpServers": { "m": { "command": "/bin/m", "write": ["/srv"] } } });
-    let jobs = r#"{"version":1,"jobs":[{"id":"a","name":"tea","enabled":true,"schedule":{"kind":"every","everyMs":60000},"payload":{"message":"make tea"},"state":{},"createdAtMs":1,"updatedAtMs":1}]}"#;
-    fs::write(dir.join("config.json"), theirs.to_string()).unwrap();
-    fs::create_dir(dir.join("cron")).unwrap();
-    fs::write(dir.join("cron/jobs.json"), jobs).unwrap();
-    let run = home.bantam().args(["onboard", "--import"]).arg(&dir).on_a_terminal().stdin("\nyes\nn\ny\n").run();
-    run.exits(0);
-    for question in [
-        "Take over agents.defaults.restrict_to_workspace = false? [y/N]",
-        "Take over tools.exec.sandbox = \"off\"? [y/N]",
-        "Take over mcpServers.m.write = [\"/srv\"]? [y/N]",
-        "Take over 1 scheduled job: tea: make tea? [y/N]",
-    ] {
-        assert!(run.stdout.contains(question), "{question}: {}", run.stdout);
-    }
-    let ours: serde_json::Value = serde_json::from_str(&fs::read_to_string(home.path("config.json")).unwrap()).unwrap();
-    assert_eq!(ours["tools"]["exec"]["sandbox"], "off");
-    assert!(ours["agents"]["defaults"]["restrict_to_workspace"].is_null());
-    assert_eq!(ours["mcpServers"]["m"], json!({ "command": "/bin/m" }));
-    assert_eq!(fs::read_to_string(home.path("cron/jobs.json")).unwrap(), jobs);
 }
 
 #[test]
@@ -130,8 +103,8 @@ fn dangerous_settings_are_shown_and_not_taken_over() {
     fs::write(dir.join("config.json"), theirs.to_string()).unwrap();
     let run = home.bantam().args(["onboard", "--import"]).arg(&dir).run();
     run.exits(0);
-    let shown = "skipped  settings that open your machine: agents.defaults.restrict_to_workspace = false, \
-                 tools.exec.sandbox = \"off\", providers.openai.api_key = \"cmd:/bin/key\"\n";
+    let shown = "skipped  settings that are unknown here or open your machine: agents.defaults.restrictToWorkspace, \
+                 providers.openai.api_key, tools.exec.sandbox\n";
     assert!(run.stdout.contains(shown), "{}", run.stdout);
     let ours = fs::read_to_string(home.path("config.json")).unwrap();
     assert!(!["cmd:", "off", "restrict"].iter().any(|word| ours.contains(word)), "{ours}");

@@ -316,8 +316,12 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
     assert!(home.path("agent/prompts/summarize.md").exists(), "what it did not have comes from the template");
     prints_line(&run, "copied   workspace/SOUL.md -> agent/SOUL.md (1 file)");
     prints_line(&run, "copied   workspace/memory -> workspace/memory (2 files)");
-    assert!(!home.path("cron/jobs.json").exists(), "a job runs by itself: nobody was asked");
-    for left in ["workspace/cron/jobs.json", "workspace/sessions", "workspace/state", "auth.json", "logs"] {
+    let jobs = fs::read_to_string(home.path("cron/jobs.json")).unwrap();
+    let (theirs, off) = ("\"enabled\":true", "\"enabled\":false");
+    let same: Value = serde_json::from_str(&JOBS.replace(theirs, off)).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&jobs).unwrap(), same, "a job would run by itself");
+    prints_line(&run, "copied   workspace/cron/jobs.json -> cron/jobs.json (1 job, disabled: bantam cron list)");
+    for left in ["workspace/sessions", "workspace/state", "auth.json", "logs"] {
         assert!(
             run.stdout.lines().any(|line| line.starts_with(&format!("skipped  {left}: "))),
             "{left}: {}",
