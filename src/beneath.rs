@@ -272,7 +272,7 @@ impl Dir {
     /// Reads the start of a file that a model can write, with a notice where it is cut.
     pub(crate) fn read_untrusted(&self, path: &str) -> Result<Option<String>> {
         let Some((file, len)) = self.open_untrusted(path)? else { return Ok(None) };
-        let mut text = read_lossy(file, MAX_UNTRUSTED)?;
+        let mut text = read_lossy(file, len, MAX_UNTRUSTED)?;
         if len > MAX_UNTRUSTED as u64 {
             text.push_str(&format!("\n[cut at {MAX_UNTRUSTED} bytes]\n"));
         }
@@ -284,7 +284,7 @@ impl Dir {
         let Some((mut file, len)) = self.open_untrusted(path)? else { return Ok(None) };
         let start = len.saturating_sub(max as u64);
         file.seek(SeekFrom::Start(start))?;
-        Ok(Some((read_lossy(file, max)?, start == 0)))
+        Ok(Some((read_lossy(file, len, max)?, start == 0)))
     }
 
     /// The only way in which the process that holds the keys opens a file that a model can write: no symbolic links, one
@@ -304,8 +304,9 @@ impl Dir {
     }
 }
 
-fn read_lossy(file: fs_err::File, max: usize) -> Result<String> {
-    let mut bytes = Vec::new();
+fn read_lossy(file: fs_err::File, len: u64, max: usize) -> Result<String> {
+    // One byte of room is left at the end of the file, so that one more read finds it.
+    let mut bytes = Vec::with_capacity(usize::try_from(len).map_or(max, |len| len.min(max)) + 1);
     file.take(max as u64).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

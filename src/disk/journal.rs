@@ -183,7 +183,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
 impl Contents {
     fn read(file: &mut File, path: &Path) -> Result<Self> {
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        // The standard library's file asks for its length first, and needs no series of small reads.
+        file.file().read_to_end(&mut bytes)?;
         let complete = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let tail = bytes.split_off(complete);
         let (mut damage, left) = (Vec::new(), tail.len());

@@ -176,10 +176,11 @@ fn unknown(name: &str) -> Error {
 /// The content of a file, if it is one and not too large.
 fn read(path: &Path) -> Option<Vec<u8>> {
     // Checked first: opening a named pipe would block.
-    if !fs_err::metadata(path).ok()?.is_file() {
+    let metadata = fs_err::metadata(path).ok()?;
+    if !metadata.is_file() {
         return None;
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(MAX_BYTES.min(usize::try_from(metadata.len()).ok()?) + 1);
     fs_err::File::open(path).ok()?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
