@@ -9,11 +9,11 @@ use super::args::{Args, Command};
 use super::status::viewable;
 use super::{ask, load, notice, print, report, tell};
 use crate::child;
-use crate::config::settings::{self, Place, SETTINGS, Setting};
+use crate::config::settings::{self, Place, Setting};
 use crate::config::{self, Env, Loaded, Origin, edit};
 use crate::disk;
 use crate::error::{Context, Error, Kind, Result};
-use crate::text::{nearest, one_line};
+use crate::text::one_line;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::new(
@@ -43,25 +43,17 @@ fn names(path: &str) -> Vec<&str> {
     path.split(['.', '[']).map(|name| name.strip_suffix(']').unwrap_or(name)).collect()
 }
 
-fn unknown(path: &str) -> Error {
-    let near = nearest(path, SETTINGS.iter().map(|setting| setting.path)).or_else(|| {
-        let last = |path: &'static str| path.rsplit('.').next().unwrap_or_default();
-        let name = nearest(path.rsplit('.').next()?, SETTINGS.iter().map(|setting| last(setting.path)))?;
-        SETTINGS.iter().map(|setting| setting.path).find(|path| last(path) == name)
-    });
-    Error::usage(format!("unknown setting \"{}\"", one_line(path, 60))).hint(match near {
-        Some(near) => format!("did you mean {near}?"),
-        None => "bantam help settings lists them".to_owned(),
-    })
-}
-
 /// The setting itself, or `None` for a section or an entry of a map.
 fn setting(path: &str) -> Result<Option<&'static Setting>> {
     let names = names(path);
     match settings::find(&names) {
         Some(setting) => Ok(Some(setting)),
         None if settings::is_known(&names, Place::Anywhere) => Ok(None),
-        None => Err(unknown(path)),
+        None => {
+            let near = settings::meant(&names).map(|near| format!("did you mean {near}?"));
+            let hint = near.unwrap_or_else(|| "bantam help settings lists them".to_owned());
+            Err(Error::usage(format!("unknown setting \"{}\"", one_line(path, 60))).hint(hint))
+        }
     }
 }
 

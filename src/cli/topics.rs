@@ -27,7 +27,7 @@ fn vendors() -> String {
 }
 
 fn settings() -> String {
-    let entry = |s: &Setting| format!("{} ({}, default {})\n    {}\n", s.path, s.kind.words(), s.default(), s.help);
+    let entry = |s: &Setting| format!("{} ({}, default {})\n    {}\n", s.path, s.expected(), s.default(), s.help);
     SETTINGS.iter().map(entry).collect()
 }
 
@@ -38,7 +38,9 @@ mod tests {
     #[test]
     fn a_page_has_the_tables_that_the_program_has_itself() {
         let page = page("settings").unwrap();
-        assert!(page.contains("agents.defaults.max_tokens (whole number from 1, default 8192)\n    longest reply"));
+        assert!(
+            page.contains("agents.defaults.max_tokens (a whole number of at least 1, default 8192)\n    longest reply")
+        );
         assert!(page.contains("OPENROUTER_API_KEY") && page.contains("## Every setting"), "{page}");
         assert!(!page.contains("<!--") && !page.contains("| setting |"), "{page}");
     }

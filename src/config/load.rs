@@ -1,17 +1,16 @@
 //! Lays the layers over each other: defaults, config.json, environment, flags.
 //!
-//! The table of settings drives it: each setting is looked up in every layer, and what the file has beyond that is unknown.
+//! The table of settings drives it: what a layer has is looked up in the table, and what is not there is unknown.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::locate;
-use super::settings::{SECTIONS, SETTINGS, Setting, same_name};
+use super::settings::{self, Place, SECTIONS, SETTINGS, Setting, same_name};
 use super::{Config, Env, Loaded};
 use crate::error::{Error, Result};
-use crate::text::nearest;
 
 /// Where a value came from, unless it is a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,22 +28,31 @@ pub(crate) type Override = (&'static str, Value, Origin);
 impl Config {
     /// Lays the layers over each other. `file` is the name and the text of config.json.
     pub(crate) fn load(file: Option<(&str, &str)>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
-        let file = file.map(|(name, text)| Source::parse(name, text, Origin::File)).transpose()?;
-        if let Some(file) = &file {
-            refuse_foreign(file)?;
-        }
-        let mut overrides = environment(env)?;
-        overrides.extend(flags);
         let sections = sections(env)?;
-        let (origins, warnings) = (BTreeMap::new(), Vec::new());
-        let mut layers = Layers { sections: &sections, overrides, path: Vec::new(), origins, warnings };
-        let segments: Vec<_> = SETTINGS.iter().map(Setting::segments).collect();
-        let rows: Vec<Row> = SETTINGS.iter().zip(segments.iter().map(Vec::as_slice)).collect();
-        let values = layers.fill(file.as_ref(), file.as_ref().map(|file| &file.value), &rows)?;
+        let mut layers = Layers { values: json!({}), origins: BTreeMap::new(), warnings: Vec::new() };
+        layers.add_defaults(&[]);
+        if let Some((name, text)) = file {
+            let mut file = Source::parse(name, text, Origin::File)?;
+            refuse_foreign(&file)?;
+            for (section, _) in &sections {
+                file.value
+                    .as_object_mut()
+                    .into_iter()
+                    .for_each(|members| members.retain(|name, _| !same_name(name, section)));
+            }
+            layers.add(&file, &file.value, &mut Vec::new())?;
+        }
+        for (_, source) in &sections {
+            layers.add(source, &source.value, &mut Vec::new())?;
+        }
+        for (path, value, origin) in environment(env)?.into_iter().chain(flags) {
+            layers.set(path.split('.'), value, origin);
+        }
+        let Layers { values, origins, warnings } = layers;
         let mut config =
             Self::deserialize(&values).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
         // A flag wins over a model's own entry, too.
-        let is_flag = |path: &str| matches!(layers.origins.get(path), Some(Origin::Flag(_)));
+        let is_flag = |path: &str| matches!(origins.get(path), Some(Origin::Flag(_)));
         for entry in &mut config.model_list {
             if is_flag("agents.defaults.max_tokens") {
                 entry.max_tokens = 0;
@@ -53,7 +61,7 @@ impl Config {
                 entry.temperature = None;
             }
         }
-        Ok(Loaded { config, values, origins: layers.origins, warnings: layers.warnings })
+        Ok(Loaded { config, values, origins, warnings })
     }
 }
 
@@ -86,6 +94,20 @@ impl Source {
         }
         Ok(Self { name: name.to_owned(), text: text.to_owned(), value, origin })
     }
+
+    fn wrong(&self, value: &Value, setting: &Setting, path: &[&str]) -> Error {
+        let unquoted = value.as_str().filter(|text| setting.check(&setting.parse(text)).is_some());
+        self.error(path, &describe(value, setting.is_secret())).hint(match unquoted {
+            Some(text) => format!("write {text} without quotes"),
+            None => format!("it must be {}", setting.expected()),
+        })
+    }
+
+    fn error(&self, path: &[&str], value: &str) -> Error {
+        let place = locate::position(&self.text, path)
+            .map_or(String::new(), |(line, column)| format!(", line {line}, column {column}"));
+        Error::config(format!("{}{place}: {} is {value}", self.name, path.join(".")))
+    }
 }
 
 /// What is wrong with JSON, in plain words.
@@ -103,122 +125,94 @@ fn syntax_error(what: &str) -> String {
     }
 }
 
-/// A setting, and the part of its path that is below the place where the walk is.
-type Row<'a> = (&'static Setting, &'a [&'static str]);
-
-/// Walks config.json and the table of settings together.
-struct Layers<'a> {
-    /// Sections that a variable sets as a whole.
-    sections: &'a [(&'static str, Source)],
-    /// The highest last.
-    overrides: Vec<Override>,
-    /// Where the walk is, by the table's names.
-    path: Vec<String>,
+/// What the layers say so far.
+struct Layers {
+    values: Value,
     origins: BTreeMap<String, Origin>,
     warnings: Vec<String>,
 }
 
-impl Layers<'_> {
-    /// The value here, of which `rows` are the settings; `found` is what the source has.
-    fn fill(&mut self, source: Option<&Source>, found: Option<&Value>, rows: &[Row]) -> Result<Value> {
-        // null means: as if it were not there.
-        let found = found.filter(|value| !value.is_null());
-        let (setting, segments) = rows[0];
-        match (segments.first().copied(), found) {
-            (None, _) => self.value(source, found, setting),
-            (Some("[]"), None) => Ok(json!([])),
-            (Some("[]"), Some(Value::Array(items))) => {
-                let rows = below(rows, "[]");
-                let items = items.iter().enumerate();
-                items.map(|(n, item)| self.child(&n.to_string(), source, Some(item), &rows)).collect()
-            }
-            (Some("[]"), Some(value)) => Err(self.wrong(source, value, setting, "a list in brackets")),
-            (Some(_), None) => self.object(source, &Map::new(), rows),
-            (Some(_), Some(Value::Object(members))) => self.object(source, members, rows),
-            (Some(_), Some(value)) => Err(self.wrong(source, value, setting, "an object in braces")),
-        }
-    }
-
-    fn object(&mut self, source: Option<&Source>, found: &Map<String, Value>, rows: &[Row]) -> Result<Value> {
-        let mut names: Vec<&str> = rows.iter().map(|(_, segments)| segments[0]).collect();
-        names.dedup();
-        if names == ["*"] {
-            names = found.keys().map(String::as_str).collect();
-        }
-        for key in found.keys().filter(|key| !names.iter().any(|name| same_name(name, key))) {
-            let path = |name: &str| [&self.path[..], &[name.to_owned()]].concat().join(".");
-            let meant = nearest(key, names.iter().copied()).map(path).or_else(|| elsewhere(key));
-            let meant = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));
-            let file = source.map_or("", |source| &source.name);
-            self.warnings.push(format!("{file}: unknown setting {}{meant}", path(key)));
-        }
-        let mut values = Map::new();
-        for name in names {
-            let section = self.sections.iter().find(|(section, _)| *section == name && self.path.is_empty());
-            let member = found.iter().find(|(key, _)| same_name(name, key)).map(|(_, value)| value);
-            let (source, member) = match section {
-                Some((_, section)) => (Some(section), section.value.get(name)),
-                None => (source, member),
+impl Layers {
+    /// The defaults of an entry of a list or a map, or outside of them.
+    fn add_defaults(&mut self, names: &[&str]) {
+        for setting in settings::below(names) {
+            let path: Vec<&str> = settings::named(setting, names).collect();
+            let (default, end) = match path.iter().position(|name| matches!(*name, "]" | "*")) {
+                Some(at) if path[at] == "]" => (json!([]), at),
+                Some(at) => (json!({}), at),
+                None => (setting.default(), path.len()),
             };
-            values.insert(name.to_owned(), self.child(name, source, member, &below(rows, name))?);
+            let slot = slot(&mut self.values, path.into_iter().take(end));
+            if slot.is_null() {
+                *slot = default;
+            }
         }
-        Ok(Value::Object(values))
     }
 
-    fn child(&mut self, name: &str, source: Option<&Source>, found: Option<&Value>, rows: &[Row]) -> Result<Value> {
-        self.path.push(name.to_owned());
-        let value = self.fill(source, found, rows);
-        self.path.pop();
-        value
+    fn set<'a>(&mut self, path: impl Iterator<Item = &'a str> + Clone, value: Value, origin: Origin) {
+        self.origins.insert(path.clone().collect::<Vec<_>>().join("."), origin);
+        *slot(&mut self.values, path) = value;
     }
 
-    /// The value that the highest layer gives to a setting.
-    fn value(&mut self, source: Option<&Source>, found: Option<&Value>, setting: &Setting) -> Result<Value> {
-        let path = self.path.join(".");
-        if let Some((_, value, origin)) = self.overrides.iter().rev().find(|(name, ..)| *name == path) {
-            self.origins.insert(path, origin.clone());
-            return Ok(value.clone());
+    /// Adds `value`, which stands at `path` in the source.
+    fn add(&mut self, source: &Source, value: &Value, path: &mut Vec<String>) -> Result<()> {
+        let names: Vec<&str> = path.iter().map(String::as_str).collect();
+        if !names.is_empty() && !settings::is_known(&names, Place::Anywhere) {
+            let meant = settings::meant(&names).map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+            self.warnings.push(format!("{}: unknown setting {}{meant}", source.name, names.join(".")));
+            return Ok(());
         }
-        let (Some(value), Some(source)) = (found, source) else { return Ok(setting.default()) };
-        let Some(checked) = setting.check(value) else {
-            return Err(self.wrong(Some(source), value, setting, &setting.expected()));
-        };
-        self.origins.insert(path, source.origin.clone());
-        Ok(checked)
+        if !settings::is_known(&names, Place::Setting) {
+            self.add_defaults(&names);
+        }
+        let setting = settings::find(&names);
+        let is_list = setting.is_none() && settings::is_list(&names);
+        match (setting, value) {
+            // As if it were not there.
+            (_, Value::Null) => Ok(()),
+            (Some(setting), value) => {
+                let Some(checked) = setting.check(value) else { return Err(source.wrong(value, setting, &names)) };
+                self.set(settings::named(setting, &names), checked, source.origin.clone());
+                Ok(())
+            }
+            (None, Value::Array(items)) if is_list => (0..)
+                .zip(items)
+                .try_for_each(|(n, item): (usize, _)| self.add_below(source, &n.to_string(), item, path)),
+            (None, Value::Object(members)) if !is_list => {
+                members.iter().try_for_each(|(name, value)| self.add_below(source, name, value, path))
+            }
+            (None, value) => {
+                let expected = if is_list { "a list in brackets" } else { "an object in braces" };
+                Err(source.error(&names, &describe(value, false)).hint(format!("it must be {expected}")))
+            }
+        }
     }
 
-    fn wrong(&self, source: Option<&Source>, value: &Value, setting: &Setting, expected: &str) -> Error {
-        let place = source.map_or(String::new(), |Source { name, text, .. }| {
-            let at = locate::position(text, &self.path);
-            at.map_or(name.clone(), |(line, column)| format!("{name}, line {line}, column {column}"))
-        });
-        let message = format!("{place}: {} is {}", self.path.join("."), describe(value, setting));
-        let unquoted = value.as_str().filter(|text| setting.check(&setting.parse(text)).is_some());
-        Error::config(message).hint(match unquoted {
-            Some(text) => format!("write {text} without quotes"),
-            None => format!("it must be {expected}"),
-        })
+    fn add_below(&mut self, source: &Source, name: &str, value: &Value, path: &mut Vec<String>) -> Result<()> {
+        path.push(name.to_owned());
+        let added = self.add(source, value, path);
+        path.pop();
+        added
     }
 }
 
-/// The settings below a member.
-fn below<'a>(rows: &[Row<'a>], name: &str) -> Vec<Row<'a>> {
-    let rows = rows.iter().filter(|(_, segments)| segments[0] == name || segments[0] == "*");
-    rows.map(|(setting, segments)| (*setting, &segments[1..])).collect()
-}
-
-/// The setting of about this name in another place.
-fn elsewhere(name: &str) -> Option<String> {
-    let last = |setting: &'static Setting| setting.path.rsplit('.').next().unwrap_or_default();
-    let near = nearest(name, SETTINGS.iter().map(last))?;
-    SETTINGS.iter().find(|setting| last(setting) == near).map(|setting| setting.path.to_owned())
+/// The place of a value. What is missing on the way is made.
+fn slot<'a, 'b>(values: &'a mut Value, path: impl Iterator<Item = &'b str>) -> &'a mut Value {
+    path.fold(values, |at, name| match at {
+        Value::Array(items) => {
+            let n = name.parse().unwrap_or(0);
+            items.resize(items.len().max(n + 1), Value::Null);
+            &mut items[n]
+        }
+        at => &mut at[name],
+    })
 }
 
 /// A value for an error message. A long text may be a key in the wrong place, and a list or an object may hold one.
-fn describe(value: &Value, setting: &Setting) -> String {
+fn describe(value: &Value, is_secret: bool) -> String {
     match value {
-        Value::String(text) if text.len() < 12 && !setting.is_secret() => format!("\"{text}\" (a string)"),
-        Value::Bool(_) | Value::Number(_) if !setting.is_secret() => value.to_string(),
+        Value::String(text) if text.len() < 12 && !is_secret => format!("\"{text}\" (a string)"),
+        Value::Bool(_) | Value::Number(_) if !is_secret => value.to_string(),
         Value::String(_) => "a string".to_owned(),
         Value::Number(_) => "a number".to_owned(),
         Value::Array(_) => "a list".to_owned(),
@@ -268,7 +262,7 @@ fn environment(env: &Env) -> Result<Vec<Override>> {
         let Some(setting) = SETTINGS.iter().find(named) else { continue };
         let value = setting.parse(text);
         let checked = setting.check(&value).ok_or_else(|| {
-            Error::config(format!("{name} is {}", describe(&value, setting)))
+            Error::config(format!("{name} is {}", describe(&value, setting.is_secret())))
                 .hint(format!("it must be {}", setting.expected()))
         })?;
         found.push((setting.path, checked, Origin::Env(name.clone())));
@@ -319,7 +313,7 @@ mod tests {
     fn every_setting_has_a_variable_that_works() {
         for setting in SETTINGS {
             let Some(name) = setting.env_name() else {
-                assert!(SECTIONS.contains(&setting.segments()[0]), "no variable can set {}", setting.path);
+                assert!(SECTIONS.contains(&setting.segments().next().unwrap()), "no variable can set {}", setting.path);
                 continue;
             };
             let (text, value) = match setting.kind {
@@ -353,11 +347,11 @@ mod tests {
         let text = r#"{"agents":{"defaults":{"max_tokns":1},"model_name":"x"},"zzzz":{"a":1},
             "mcpServers":{"x":{"comand":"y","env":{"A":"b"}}},"model_list":[{"modle":"x","extra_body":{"a":{"b":1}}}]}"#;
         let expected = [
-            "config.json: unknown setting zzzz",
-            "config.json: unknown setting agents.model_name; did you mean agents.defaults.model_name?",
             "config.json: unknown setting agents.defaults.max_tokns; did you mean agents.defaults.max_tokens?",
-            "config.json: unknown setting model_list.0.modle; did you mean model_list.0.model?",
+            "config.json: unknown setting agents.model_name; did you mean agents.defaults.model_name?",
             "config.json: unknown setting mcpServers.x.comand; did you mean mcpServers.x.command?",
+            "config.json: unknown setting model_list.0.modle; did you mean model_list.0.model?",
+            "config.json: unknown setting zzzz",
         ];
         assert_eq!(file(text).unwrap().warnings, expected);
     }

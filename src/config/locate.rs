@@ -7,7 +7,7 @@ use serde_json::Deserializer;
 use super::settings::same_name;
 
 /// Line and column, from 1, of the value at `path` in valid JSON.
-pub(super) fn position(text: &str, path: &[String]) -> Option<(usize, usize)> {
+pub(super) fn position(text: &str, path: &[&str]) -> Option<(usize, usize)> {
     let at = path.iter().try_fold(value_after(text, 0), |at, name| member(text, at, name, true))?;
     let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
     Some((text[..at].matches('\n').count() + 1, text[line_start..at].chars().count() + 1))
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn values_and_keys_are_found() {
         let text = "{\"a\": [1, {\"b\\\"c\": \"é\"},\n [true]],\n\"d\": null}";
-        let at = |path: &[&str]| position(text, &path.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>());
+        let at = |path: &[&str]| position(text, path);
         assert_eq!(at(&["a"]), Some((1, 7)));
         assert_eq!(at(&["a", "1", "b\"c"]), Some((1, 20)));
         assert_eq!(at(&["a", "2", "0"]), Some((2, 3)));

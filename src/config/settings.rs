@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use crate::text::nearest;
+
 /// What a value may be, and its default where that is not empty.
 #[derive(Clone, Copy)]
 pub(crate) enum Type {
@@ -28,26 +30,6 @@ pub(crate) enum Type {
     Map,
     /// Names and anything, which may be secrets.
     Any,
-}
-
-impl Type {
-    /// What it takes, in words.
-    pub(crate) fn words(self) -> String {
-        match self {
-            Self::Text => "text".to_owned(),
-            Self::Secret => "secret".to_owned(),
-            Self::Bool(_) => "true or false".to_owned(),
-            Self::Whole(0, _) => "whole number".to_owned(),
-            Self::Whole(least, _) => format!("whole number from {least}"),
-            Self::Number(..) => "number".to_owned(),
-            Self::Optional => "number or null".to_owned(),
-            Self::OneOf(_, words) => words.join(", "),
-            Self::Texts => "list of texts".to_owned(),
-            Self::Secrets => "list of secrets".to_owned(),
-            Self::Map => "names and texts".to_owned(),
-            Self::Any => "object".to_owned(),
-        }
-    }
 }
 
 /// One setting. In its path `[]` stands for each entry of a list, `*` for each name of a map.
@@ -158,12 +140,9 @@ pub(crate) const SETTINGS: &[Setting] = &[
 pub(crate) const SECTIONS: [&str; 2] = ["model_list", "mcpServers"];
 
 impl Setting {
-    /// The parts of the path: `model_list`, `[]`, `model`.
-    pub(crate) fn segments(&self) -> Vec<&'static str> {
-        self.path
-            .split('.')
-            .flat_map(|name| name.strip_suffix("[]").map_or(vec![name], |list| vec![list, "[]"]))
-            .collect()
+    /// The parts of the path, with `]` for each entry of a list: `model_list`, `]`, `model`.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
+        self.path.split(['.', '['])
     }
 
     /// `BANTAM_` and the path in capitals; `None` inside lists and maps.
@@ -215,7 +194,7 @@ impl Setting {
         fits.then(|| value.clone())
     }
 
-    /// What [`Setting::check`] accepts, for an error's hint.
+    /// What [`Setting::check`] accepts.
     pub(crate) fn expected(&self) -> String {
         match self.kind {
             Text | Secret => "text in quotes".to_owned(),
@@ -253,22 +232,31 @@ pub(crate) enum Place {
 
 /// Whether such a setting, or one below it, is in the table.
 pub(crate) fn is_known(names: &[&str], place: Place) -> bool {
-    SETTINGS.iter().any(|setting| {
-        let is_chosen = matches!(setting.segments().get(names.len() - 1), Some(&"*" | &"[]"));
-        fits(setting, names) && (place == Place::Anywhere || !is_chosen)
+    below(names).any(|setting| {
+        let last = names.len().checked_sub(1).and_then(|last| setting.segments().nth(last));
+        place == Place::Anywhere || !matches!(last, Some("*" | "]"))
     }) || (place == Place::Anywhere && in_map(names))
 }
 
-/// Whether `names` lead to the setting, or to a section that it is in.
-fn fits(setting: &Setting, names: &[&str]) -> bool {
-    let segments = setting.segments();
-    let mut pairs = segments.iter().zip(names);
-    segments.len() >= names.len()
-        && pairs.all(|(segment, name)| match *segment {
-            "*" => !name.is_empty(),
-            "[]" => name.parse::<usize>().is_ok(),
-            segment => same_name(segment, name),
+/// The settings that `names` lead to: one of them, or those in a section or an entry.
+pub(crate) fn below(names: &[&str]) -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(move |setting| {
+        let mut segments = setting.segments();
+        names.iter().all(|name| match segments.next() {
+            None => false,
+            Some("*") => !name.is_empty(),
+            Some("]") => name.parse::<usize>().is_ok(),
+            Some(segment) => same_name(segment, name),
         })
+    })
+}
+
+/// The segments of a setting with the names that the user has chosen, as far as there are `names`.
+pub(crate) fn named<'a>(setting: &'static Setting, names: &'a [&'a str]) -> impl Iterator<Item = &'a str> + Clone {
+    setting.segments().enumerate().map(|(n, segment)| match (segment, names.get(n)) {
+        ("*" | "]", Some(name)) => name,
+        (segment, _) => segment,
+    })
 }
 
 /// Whether this is a place in a setting that holds names and values.
@@ -276,9 +264,26 @@ pub(crate) fn in_map(names: &[&str]) -> bool {
     names.split_last().is_some_and(|(_, map)| find(map).is_some_and(|s| matches!(s.kind, Map | Any)))
 }
 
+/// Whether entries are numbered here.
+pub(crate) fn is_list(names: &[&str]) -> bool {
+    below(names).next().and_then(|setting| setting.segments().nth(names.len())) == Some("]")
+}
+
 /// The setting at a path like `model_list`, `0`, `model`.
 pub(crate) fn find(names: &[&str]) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.segments().len() == names.len() && fits(setting, names))
+    below(names).find(|setting| setting.segments().count() == names.len())
+}
+
+/// The path that was meant by one that is unknown: with another name in the same section, else in any.
+pub(crate) fn meant(names: &[&str]) -> Option<String> {
+    let (last, section) = names.split_last()?;
+    let siblings = below(section).filter_map(|setting| setting.segments().nth(section.len()));
+    let siblings = siblings.filter(|segment| !matches!(*segment, "]" | "*"));
+    if let Some(near) = nearest(last, siblings) {
+        return Some([section, &[near]].concat().join("."));
+    }
+    let near = nearest(last, SETTINGS.iter().filter_map(|setting| setting.segments().last()))?;
+    SETTINGS.iter().find(|setting| setting.segments().last() == Some(near)).map(|setting| setting.path.to_owned())
 }
 
 /// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.

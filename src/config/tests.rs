@@ -32,7 +32,7 @@ fn the_settings_are_those_of_the_table() {
         vec!["| setting | default | kind | meaning | variable |".to_owned(), "|---|---|---|---|---|".to_owned()];
     for setting in SETTINGS {
         let variable = setting.env_name().map_or(String::new(), |name| format!("`{name}`"));
-        let (path, default, kind) = (setting.path, setting.default(), setting.kind.words());
+        let (path, default, kind) = (setting.path, setting.default(), setting.expected().replace('|', "\\|"));
         lines.push(format!("| `{path}` | `{default}` | {kind} | {} | {variable} |", setting.help.replace('|', "\\|")));
     }
     let sections = SECTIONS.map(|name| format!("`BANTAM_{}`", name.to_ascii_uppercase())).join(" and ");
