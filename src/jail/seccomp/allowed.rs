@@ -6,37 +6,9 @@
 //! its flags behind a pointer; and whatever kernels are yet to add. C libraries fall back where there is something to fall
 //! back to.
 
-use libc::{
-    SYS_accept, SYS_accept4, SYS_bind, SYS_brk, SYS_capget, SYS_capset, SYS_chdir, SYS_clock_getres, SYS_clock_gettime,
-    SYS_clock_nanosleep, SYS_clone, SYS_close, SYS_connect, SYS_copy_file_range, SYS_dup, SYS_dup3, SYS_epoll_create1,
-    SYS_epoll_ctl, SYS_epoll_pwait, SYS_eventfd2, SYS_execve, SYS_execveat, SYS_exit, SYS_exit_group, SYS_faccessat,
-    SYS_fallocate, SYS_fchdir, SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat, SYS_fcntl, SYS_fdatasync,
-    SYS_fgetxattr, SYS_flistxattr, SYS_flock, SYS_fremovexattr, SYS_fsetxattr, SYS_fstat, SYS_fstatfs, SYS_fsync,
-    SYS_ftruncate, SYS_futex, SYS_get_robust_list, SYS_getcpu, SYS_getcwd, SYS_getdents64, SYS_getegid, SYS_geteuid,
-    SYS_getgid, SYS_getgroups, SYS_getitimer, SYS_getpeername, SYS_getpgid, SYS_getpid, SYS_getppid, SYS_getpriority,
-    SYS_getrandom, SYS_getresgid, SYS_getresuid, SYS_getrusage, SYS_getsid, SYS_getsockname, SYS_getsockopt,
-    SYS_gettid, SYS_gettimeofday, SYS_getuid, SYS_getxattr, SYS_inotify_add_watch, SYS_inotify_init1,
-    SYS_inotify_rm_watch, SYS_ioctl, SYS_ioprio_get, SYS_ioprio_set, SYS_kill, SYS_lgetxattr, SYS_linkat, SYS_listen,
-    SYS_listxattr, SYS_llistxattr, SYS_lremovexattr, SYS_lseek, SYS_lsetxattr, SYS_madvise, SYS_membarrier,
-    SYS_memfd_create, SYS_mincore, SYS_mkdirat, SYS_mknodat, SYS_mlock, SYS_mlock2, SYS_mlockall, SYS_mprotect,
-    SYS_mremap, SYS_msgctl, SYS_msgget, SYS_msgrcv, SYS_msgsnd, SYS_msync, SYS_munlock, SYS_munlockall, SYS_munmap,
-    SYS_nanosleep, SYS_openat, SYS_pipe2, SYS_pkey_alloc, SYS_pkey_free, SYS_pkey_mprotect, SYS_ppoll, SYS_prctl,
-    SYS_pread64, SYS_preadv, SYS_preadv2, SYS_prlimit64, SYS_pselect6, SYS_pwrite64, SYS_pwritev, SYS_pwritev2,
-    SYS_read, SYS_readahead, SYS_readlinkat, SYS_readv, SYS_recvfrom, SYS_recvmmsg, SYS_recvmsg, SYS_removexattr,
-    SYS_renameat, SYS_renameat2, SYS_restart_syscall, SYS_rt_sigaction, SYS_rt_sigpending, SYS_rt_sigprocmask,
-    SYS_rt_sigqueueinfo, SYS_rt_sigreturn, SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_rt_tgsigqueueinfo,
-    SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_sched_getaffinity, SYS_sched_getattr,
-    SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_rr_get_interval, SYS_sched_setaffinity, SYS_sched_setattr,
-    SYS_sched_setparam, SYS_sched_setscheduler, SYS_sched_yield, SYS_seccomp, SYS_semctl, SYS_semget, SYS_semop,
-    SYS_semtimedop, SYS_sendfile, SYS_sendmmsg, SYS_sendmsg, SYS_sendto, SYS_set_robust_list, SYS_set_tid_address,
-    SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups, SYS_setitimer, SYS_setpgid, SYS_setpriority, SYS_setregid,
-    SYS_setresgid, SYS_setresuid, SYS_setreuid, SYS_setsid, SYS_setsockopt, SYS_setuid, SYS_setxattr, SYS_shmat,
-    SYS_shmctl, SYS_shmdt, SYS_shmget, SYS_shutdown, SYS_sigaltstack, SYS_signalfd4, SYS_socket, SYS_socketpair,
-    SYS_splice, SYS_statfs, SYS_statx, SYS_symlinkat, SYS_sync, SYS_syncfs, SYS_sysinfo, SYS_tee, SYS_tgkill,
-    SYS_timer_create, SYS_timer_delete, SYS_timer_getoverrun, SYS_timer_gettime, SYS_timer_settime, SYS_timerfd_create,
-    SYS_timerfd_gettime, SYS_timerfd_settime, SYS_times, SYS_tkill, SYS_truncate, SYS_umask, SYS_uname, SYS_unlinkat,
-    SYS_utimensat, SYS_wait4, SYS_waitid, SYS_write, SYS_writev, c_long,
-};
+// Two hundred names of one kind.
+#[allow(clippy::wildcard_imports)]
+use libc::*;
 
 /// On every architecture.
 #[rustfmt::skip]
@@ -92,30 +64,30 @@ pub(super) const EVERYWHERE: &[c_long] = &[
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
-    libc::SYS_open, libc::SYS_creat, libc::SYS_stat, libc::SYS_lstat, libc::SYS_newfstatat, libc::SYS_access,
-    libc::SYS_readlink, libc::SYS_mkdir, libc::SYS_rmdir, libc::SYS_rename, libc::SYS_link, libc::SYS_symlink,
-    libc::SYS_unlink, libc::SYS_mknod, libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime,
-    libc::SYS_utimes, libc::SYS_futimesat, libc::SYS_getdents, libc::SYS_fadvise64, libc::SYS_sync_file_range,
-    libc::SYS_dup2, libc::SYS_pipe, libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_create, libc::SYS_epoll_wait,
-    libc::SYS_eventfd, libc::SYS_signalfd, libc::SYS_inotify_init, libc::SYS_mmap, libc::SYS_fork, libc::SYS_vfork,
-    libc::SYS_getpgrp, libc::SYS_arch_prctl, libc::SYS_getrlimit, libc::SYS_setrlimit, libc::SYS_alarm, libc::SYS_pause,
-    libc::SYS_time, libc::SYS_rseq,
+    SYS_open, SYS_creat, SYS_stat, SYS_lstat, SYS_newfstatat, SYS_access,
+    SYS_readlink, SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_symlink,
+    SYS_unlink, SYS_mknod, SYS_chmod, SYS_chown, SYS_lchown, SYS_utime,
+    SYS_utimes, SYS_futimesat, SYS_getdents, SYS_fadvise64, SYS_sync_file_range,
+    SYS_dup2, SYS_pipe, SYS_poll, SYS_select, SYS_epoll_create, SYS_epoll_wait,
+    SYS_eventfd, SYS_signalfd, SYS_inotify_init, SYS_mmap, SYS_fork, SYS_vfork,
+    SYS_getpgrp, SYS_arch_prctl, SYS_getrlimit, SYS_setrlimit, SYS_alarm, SYS_pause,
+    SYS_time, SYS_rseq,
 ];
 #[cfg(target_arch = "aarch64")]
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
-    libc::SYS_newfstatat, libc::SYS_fadvise64, libc::SYS_sync_file_range, libc::SYS_mmap, 163 /* getrlimit */,
-    164 /* setrlimit */, libc::SYS_rseq,
+    SYS_newfstatat, SYS_fadvise64, SYS_sync_file_range, SYS_mmap, 163 /* getrlimit */,
+    164 /* setrlimit */, SYS_rseq,
 ];
 /// And those of 32-bit programs, by `arch/arm/tools/syscall.tbl`: wide ids and offsets, and 64-bit time.
 #[cfg(target_arch = "arm")]
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
-    libc::SYS_open, libc::SYS_creat, libc::SYS_access, libc::SYS_readlink, libc::SYS_mkdir, libc::SYS_rmdir,
-    libc::SYS_rename, libc::SYS_link, libc::SYS_symlink, libc::SYS_unlink, libc::SYS_mknod, libc::SYS_chmod,
-    libc::SYS_chown, libc::SYS_lchown, libc::SYS_utimes, libc::SYS_futimesat, libc::SYS_getdents, libc::SYS_dup2,
-    libc::SYS_pipe, libc::SYS_poll, libc::SYS_epoll_create, libc::SYS_epoll_wait, libc::SYS_eventfd, libc::SYS_signalfd,
-    libc::SYS_inotify_init, libc::SYS_fork, libc::SYS_vfork, libc::SYS_getpgrp, libc::SYS_pause,
+    SYS_open, SYS_creat, SYS_access, SYS_readlink, SYS_mkdir, SYS_rmdir,
+    SYS_rename, SYS_link, SYS_symlink, SYS_unlink, SYS_mknod, SYS_chmod,
+    SYS_chown, SYS_lchown, SYS_utimes, SYS_futimesat, SYS_getdents, SYS_dup2,
+    SYS_pipe, SYS_poll, SYS_epoll_create, SYS_epoll_wait, SYS_eventfd, SYS_signalfd,
+    SYS_inotify_init, SYS_fork, SYS_vfork, SYS_getpgrp, SYS_pause,
     67 /* sigaction */, 72 /* sigsuspend */, 73 /* sigpending */, 75 /* setrlimit */, 106 /* stat */,
     107 /* lstat */, 119 /* sigreturn */, 126 /* sigprocmask */, 140 /* _llseek */, 142 /* _newselect */,
     191 /* ugetrlimit */, 192 /* mmap2 */, 193 /* truncate64 */, 194 /* ftruncate64 */, 195 /* stat64 */,
