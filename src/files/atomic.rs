@@ -14,7 +14,7 @@ use std::path::Path;
 use fs_err::File;
 use rustix::fs::{
     AtFlags, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fallocate, fchmod, fchown, flock, fstat,
-    mkdirat, openat, renameat, statat, unlinkat,
+    openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -51,7 +51,11 @@ impl<'a> LockedEntry<'a> {
             return Err(Error::failed(format!("{} names a directory, not a file", asked.display())));
         }
         let found = match tree.locate(path) {
-            Err(Errno::NOENT) => make_parents(tree, path).and_then(|()| tree.locate(path)),
+            Err(Errno::NOENT) => {
+                let parents = path.parent().unwrap_or(path);
+                let made = tree.make_dirs(parents, Mode::from_raw_mode(0o777), Links::Follow);
+                made.and_then(|()| tree.locate(path))
+            }
             found => found,
         };
         let (dir, name) = found.map_err(|e| target.error(e))?;
@@ -147,20 +151,4 @@ fn overwrite(old: &Existing, content: &[u8]) -> Result<()> {
     file.seek(SeekFrom::Start(0))?;
     file.write_all(content)?;
     Ok(file.set_len(content.len() as u64)?)
-}
-
-/// Creates the missing directories above `path`, each beneath `tree`.
-fn make_parents(tree: &Dir, path: &Path) -> Result<(), Errno> {
-    let parents: Vec<&Path> = path.ancestors().skip(1).collect();
-    for parent in parents.into_iter().rev() {
-        let found = tree.open_at(parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow);
-        if found.err() == Some(Errno::NOENT) {
-            let (dir, name) = tree.locate(parent)?;
-            match mkdirat(&dir, &name, Mode::from_raw_mode(0o777)) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(e),
-            }
-        }
-    }
-    Ok(())
 }

@@ -4,10 +4,10 @@
 //! on the fresh tmpfs only, or exist in a tree below which no link is followed.
 
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2, statat, symlinkat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
@@ -15,7 +15,7 @@ use rustix::mount::{
 };
 
 use super::paths;
-use crate::beneath::open_straight;
+use crate::beneath::{Dir, Links, open_straight};
 use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::tree::{Access, Tree};
@@ -59,24 +59,25 @@ struct Mount<'a> {
 pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)]) -> Result<()> {
     let mut links = Vec::new();
     let mounts = take_trees(setup, open_trees, &mut links)?;
-    let root = tmpfs("4m", GUARDED)?;
+    let root = Dir::from(tmpfs("4m", GUARDED)?);
     // Any directory serves as its mount point: it becomes the root soon, and the mount namespace is ours alone.
     let mount_point = ["/tmp", "/mnt", "/usr"].into_iter().find(|dir| Path::new(dir).is_dir());
     let mount_point = mount_point.ok_or_else(|| Error::failed("there is no directory to build the jail on"))?;
-    attach(root.as_fd(), CWD, Path::new(mount_point)).doing("attaching the new root")?;
-    let root = root.as_fd();
-    fill(root, etc, &links)?;
+    let mount_point = open_straight(Path::new(mount_point)).doing("finding a place for the new root")?;
+    move_mount(&root, "", &mount_point, "", BY_DESCRIPTORS).doing("attaching the new root")?;
+    fill(&root, etc, &links)?;
     for Mount { fd, at, is_optional } in &mounts {
         let target = below_root(at);
-        make_mount_point(root, &target, fd.as_fd()).doing(at.display())?;
-        match attach(fd.as_fd(), root, &target) {
+        make_mount_point(&root, &target, fd).doing(at.display())?;
+        match attach(fd, &root, &target) {
             Err(_) if *is_optional => {}
             result => result.doing(format_args!("attaching {}", at.display()))?,
         }
     }
-    mount_proc(root)?;
-    sys::set_mount_attributes(root, MountAttrFlags::MOUNT_ATTR_RDONLY, false).doing("making the root read-only")?;
-    pivot(root)?;
+    mount_proc(&root)?;
+    let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    sys::set_mount_attributes(root.as_fd(), read_only, false).doing("making the root read-only")?;
+    pivot(&root)?;
     super::enter_workspace(setup)
 }
 
@@ -142,18 +143,18 @@ fn take_mount(at: impl AsFd, path: &Path, attributes: MountAttrFlags) -> io::Res
 }
 
 /// Makes what is not taken from the old root: scratch space, links and files of `/etc`.
-fn fill(root: BorrowedFd, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Result<()> {
+fn fill(root: &Dir, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) -> Result<()> {
     for (path, attributes) in SCRATCH {
         let path = below_root(Path::new(path));
         make_dirs(root, &path)?;
-        attach(tmpfs(SCRATCH_SIZE, *attributes)?.as_fd(), root, &path).doing(path.display())?;
+        attach(&tmpfs(SCRATCH_SIZE, *attributes)?, root, &path).doing(path.display())?;
     }
     for (path, target) in DEVICE_LINKS {
         symlinkat(*target, root, *path).doing(path)?;
     }
     for (path, target) in links {
         let path = below_root(path);
-        make_dirs(root, path.parent().unwrap_or(Path::new("")))?;
+        make_dirs(root, path.parent().unwrap_or(&path))?;
         match symlinkat(target, root, &path) {
             // A directory on the way to another tree, or a link that is there already.
             Ok(()) | Err(Errno::EXIST) => {}
@@ -167,7 +168,7 @@ fn fill(root: BorrowedFd, etc: &[(&str, String)], links: &[(&Path, PathBuf)]) ->
     Ok(())
 }
 
-fn pivot(root: BorrowedFd) -> Result<()> {
+fn pivot(root: &Dir) -> Result<()> {
     rustix::process::fchdir(root).doing("entering the new root")?;
     match rustix::process::pivot_root(".", ".") {
         // The old root is now mounted over the new one. Unmounting it removes the last way back.
@@ -197,70 +198,55 @@ fn new_fs(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> R
 
 /// A fresh /proc shows the jail's own processes only. Some containers forbid one; then the jail has none, which most
 /// programs tolerate.
-fn mount_proc(root: BorrowedFd) -> Result<()> {
+fn mount_proc(root: &Dir) -> Result<()> {
     make_dirs(root, Path::new("proc"))?;
     let proc = match new_fs("proc", &[], GUARDED | MountAttrFlags::MOUNT_ATTR_NOEXEC) {
         Err(Errno::PERM) => return Ok(()),
         result => result.doing("making /proc")?,
     };
-    attach(proc.as_fd(), root, Path::new("proc")).doing("attaching /proc")?;
+    attach(&proc, root, Path::new("proc")).doing("attaching /proc")?;
     // Their modes let root write, which the jail's user is outside if root owns the workspace.
     for name in PROC_MACHINE {
         let tree = match take_mount(&proc, Path::new(name), MountAttrFlags::MOUNT_ATTR_RDONLY) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             result => result.doing(format_args!("taking /proc/{name}"))?,
         };
-        attach(tree.as_fd(), root, &Path::new("proc").join(name)).doing(format_args!("attaching /proc/{name}"))?;
+        attach(&tree, root, &Path::new("proc").join(name)).doing(format_args!("attaching /proc/{name}"))?;
     }
     Ok(())
 }
 
-/// Attaches a detached mount to a file or directory below `at`, following no symbolic link.
-fn attach(tree: BorrowedFd, at: impl AsFd, path: &Path) -> io::Result<()> {
-    let target = openat2(
-        at,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-        Mode::empty(),
-        if path.is_absolute() { ResolveFlags::NO_SYMLINKS } else { ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS },
-    )?;
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    Ok(move_mount(tree, "", &target, "", flags)?)
+const BY_DESCRIPTORS: MoveMountFlags =
+    MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.union(MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH);
+
+/// Attaches a detached mount to a file or directory of the root, following no symbolic link.
+fn attach(tree: &OwnedFd, root: &Dir, path: &Path) -> Result<(), Errno> {
+    let target = root.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty(), Links::Refuse)?;
+    move_mount(tree, "", &target, "", BY_DESCRIPTORS)
 }
 
 fn below_root(path: &Path) -> PathBuf {
     path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
 }
 
-/// Makes the missing directories of `path`.
-fn make_dirs(root: BorrowedFd, path: &Path) -> io::Result<()> {
-    let mut so_far = PathBuf::new();
-    for component in path.components() {
-        so_far.push(component);
-        match mkdirat(root, &so_far, Mode::from_raw_mode(0o755)) {
-            // A read-only tree that is mounted already may contain it.
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(Errno::ROFS) if statat(root, &so_far, AtFlags::empty()).is_ok() => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
+fn make_dirs(root: &Dir, path: &Path) -> Result<(), Errno> {
+    root.make_dirs(path, Mode::from_raw_mode(0o755), Links::Refuse)
 }
 
 /// Makes a directory for a directory, and an empty file for anything else.
-fn make_mount_point(root: BorrowedFd, path: &Path, tree: BorrowedFd) -> Result<()> {
+fn make_mount_point(root: &Dir, path: &Path, tree: &OwnedFd) -> Result<()> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode);
     if kind == FileType::Directory {
         return Ok(make_dirs(root, path)?);
     }
-    make_dirs(root, path.parent().unwrap_or(Path::new("")))?;
+    make_dirs(root, path.parent().unwrap_or(path))?;
     if statat(root, path, AtFlags::SYMLINK_NOFOLLOW).is_err() {
         write(root, path, "")?;
     }
     Ok(())
 }
 
-fn write(root: BorrowedFd, path: &Path, text: &str) -> Result<()> {
+fn write(root: &Dir, path: &Path, text: &str) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(root, path, flags, Mode::from_raw_mode(0o644)).doing(path.display())?;
     Ok(fs_err::File::from_parts(file.into(), path).write_all(text.as_bytes())?)
