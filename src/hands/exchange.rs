@@ -22,22 +22,11 @@ const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Has `child` do `job`, and waits until it has closed its output. `count_processes` ends a command that has too many.
 pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_processes: bool) -> Result<Reply> {
-    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(Error::failed("the hands process has no pipes"));
-    };
     let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
     let _hook = cancel.on_stop(move || drop(stop));
-    let deadline = Instant::now() + cancel.remaining(Duration::from_secs(job.seconds()) + GRACE);
-    let job = encode_job(job)?;
-    let mut reader = ReplyReader {
-        // A process that cannot confine itself replies without reading the job.
-        input: input.write_all(&job).is_ok().then_some(input),
-        output,
-        stopped: Some(stopped),
-        deadline,
-        counted: count_processes.then(|| child.id()),
-        too_many: false,
-    };
+    let mut reader =
+        ReplyReader::send(child, job, stopped, cancel.remaining(Duration::from_secs(job.seconds()) + GRACE))?;
+    reader.counted = count_processes.then(|| child.id());
     let result = receive_reply(&mut reader);
     let told_to_stop = reader.stopped.is_none();
     // The process closes its output by ending. After the grace the caller kills it.
@@ -56,15 +45,9 @@ pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_proc
 
 /// Sends `job` to a process that keeps running, and waits for its first reply. Its pipes are `child`'s again afterwards.
 pub(super) fn begin(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
-    let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(Error::failed("the hands process has no pipes"));
-    };
     let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
     let _hook = cancel.on_stop(move || drop(stop));
-    let deadline = Instant::now() + cancel.remaining(Duration::from_secs(job.seconds()));
-    // A process that cannot confine itself replies without reading the job.
-    let input = input.write_all(&encode_job(job)?).is_ok().then_some(input);
-    let mut reader = ReplyReader { input, output, stopped: Some(stopped), deadline, counted: None, too_many: false };
+    let mut reader = ReplyReader::send(child, job, stopped, cancel.remaining(Duration::from_secs(job.seconds())))?;
     let reply = receive_reply(&mut reader);
     (child.stdin, child.stdout) = (reader.input, Some(reader.output));
     reply
@@ -83,6 +66,17 @@ struct ReplyReader {
 }
 
 impl ReplyReader {
+    /// Sends a job, whose reply has this much time.
+    fn send(child: &mut Child, job: &Job, stopped: OwnedFd, time: Duration) -> Result<Self> {
+        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::failed("the hands process has no pipes"));
+        };
+        let deadline = Instant::now() + time;
+        // A process that cannot confine itself replies without reading the job.
+        let input = input.write_all(&encode_job(job)?).is_ok().then_some(input);
+        Ok(Self { input, output, stopped: Some(stopped), deadline, counted: None, too_many: false })
+    }
+
     fn tell_to_stop(&mut self) {
         self.input = None;
         self.stopped = None;

@@ -16,12 +16,13 @@ use rustix::process::{Pid, PidfdFlags, Resource, WaitStatus, pidfd_open};
 
 use super::denied;
 use super::process::limit;
+use super::processes::are_more_below;
 use super::reaper::Reaper;
-use crate::beneath::{self, Dir, Links};
+use crate::beneath::{self, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::files::{Target, Trees};
-use crate::jail;
+use crate::jail::{self, MAX_PROCESSES};
 use crate::proxy::listener;
 use crate::sys;
 use crate::tree::Access;
@@ -40,8 +41,15 @@ const DISK_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// When this returns, every process that the command started has ended, or will have before the caller reads on.
 pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: BorrowedFd) -> Result<Reply> {
-    check(&job.command)?;
-    if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command, &setup.workspace.path)) {
+    match job.command.len() {
+        _ if job.command.trim().is_empty() => return Err(Error::failed("the command is empty")),
+        len if len > MAX_COMMAND => {
+            let why = format!("the command is too long ({len} bytes): write it to a file and run that");
+            return Err(Error::failed(why));
+        }
+        _ => {}
+    }
+    if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command)) {
         return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
     }
     // A second bound beside the watched wall-clock time.
@@ -53,7 +61,12 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     let mut reaper = Reaper::new(setup.confinement)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let input_bytes = STANDARD.decode(&job.input).map_err(|_| Error::failed("the input is not base64"))?;
-    let scratch = (setup.confinement == Confinement::Landlock).then(|| Scratch::make(trees.workspace())).transpose()?;
+    // For temporary files, where `/tmp` is the host's and closed. No other call has this name; one that was killed may have left it.
+    let scratch = (setup.confinement == Confinement::Landlock).then(|| format!(".tmp-{}", std::process::id()));
+    if let Some(name) = &scratch {
+        drop(fs_err::remove_dir_all(name));
+        mkdirat(trees.workspace(), name, Mode::RWXU).doing("making a directory for temporary files")?;
+    }
     enter(trees, &job.working_dir)?;
     let mut command = child::command(Path::new("/bin/sh"));
     jail::confine(&mut command, setup)?;
@@ -63,7 +76,7 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
         .envs(job.env.iter().map(|(name, value)| (name, value)))
         .env("HOME", &setup.workspace.path)
         .env("TERM", "dumb")
-        .envs(scratch.iter().map(|scratch| ("TMPDIR", setup.workspace.real.join(&scratch.name))))
+        .envs(scratch.iter().map(|name| ("TMPDIR", setup.workspace.real.join(name))))
         .stdin(if input_bytes.is_empty() { Stdio::null() } else { Stdio::piped() })
         .stdout(Stdio::from(input.try_clone()?))
         .stderr(Stdio::from(input))
@@ -75,38 +88,24 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
         Builder::new().spawn(write).doing("starting a thread")?;
     }
     let mut output = OutputBuffer::new(output)?;
-    let disks = trees.writable().filter_map(Disk::measure).collect::<Vec<_>>();
-    let end = watch(&child, &mut output, Duration::from_secs(job.timeout_secs), caller, &disks);
+    let limits = Limits {
+        timeout: Some(Duration::from_secs(job.timeout_secs)),
+        disks: trees.writable().filter_map(Disk::measure).collect(),
+        interval: DISK_INTERVAL,
+        // The caller counts them, where they cannot reach it.
+        counts_processes: false,
+        grace: Duration::ZERO,
+    };
+    let end = watch(&child, caller, &limits, Some(&mut output));
     reaper.kill_descendants()?;
-    if let Some(scratch) = scratch {
-        scratch.remove()?;
+    if let Some(name) = scratch {
+        // By the working directory, because only root may be able to pass through the directories of its path.
+        rustix::process::fchdir(trees.workspace()).doing("entering the workspace")?;
+        // This process is as confined as the command was, which may have made it impossible.
+        drop(fs_err::remove_dir_all(name));
     }
     output.drain()?;
     Ok(Reply { header: Header::Exited { end: end?, dropped: output.dropped }, body: output.kept })
-}
-
-/// A directory for temporary files in the workspace, where `/tmp` is the host's and closed.
-struct Scratch<'a> {
-    workspace: &'a Dir,
-    name: String,
-}
-
-impl<'a> Scratch<'a> {
-    fn make(workspace: &'a Dir) -> Result<Self> {
-        // Its process gives it a name that no other call has. One that was killed may have left it.
-        let scratch = Self { workspace, name: format!(".tmp-{}", std::process::id()) };
-        scratch.remove()?;
-        mkdirat(workspace, &scratch.name, Mode::RWXU).doing("making a directory for temporary files")?;
-        Ok(scratch)
-    }
-
-    fn remove(&self) -> Result<()> {
-        // By the working directory, because only root may be able to pass through the directories of its path.
-        rustix::process::fchdir(self.workspace).doing("entering the workspace")?;
-        // This process is as confined as the command was, which may have made it impossible.
-        drop(fs_err::remove_dir_all(&self.name));
-        Ok(())
-    }
 }
 
 /// Enters a working directory.
@@ -118,17 +117,6 @@ pub(super) fn enter(trees: &Trees, directory: &str) -> Result<()> {
     rustix::process::fchdir(&dir).doing("entering the working directory")
 }
 
-fn check(command: &str) -> Result<()> {
-    if command.trim().is_empty() {
-        return Err(Error::failed("the command is empty"));
-    }
-    if command.len() > MAX_COMMAND {
-        let len = command.len();
-        return Err(Error::failed(format!("the command is too long ({len} bytes): write it to a file and run that")));
-    }
-    Ok(())
-}
-
 fn termination(status: WaitStatus) -> Termination {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => Termination::Code(code),
@@ -137,42 +125,55 @@ fn termination(status: WaitStatus) -> Termination {
     }
 }
 
-/// Collects output until the command ends, exceeds a limit, or the caller closes its end.
-fn watch(
+/// What ends a program, besides itself and its caller.
+pub(super) struct Limits {
+    pub(super) timeout: Option<Duration>,
+    pub(super) disks: Vec<Disk>,
+    /// How often free space is measured, and processes counted.
+    pub(super) interval: Duration,
+    pub(super) counts_processes: bool,
+    /// How long it may go on when the caller has gone.
+    pub(super) grace: Duration,
+}
+
+/// Collects output until the program ends, exceeds a limit, or the caller closes its end.
+pub(super) fn watch(
     child: &Child,
-    output: &mut OutputBuffer,
-    timeout: Duration,
     caller: BorrowedFd,
-    disks: &[Disk],
+    limits: &Limits,
+    mut output: Option<&mut OutputBuffer>,
 ) -> Result<Termination> {
-    let deadline = Instant::now() + timeout;
+    let deadline = limits.timeout.map(|timeout| Instant::now() + timeout);
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
     let reaped = Reaper::reap(child)?;
-    let mut output_open = true;
     loop {
-        let wait = deadline.saturating_duration_since(Instant::now()).min(DISK_INTERVAL);
-        if wait.is_zero() {
+        let left = deadline.map_or(limits.interval, |deadline| deadline.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
             return Ok(Termination::TimedOut);
         }
-        for disk in disks {
+        if limits.counts_processes && are_more_below(std::process::id(), MAX_PROCESSES) {
+            return Ok(Termination::TooManyProcesses);
+        }
+        for disk in &limits.disks {
             if disk.is_nearly_full()? {
                 return Ok(Termination::DiskFull);
             }
         }
-        let mut watched = vec![(caller, PollFlags::IN), (ended.as_fd(), PollFlags::IN)];
-        if output_open {
-            watched.push((output.pipe.as_fd(), PollFlags::IN));
-        }
-        let ready = sys::poll(&watched, Some(wait))?;
-        if ready[0] {
-            return Ok(Termination::Cancelled);
-        }
+        // No events: what the caller sends is for the program; only the end of the pipe matters here.
+        let mut watched = vec![(caller, PollFlags::empty()), (ended.as_fd(), PollFlags::IN)];
+        watched.extend(output.iter().map(|output| (output.pipe.as_fd(), PollFlags::IN)));
+        let ready = sys::poll(&watched, Some(left.min(limits.interval)))?;
         if ready[1] {
             let status = reaped.join().ok().flatten();
-            return status.map(termination).ok_or_else(|| Error::failed("nobody knows how the command ended"));
+            return status.map(termination).ok_or_else(|| Error::failed("nobody knows how the program ended"));
         }
-        if output_open && ready[2] {
-            output_open = output.read_once()?;
+        if ready[0] {
+            // A server ends with its input.
+            sys::poll(&watched[1..2], Some(limits.grace))?;
+            return Ok(Termination::Cancelled);
+        }
+        if ready.get(2) == Some(&true) && !output.as_mut().map_or(Ok(false), |output| output.read_once())? {
+            output = None;
         }
     }
 }
@@ -193,7 +194,7 @@ impl Disk {
         takes_files.then(|| Self { fd, min_bytes, min_files: 1000.min(free.f_favail / 2) })
     }
 
-    pub(super) fn is_nearly_full(&self) -> Result<bool> {
+    fn is_nearly_full(&self) -> Result<bool> {
         let free = fstatvfs(&self.fd)?;
         Ok(free.f_bavail.saturating_mul(free.f_frsize) < self.min_bytes || free.f_favail < self.min_files)
     }
@@ -204,7 +205,7 @@ const PIECE: usize = 16 << 10;
 const MAX_PIPE: usize = 1 << 20;
 
 /// Keeps the beginning of the output and counts the rest.
-struct OutputBuffer {
+pub(super) struct OutputBuffer {
     pipe: fs_err::File,
     kept: Vec<u8>,
     dropped: u64,

@@ -59,6 +59,27 @@ impl Hands {
 
     /// Does one job in the strongest confinement available, and waits for the end of its process.
     pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
+        self.in_strongest(job, &mut |confinement| self.run(confinement, job, cancel))
+    }
+
+    /// Starts a program in the strongest jail available. From then on the child's standard input and output are the
+    /// program's, which ends when its input does.
+    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Child> {
+        let (job, mut started) = (Job::Serve(job), None);
+        let reply = self.in_strongest(&job, &mut |confinement| {
+            let child = started.insert(self.spawn(confinement, Stdio::null(), cancel)?);
+            let reply = exchange::begin(child, &job, cancel);
+            if !matches!(reply, Ok(Reply { header: Header::Text, .. })) {
+                drop(child.kill().and_then(|()| child.wait()));
+            }
+            reply
+        })?;
+        let child = started.ok_or_else(|| Error::failed("nothing was started"))?;
+        reply.into_text().map(|_| child)
+    }
+
+    /// Tries the confinements that will do for a job, strongest first, until one is available.
+    fn in_strongest(&self, job: &Job, attempt: &mut dyn FnMut(Confinement) -> Result<Reply>) -> Result<Reply> {
         let candidates = self.candidates(job);
         let known = *self.lock_selected();
         let settled = known.filter(|(known, tried)| tried.elapsed() < RETRY_INTERVAL && candidates.contains(known));
@@ -70,7 +91,7 @@ impl Hands {
             {
                 continue;
             }
-            match self.run(confinement, job, cancel)? {
+            match attempt(confinement)? {
                 Reply { header: Header::Unavailable { why }, .. } => refusals.push(why),
                 reply => {
                     if settled.is_none() {
@@ -83,31 +104,16 @@ impl Hands {
         if known.is_some_and(|(known, _)| known.is_sandboxed()) {
             return Err(Error::failed(refusals.join("; ")).doing("entering the jail"));
         }
-        Err(no_jail(if self.sandbox == Sandbox::Require { "tools are" } else { "commands are" }, &refusals))
-    }
-
-    /// Starts a program in the strongest jail available. From then on the child's standard input and output are the
-    /// program's, which ends when its input does.
-    pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Child> {
-        let job = Job::Serve(job);
-        let mut refusals = Vec::new();
-        for &confinement in self.candidates(&job) {
-            let mut child = self.spawn(confinement, Stdio::null(), cancel)?;
-            let refused = match exchange::begin(&mut child, &job, cancel) {
-                Ok(Reply { header: Header::Text, .. }) => return Ok(child),
-                Ok(Reply { header: Header::Unavailable { why }, .. }) => {
-                    refusals.push(why);
-                    None
-                }
-                Ok(reply) => Some(reply.header.into_error()),
-                Err(e) => Some(e),
-            };
-            drop(child.kill().and_then(|()| child.wait()));
-            if let Some(e) = refused {
-                return Err(e);
-            }
-        }
-        Err(no_jail("servers are", &refusals))
+        let what = match job {
+            Job::Serve(_) => "servers are",
+            _ if self.sandbox == Sandbox::Require => "tools are",
+            _ => "commands are",
+        };
+        Err(Error::failed(format!(
+            "{what} refused: this system offers no jail ({}). `bantam doctor` says what would help. To run commands with \
+             all the user's rights, the user can put \"tools\": {{\"exec\": {{\"sandbox\": \"off\"}}}} into config.json",
+            refusals.join("; ")
+        )))
     }
 
     /// The confinements that will do for a job, strongest first.
@@ -214,12 +220,4 @@ impl Hands {
         command.env(SETUP, setup).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
         command.spawn().doing("starting the hands process")
     }
-}
-
-fn no_jail(what: &str, refusals: &[String]) -> Error {
-    Error::failed(format!(
-        "{what} refused: this system offers no jail ({}). `bantam doctor` says what would help. To run commands with all \
-         the user's rights, the user can put \"tools\": {{\"exec\": {{\"sandbox\": \"off\"}}}} into config.json",
-        refusals.join("; ")
-    ))
 }
