@@ -106,10 +106,7 @@ pub(crate) fn session_name(channel: &str, chat: &str) -> Result<String> {
         if c.is_alphanumeric() || matches!(c, '-' | '_' | '@' | '+') {
             name.push(c);
         } else {
-            let mut bytes = [0; 4];
-            for b in c.encode_utf8(&mut bytes).bytes() {
-                name.push_str(&format!("%{b:02X}"));
-            }
+            name.extend(c.to_string().bytes().map(|b| format!("%{b:02X}")));
         }
     }
     if chat.is_empty() {

@@ -16,10 +16,7 @@ pub(crate) fn poll(watched: &[(BorrowedFd, PollFlags)], timeout: Option<Duration
     let mut fds: Vec<_> = watched.iter().map(|(fd, events)| PollFd::from_borrowed_fd(*fd, *events)).collect();
     // Rounded up to the next millisecond, so that a wait does not end early.
     let timeout = timeout.map(|time| if time.is_zero() { time } else { time + Duration::from_millis(1) });
-    let timeout = timeout.map(|time| Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
-    });
+    let timeout = timeout.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
     match rustix::event::poll(&mut fds, timeout.as_ref()) {
         Ok(_) => Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect()),
         Err(Errno::INTR) => Ok(vec![false; watched.len()]),
@@ -83,21 +80,13 @@ pub(crate) fn clock_is_synchronised() -> bool {
     state >= 0 && state != libc::TIME_ERROR && clock.status & libc::STA_UNSYNC == 0
 }
 
-/// Closes every inherited descriptor above standard error.
+/// Closes every inherited descriptor above standard error. Kernels without that call (before Linux 5.9) have no jail either.
 pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: close_range takes three integers. The caller owns no descriptor above 2 yet.
-    if unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) } == 0 {
-        return Ok(());
+    match check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) }) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        result => result.map(drop),
     }
-    let open: Vec<i32> = fs_err::read_dir("/proc/self/fd")?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|fd| *fd > 2)
-        .collect();
-    for fd in open {
-        // SAFETY: nothing in this process owns it; the one that the listing used is closed already, which is harmless.
-        unsafe { libc::close(fd) };
-    }
-    Ok(())
 }
 
 /// Moves this process into new namespaces.
@@ -112,15 +101,7 @@ pub(crate) fn set_mount_attributes(
     set: rustix::mount::MountAttrFlags,
     below: bool,
 ) -> io::Result<()> {
-    /// `struct mount_attr` of `linux/mount.h`.
-    #[repr(C)]
-    struct MountAttr {
-        set: u64,
-        clear: u64,
-        propagation: u64,
-        user_namespace: u64,
-    }
-    let attr = MountAttr { set: set.bits().into(), clear: 0, propagation: 0, user_namespace: 0 };
+    let attr = libc::mount_attr { attr_set: set.bits().into(), attr_clr: 0, propagation: 0, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | if below { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is a NUL-terminated string, and the structure lives through the call and has the size told.
     check(unsafe {
@@ -130,7 +111,7 @@ pub(crate) fn set_mount_attributes(
             c"".as_ptr(),
             flags,
             &raw const attr,
-            size_of::<MountAttr>(),
+            size_of_val(&attr),
         )
     })
     .map(drop)

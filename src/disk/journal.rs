@@ -246,18 +246,10 @@ fn parse(bytes: &[u8], path: &Path, damage: &mut Vec<String>) -> (Vec<Line>, u64
 const PREFIX: usize = 18;
 
 fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
-    let mut rest = format!("\"seq\":{seq}").into_bytes();
     let object = Value::Object(fields.clone()).to_string();
-    if fields.is_empty() {
-        rest.push(b'}');
-    } else {
-        rest.push(b',');
-        rest.extend_from_slice(&object.as_bytes()[1..]);
-    }
-    let mut line = format!("{{\"crc\":\"{:08x}\",", crc32(&rest)).into_bytes();
-    line.extend_from_slice(&rest);
-    line.push(b'\n');
-    line
+    let comma = if fields.is_empty() { "" } else { "," };
+    let rest = format!("\"seq\":{seq}{comma}{}", &object[1..]);
+    format!("{{\"crc\":\"{:08x}\",{rest}\n", crc32(rest.as_bytes())).into_bytes()
 }
 
 fn decode(line: &[u8]) -> Option<Line> {

@@ -23,15 +23,13 @@ pub(crate) use lock::Lock;
 pub(crate) use segments::read_journal;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 
 /// Creates `dir` and the directories missing above it, readable by the owner alone.
 pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    match std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir) {
-        Ok(()) => Ok(()),
-        Err(e) => Err(Error::from(e).doing(format_args!("making the directory {}", dir.display()))),
-    }
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.doing(format_args!("making the directory {}", dir.display()))
 }
 
 /// The same, on disk before this returns. The directories above may be new, too, so this syncs the whole file system, which

@@ -1,7 +1,7 @@
 //! Random system calls in the jail: they change nothing outside, and end in time.
 //!
 //! A run is one command that makes some hundred calls, with numbers and arguments drawn from a seed. A few runs in each
-//! confinement are always made; `BANTAM_FUZZ=1000` makes so many, and takes a quarter of an hour.
+//! confinement are always made; `BANTAM_FUZZ=1000` makes so many, which takes about an hour.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -56,7 +56,7 @@ import random
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
 random.seed(int(sys.argv[1]))
-signal.alarm(5)
+signal.alarm(1)
 room = ctypes.create_string_buffer(random.randbytes(1 << 16), 1 << 16)
 at = ctypes.addressof(room)
 places = [OUT + "/R01", OUT, E["BHOME"] + "/config.json", E["BHOME"] + "/agent/IDENTITY.md", E["UHOME"] + "/.bashrc", "/tmp/x",
