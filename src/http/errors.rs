@@ -13,46 +13,43 @@ use crate::text::rfc3339;
 /// 2026-01-01, in seconds since 1970: no correct clock shows an earlier time.
 const FIRST_RELEASE: u64 = 1_767_225_600;
 
-/// Whether the chain of certificates ends in an authority that is not known here.
-pub(super) fn is_unknown_issuer(e: &ureq::Error) -> bool {
-    let tls = match e {
+fn of_tls(e: &ureq::Error) -> Option<&rustls::Error> {
+    match e {
         ureq::Error::Rustls(e) => Some(e),
         ureq::Error::Io(e) => e.get_ref().and_then(|inner| inner.downcast_ref()),
         _ => None,
-    };
-    tls.is_some_and(|e| matches!(e, rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)))
+    }
+}
+
+/// Whether the chain of certificates ends in an authority that is not known here.
+pub(super) fn is_unknown_issuer(e: &ureq::Error) -> bool {
+    of_tls(e).is_some_and(|e| matches!(e, rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)))
 }
 
 /// `proxy` is the address of the proxy, if any.
 pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
-    let through = match proxy {
-        "" => String::new(),
-        proxy => format!("the proxy {}", authority(proxy)),
-    };
+    if let Some(e) = of_tls(e) {
+        return tls(e);
+    }
+    let unreachable = |why: &str| Fault::Unreachable(why.to_owned());
     match e {
-        ureq::Error::HostNotFound => Fault::Unreachable("unknown host name".to_owned()),
+        ureq::Error::HostNotFound => unreachable("unknown host name"),
         ureq::Error::Io(e) if e.to_string().contains("lookup address") => {
             let passes = e.to_string().contains("Temporary");
-            let told = if passes { "the name look-up failed; is the network up?" } else { "unknown host name" };
-            Fault::Unreachable(told.to_owned())
+            unreachable(if passes { "the name look-up failed; is the network up?" } else { "unknown host name" })
         }
-        ureq::Error::ConnectionFailed => Fault::Unreachable("the connection failed".to_owned()),
+        ureq::Error::ConnectionFailed => unreachable("the connection failed"),
         ureq::Error::Timeout(what) => Fault::Unreachable(format!("no connection in time ({what})")),
-        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused && proxy.is_empty() => {
-            Fault::Unreachable("the connection was refused".to_owned())
+        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => Fault::Unreachable(match proxy {
+            "" => "the connection was refused".to_owned(),
+            proxy => format!("the proxy {} refused the connection", authority(proxy)),
+        }),
+        ureq::Error::ConnectProxyFailed(why) => {
+            Fault::Broken(format!("the proxy {} refused the connection ({why})", authority(proxy)))
         }
-        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => {
-            Fault::Unreachable(format!("{through} refused the connection"))
-        }
-        ureq::Error::ConnectProxyFailed(why) => Fault::Broken(format!("{through} refused the connection ({why})")),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
             Fault::Config(Error::config("invalid address or header").hint("correct api_base or headers in config.json"))
         }
-        ureq::Error::Rustls(e) => tls(e),
-        ureq::Error::Io(e) => match e.get_ref().and_then(|inner| inner.downcast_ref()) {
-            Some(e) => tls(e),
-            None => Fault::Broken(e.to_string()),
-        },
         e => Fault::Broken(e.to_string()),
     }
 }

@@ -40,13 +40,8 @@ impl Resolver for GuardedResolver {
 }
 
 /// Leads connections to guarded addresses through a proxy, whose settings are in this configuration.
+#[derive(Debug)]
 pub(super) struct GuardedProxy(pub Option<Config>);
-
-impl fmt::Debug for GuardedProxy {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("GuardedProxy")
-    }
-}
 
 impl<In: Transport> Connector<In> for GuardedProxy {
     type Out = Either<In, Box<dyn Transport>>;

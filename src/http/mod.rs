@@ -12,7 +12,8 @@ mod half_closed;
 mod tests;
 mod tls;
 
-use std::io::{self, ErrorKind, Read};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Cursor, ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,11 +54,38 @@ pub(crate) struct Body {
 impl Body {
     pub(crate) fn json(value: &Value) -> Self {
         let json = value.to_string();
-        Self {
-            content_type: "application/json".into(),
-            len: json.len() as u64,
-            reader: Box::new(io::Cursor::new(json)),
+        let (content_type, len) = ("application/json".to_owned(), json.len() as u64);
+        Self { content_type, len, reader: Box::new(Cursor::new(json)) }
+    }
+
+    /// Parameters and a file of `len` bytes, the field's name first, as `multipart/form-data` (RFC 7578).
+    pub(crate) fn form(
+        params: &Value,
+        (field, name): (&str, &str),
+        file: impl Read + Send + 'static,
+        len: u64,
+    ) -> Self {
+        // Random, so that a file cannot contain it and add parameters.
+        let [one, other] = [0, 1].map(|n| RandomState::new().hash_one(n));
+        let boundary = format!("bantam-{one:016x}{other:016x}");
+        let mut before = String::new();
+        for (name, value) in params.as_object().into_iter().flatten() {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            before.push_str(&format!(
+                "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+            ));
         }
+        // Characters that would end the name or the header.
+        let name: String = name.chars().map(|c| if c.is_control() || "\"\\/".contains(c) { '_' } else { c }).collect();
+        before.push_str(&format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
+             Content-Type: application/octet-stream\r\n\r\n"
+        ));
+        let after = format!("\r\n--{boundary}--\r\n");
+        let whole = (before.len() + after.len()) as u64 + len;
+        let reader = Cursor::new(before).chain(file.take(len)).chain(Cursor::new(after));
+        let content_type = format!("multipart/form-data; boundary={boundary}");
+        Self { content_type, len: whole, reader: Box::new(reader) }
     }
 }
 
@@ -70,6 +98,10 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    pub(crate) fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }

@@ -1,7 +1,5 @@
 //! The Bot API (core.telegram.org/bots/api): one call, its answer, and what can go wrong.
 
-use std::hash::{BuildHasher, RandomState};
-use std::io::{Cursor, Read};
 use std::time::Duration;
 
 use fs_err::File;
@@ -101,7 +99,7 @@ impl Api {
         let len = file.metadata().map_err(|e| Failure::Failing(e.to_string()))?.len();
         // Sent bytes may wait in the kernel for minutes.
         let within = Duration::from_secs(len.min(MAX_BUFFERED) / MIN_RATE);
-        self.ask(method, form(params, field, name, file, len), within, cancel)
+        self.ask(method, Body::form(params, (field, name), file, len), within, cancel)
     }
 
     fn ask(&self, method: &str, body: Body, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
@@ -189,29 +187,6 @@ impl Api {
         };
         Err(if exchange.is_sent() { Failure::Lost(why) } else { Failure::Failing(why) })
     }
-}
-
-/// Parameters and a file as `multipart/form-data` (RFC 7578).
-fn form(params: &Value, field: &str, name: &str, file: File, len: u64) -> Body {
-    // Random, so that a file cannot contain it and add parameters.
-    let [one, other] = [0, 1].map(|n| RandomState::new().hash_one(n));
-    let boundary = format!("bantam-{one:016x}{other:016x}");
-    let mut before = String::new();
-    for (name, value) in params.as_object().into_iter().flatten() {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        before.push_str(&format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"));
-    }
-    // Characters that would end the name or the header.
-    let name: String = name.chars().map(|c| if c.is_control() || "\"\\/".contains(c) { '_' } else { c }).collect();
-    before.push_str(&format!(
-        "--{boundary}\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
-         Content-Type: application/octet-stream\r\n\r\n"
-    ));
-    let after = format!("\r\n--{boundary}--\r\n");
-    let whole = (before.len() + after.len()) as u64 + len;
-    let reader = Cursor::new(before).chain(file.take(len)).chain(Cursor::new(after));
-    let content_type = format!("multipart/form-data; boundary={boundary}");
-    Body { content_type, len: whole, reader: Box::new(reader) }
 }
 
 /// Sends a text as the parameter `field`, as plain text where the server cannot parse its HTML.
