@@ -49,6 +49,14 @@ impl User {
     pub(crate) fn shown_time(&self) -> &str {
         if self.local_time.is_empty() { &self.time } else { &self.local_time }
     }
+
+    /// What the user said below the time, as the model sees it.
+    pub(crate) fn dated(&self) -> String {
+        match self.shown_time() {
+            "" => self.content.clone(),
+            time => format!("[{time}]\n{}", self.content),
+        }
+    }
 }
 
 /// What the model answered: text, tool calls, or both.
@@ -85,6 +93,13 @@ pub struct ToolCall {
     /// Vendor fields of the call to echo back (Gemini's thought signature, say).
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
+}
+
+impl ToolCall {
+    /// The arguments, if they are an object, as they should be.
+    pub(crate) fn object(&self) -> Option<Value> {
+        serde_json::from_str(&self.arguments).ok().filter(Value::is_object)
+    }
 }
 
 /// The result of a tool call; each call has exactly one.

@@ -7,8 +7,8 @@ use super::turn_context::TurnContext;
 use super::{Agent, Request, history};
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage};
-use crate::provider::chain::{AskedModel, Note};
-use crate::provider::{self, ProviderError, System, ToolOffer};
+use crate::provider::chain::Note;
+use crate::provider::{self, Provider, ProviderError, System, ToolOffer};
 use crate::text::millis;
 use crate::usage::Call;
 
@@ -39,41 +39,39 @@ impl Agent {
         let mut note = |note: Note| {
             (turn.events)(match note {
                 Note::Void => return void.borrow_mut().push(arrived.take()),
-                Note::Trace(text) => Event::Trace(self.redactor.redact(text)),
                 Note::Notice(text) => Event::Notice(self.redactor.redact(text)),
                 Note::Warning(text) => Event::Warning(self.redactor.redact(text)),
             });
         };
         let started = Instant::now();
-        let result = self.chain.ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
-        let (Ok((_, model)) | Err((_, model))) = &result;
-        model.name.clone_into(&mut turn.model());
+        let (result, model) = self.chain.ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
+        model.model().clone_into(&mut turn.model());
         // Even half a reply has been paid for.
         let unpaid = void.into_inner().into_iter().chain(result.is_err().then(|| arrived.borrow().clone()));
         for text in unpaid.filter(|text| !text.is_empty()) {
-            self.bill(turn, *model, &request, &Reply { text, ..Reply::default() });
+            self.bill(turn, model, &request, &Reply { text, ..Reply::default() });
         }
-        let (reply, model) = result.map_err(|(error, _)| (error, arrived.into_inner()))?;
+        let reply = result.map_err(|error| (error, arrived.into_inner()))?;
         self.bill(turn, model, &request, &reply);
         let (name, ms, Usage { prompt_tokens: read, completion_tokens: wrote, .. }) =
-            (model.name, millis(started.elapsed()), reply.usage);
+            (model.model(), millis(started.elapsed()), reply.usage);
         (turn.events)(Event::Trace(format!("{name} answered in {ms} ms ({read} + {wrote} tokens)")));
         Ok(reply)
     }
 
     /// Records a call. Estimates its usage when the host counts nothing and a budget depends on it.
-    fn bill(&self, turn: &TurnContext, model: AskedModel, request: &provider::Request, reply: &Reply) {
+    fn bill(&self, turn: &TurnContext, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
         let mut usage = reply.usage;
         let estimated = usage == Usage::default() && (self.limits.budget_tokens.is_some() || self.ledger.is_some());
         if estimated {
             usage.prompt_tokens = request_tokens(request);
             usage.completion_tokens = tokens([&Message::Assistant(reply.clone())]);
         }
-        let cost = model.price.of(usage);
+        let cost = model.price().of(usage);
         turn.spending.spend(usage.total(), reply.usage, cost);
         let Some(ledger) = &self.ledger else { return };
         let (Request { session, origin, .. }, cause) = (turn.request, turn.spending.cause());
-        let call = Call { model: model.name, session, channel: &origin.channel, cause, usage, estimated, cost };
+        let call = Call { model: model.model(), session, channel: &origin.channel, cause, usage, estimated, cost };
         if let Err(e) = ledger.record(&call, SystemTime::now()) {
             turn.warn(e.message);
         }

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use super::models::settings;
+use super::Parts;
+use super::models::host;
 use crate::cancel::Cancel;
-use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::message::{Media, MediaKind};
 use crate::paths::Home;
 use crate::provider::endpoint::Endpoint;
-use crate::provider::openai::{AZURE, OPENAI};
 use crate::secret::Redactor;
 use crate::telegram::Transcribe;
 use crate::text::fenced;
@@ -26,17 +25,13 @@ pub(super) fn endpoint(
         return Ok(None);
     }
     let model = config.named(name, env).doing(setting)?;
-    let dialect = match model.protocol {
-        Protocol::OpenAi => &OPENAI,
-        Protocol::Azure => &AZURE,
-        Protocol::Anthropic | Protocol::Demo => {
-            return Err(Error::config(format!("{setting}: {name} is for chats alone"))
-                .hint("name a model of a host with the OpenAI API"));
-        }
-    };
-    let key = |written| ApiKey::new(written, Arc::new(env.clone()), home.config(), Redactor::default());
-    let (key, settings) = (model.keys.first().cloned().map(key), settings(&model, env));
-    Ok(Some(Endpoint::new(setting, dialect, model, key, settings)))
+    let parts = Parts { home, config, env, configured: true };
+    let host = host(&model, model.keys.first(), &parts, &Redactor::default());
+    match host.filter(|_| model.protocol != Protocol::Anthropic) {
+        Some(host) => Ok(Some(Endpoint { setting, host })),
+        None => Err(Error::config(format!("{setting}: {name} is for chats alone"))
+            .hint("name a model of a host with the OpenAI API")),
+    }
 }
 
 /// Makes words of recordings.

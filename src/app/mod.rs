@@ -4,7 +4,6 @@ pub(crate) mod bot;
 pub(crate) mod deliver;
 pub(crate) mod factory;
 pub(crate) mod gateway;
-pub(crate) mod learned;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
@@ -274,7 +273,7 @@ fn meaning(home: &Home, config: &Config, env: &Env) -> Result<Option<Meaning>> {
     let model = &config.memory.embedding_model;
     let endpoint = media::endpoint("memory.embedding_model", model, (home, config, env))?;
     Ok(endpoint.map(|endpoint| Meaning {
-        model: format!("{} {}", endpoint.model.base, endpoint.model.id),
+        model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
         embed: Box::new(move |texts, cancel| endpoint.embed(texts, cancel)),
         vectors: home.state().join("vectors.json"),
         lock: home.session_lock("vectors"),

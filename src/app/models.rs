@@ -2,23 +2,22 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::learned::{self, Row};
 use super::{Parts, ollama};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::{self, Protocol};
-use crate::config::{Env, Model, proxy};
+use crate::config::{Model, proxy};
 use crate::error::{Error, Result};
 use crate::http::Settings;
 use crate::paths::Home;
+use crate::provider::Provider;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
 use crate::provider::demo::Demo;
 use crate::provider::host::Host;
+use crate::provider::learned::Learned;
 use crate::provider::openai::{AZURE, OPENAI};
-use crate::provider::{Provider, Quirk};
-use crate::secret::Redactor;
+use crate::secret::{Redactor, Secret};
 
 /// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
 /// what the user should know about the choice.
@@ -28,8 +27,7 @@ pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String
         chain.push(vec![Box::new(Demo)]);
         return Ok((chain, 0));
     };
-    let rows = learned::read(parts.home, SystemTime::now());
-    let window = window(&first, parts.config.agents.defaults.context_window, &rows);
+    let window = window(&first, parts);
     let mut models = vec![first];
     models.extend(parts.config.same_name(&models[0], parts.env));
     chain.share_load(models.len());
@@ -42,7 +40,7 @@ pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String
         }
     }
     for model in &models {
-        chain.push(providers(model, parts, redactor, &rows));
+        chain.push(providers(model, parts, redactor));
     }
     Ok((chain, window))
 }
@@ -72,10 +70,11 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
 
 /// What a model reads at once: as its entry says, else as its host did, up to the default. A larger window must be asked
 /// for: each request with a full one costs what it holds.
-fn window(model: &Model, default: u64, rows: &[Row]) -> u64 {
+fn window(model: &Model, parts: &Parts) -> u64 {
+    let default = parts.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
-        0 => learned::window(model, rows).map_or(default, |window| window.min(default)),
+        0 => Learned::of(model, parts.home).window().map_or(default, |window| window.min(default)),
         window => window,
     }
 }
@@ -83,12 +82,12 @@ fn window(model: &Model, default: u64, rows: &[Row]) -> u64 {
 /// Asks an Ollama, once in a while, how much its model reads at once: it cuts longer requests without a word. Returns what
 /// the user should know.
 pub(crate) fn learn_window(home: &Home, default: u64, model: &Model) -> Option<String> {
-    let is_told = || learned::window(model, &learned::read(home, SystemTime::now())).is_some();
-    if !model.name.starts_with("ollama/") || model.entry.context_window > 0 || is_told() {
+    let mut learned = Learned::of(model, home);
+    if !model.name.starts_with("ollama/") || model.entry.context_window > 0 || learned.window().is_some() {
         return None;
     }
     let window = ollama::window(&model.base, &model.id)?;
-    learned::keep(home, model, Quirk::Window(window));
+    learned.keep_window(window);
     (window < default).then(|| {
         format!(
             "{} reads {window} tokens at once: for more, start Ollama with OLLAMA_CONTEXT_LENGTH=32768; \
@@ -99,33 +98,27 @@ pub(crate) fn learn_window(home: &Home, default: u64, model: &Model) -> Option<S
 }
 
 /// A model, once for each of its keys.
-fn providers(model: &Model, parts: &Parts, redactor: &Redactor, rows: &[Row]) -> Vec<Box<dyn Provider>> {
-    let boxed =
-        |key| host(model, key, parts, rows).map_or_else(|| Box::new(Demo) as Box<dyn Provider>, |h| Box::new(h));
-    let keys = keys(model, parts, redactor);
-    if keys.is_empty() { vec![boxed(None)] } else { keys.into_iter().map(|key| boxed(Some(key))).collect() }
-}
-
-pub(super) fn keys(model: &Model, parts: &Parts, redactor: &Redactor) -> Vec<ApiKey> {
-    let env = Arc::new(parts.env.clone());
-    let key = |written| ApiKey::new(written, env.clone(), parts.home.config(), redactor.clone());
-    model.keys.iter().cloned().map(key).collect()
+fn providers(model: &Model, parts: &Parts, redactor: &Redactor) -> Vec<Box<dyn Provider>> {
+    let provider = |key| match host(model, key, parts, redactor) {
+        Some(host) => Box::new(host) as Box<dyn Provider>,
+        None => Box::new(Demo),
+    };
+    let keys: Vec<_> = model.keys.iter().map(|key| provider(Some(key))).collect();
+    if keys.is_empty() { vec![provider(None)] } else { keys }
 }
 
 /// The host of a model; `None` for the demo.
-pub(super) fn host(model: &Model, key: Option<ApiKey>, parts: &Parts, rows: &[Row]) -> Option<Host> {
+pub(super) fn host(model: &Model, key: Option<&Secret>, parts: &Parts, redactor: &Redactor) -> Option<Host> {
     let dialect = match model.protocol {
         Protocol::OpenAi => &OPENAI,
         Protocol::Azure => &AZURE,
         Protocol::Anthropic => &ANTHROPIC,
         Protocol::Demo => return None,
     };
-    let learned = learned::of(model, rows, parts.home);
-    Some(Host::new(dialect, model.clone(), key, settings(model, parts.env), learned))
-}
-
-pub(super) fn settings(model: &Model, env: &Env) -> Settings {
+    let Parts { home, env, .. } = *parts;
+    let key = key.map(|key| ApiKey::new(key.clone(), Arc::new(env.clone()), home.config(), redactor.clone()));
     let ca_file = env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
     let proxy = if model.entry.proxy.is_empty() { proxy::proxy(&model.base, env) } else { model.entry.proxy.clone() };
-    Settings { proxy, ca_file, guard: None }
+    let settings = Settings { proxy, ca_file, guard: None };
+    Some(Host::new(dialect, model.clone(), key, settings, Learned::of(model, home)))
 }

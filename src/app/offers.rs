@@ -1,17 +1,17 @@
 //! What the configured hosts offer: their models, and what they tell of each. Learns the windows of the configured ones.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::models::{host, keys};
-use super::{Parts, learned, ollama};
+use super::models::host;
+use super::{Parts, ollama};
 use crate::cancel::Cancel;
 use crate::config::vendors::{Protocol, VENDORS};
 use crate::config::{Config, Env, Model};
 use crate::error::{Error, Result};
 use crate::http::authority;
-use crate::provider::Quirk;
+use crate::provider::learned::Learned;
 use crate::secret::Redactor;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -79,7 +79,7 @@ fn of_host(model: &Model, parts: &Parts, redactor: &Redactor) -> HostOffers {
 }
 
 fn ask(model: &Model, parts: &Parts, redactor: &Redactor) -> Result<Vec<Offer>> {
-    let Some(host) = host(model, keys(model, parts, redactor).into_iter().next(), parts, &[]) else {
+    let Some(host) = host(model, model.keys.first(), parts, redactor) else {
         return Ok(vec![Offer { id: model.id.clone(), window: None, tools: Some(true), images: Some(false) }]);
     };
     let cancel = Cancel::new(Some(TIMEOUT));
@@ -146,11 +146,8 @@ fn keep(offer: &Offer, host: &Model, parts: &Parts) {
     let entries = parts.config.model_list.iter().map(|entry| entry.model.clone());
     let chosen = parts.config.choose_model(parts.env).ok().flatten();
     let models = entries.filter_map(|name| parts.config.named(&name, parts.env).ok()).chain(chosen);
-    let known = learned::read(parts.home, SystemTime::now());
     for model in models.filter(|model| model.base == host.base && model.id == offer.id) {
-        if learned::window(&model, &known) != Some(window) {
-            learned::keep(parts.home, &model, Quirk::Window(window));
-        }
+        Learned::of(&model, parts.home).keep_window(window);
     }
 }
 

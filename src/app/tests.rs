@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::*;
 use crate::provider::anthropic::ANTHROPIC;
+use crate::provider::assembler::Assembler;
 use crate::provider::openai::OPENAI;
 use crate::rng::Rng;
 use crate::sse;
@@ -82,7 +83,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     while runs < 100 || Instant::now() < until {
         let bytes = mutated(&mut chance, &corpus);
         for dialect in [&OPENAI, &ANTHROPIC] {
-            let (mut whole, mut streamed) = ((dialect.reply)(), (dialect.reply)());
+            let [mut whole, mut streamed] = [0, 1].map(|_| Assembler::new(dialect.translate));
             drop(whole.event(&String::from_utf8_lossy(&bytes)));
             let mut events = sse::Decoder::default();
             let mut rest = bytes.as_slice();

@@ -10,6 +10,7 @@ use crate::doctor::canary::{self, Subject};
 use crate::doctor::{Check, Verdict, bot, home, jail, kernel, model};
 use crate::error::{Error, Result};
 use crate::paths::Home;
+use crate::provider::learned::Learned;
 use crate::secret::Redactor;
 
 pub(super) const COMMAND: Command = Command::new(
@@ -118,7 +119,7 @@ pub(super) fn question(home: &Home, mut config: Config, env: &Env, configured: b
         Ok((chain, _)) => {
             let mut checks = chain.first().map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
             let asked = config.choose_model(env).ok().flatten();
-            let learned = asked.map_or_else(Vec::new, |model| app::learned::words(home, &model));
+            let learned = asked.map_or_else(Vec::new, |model| Learned::of(&model, home).words());
             checks.extend(learned.into_iter().map(|words| Check::info("learned", format!("the host {words}"))));
             checks
         }

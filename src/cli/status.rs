@@ -1,18 +1,18 @@
 //! `bantam status`: what is configured and where each value came from. It only reads files: it fetches no key, asks no
 //! server and runs no command.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::{error_json, gateway_status, json_line, local_time, print, report, zone};
 use crate::app;
-use crate::app::learned;
 use crate::config::settings::{self, SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
 use crate::paths::Home;
+use crate::provider::learned;
 use crate::secret::{Redactor, Secret};
 use crate::session::archive;
 use crate::text::{one_line, rfc3339};
@@ -39,7 +39,7 @@ fn object(home: &Home, env: &Env, loaded: &Result<Loaded>, with_defaults: bool) 
         Vec::new()
     });
     let allowed = loaded.as_ref().map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids());
-    let learned = learned::read(home, SystemTime::now());
+    let learned = learned::read(home);
     let learned = learned.iter().map(|row| {
         // A day is enough, in UTC.
         let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.at))[..10].to_owned();

@@ -5,17 +5,16 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 
 use super::ProviderError;
-use super::dialect::ReplyReader;
+use super::assembler::{Assembler, Shown};
 use super::errors::{classify, looks_like_html};
 use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
 use crate::sse;
 use crate::text::one_line;
 
-/// The most bytes of an error body that are read.
+/// The most decoded bytes that are read of an error, of a whole answer, which becomes values many times its size, and of a
+/// streamed one.
 const MOST_ERROR: usize = 256 << 10;
-
-/// The most decoded bytes of a whole answer, which becomes values many times its size, and of a streamed one.
 const MOST_WHOLE: usize = 8 << 20;
 const MOST_STREAMED: usize = 16 << 20;
 
@@ -23,17 +22,16 @@ const MOST_STREAMED: usize = 16 << 20;
 pub(super) struct Answer<'a> {
     host: &'a str,
     exchange: Exchange,
-    /// The longest time without content. Bytes do not count: a stream of pings is silent.
-    silence: Duration,
-    /// The same before the first content.
-    patience: Duration,
+    /// The longest time before the first content, and without content after it. Bytes do not count: a stream of pings is
+    /// silent.
+    patience: (Duration, Duration),
     /// When content last arrived, or a piece of the request left.
     last_progress: Instant,
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn new(host: &'a str, exchange: Exchange, patience: Duration, silence: Duration) -> Self {
-        Self { host, exchange, silence, patience, last_progress: Instant::now() }
+    pub(super) fn new(host: &'a str, exchange: Exchange, patience: (Duration, Duration)) -> Self {
+        Self { host, exchange, patience, last_progress: Instant::now() }
     }
 
     pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
@@ -42,60 +40,64 @@ impl<'a> Answer<'a> {
         Ok(head)
     }
 
-    fn piece(&mut self) -> Result<Option<Vec<u8>>, ProviderError> {
-        self.wait(Exchange::body)
-    }
-
     /// Waits for what `next` reads, up to the limit on silence.
     fn wait<T>(&mut self, next: fn(&mut Exchange, Duration) -> Result<T, Fault>) -> Result<T, ProviderError> {
-        let left = self.patience.saturating_sub(self.last_progress.elapsed());
+        let patience = self.patience.0;
+        let left = patience.saturating_sub(self.last_progress.elapsed());
         let result = if left.is_zero() { Err(Fault::Silent) } else { next(&mut self.exchange, left) };
         result.map_err(|fault| match fault {
-            Fault::Silent => transient(format!("{}: no answer for {} s", self.host, self.patience.as_secs())),
+            Fault::Silent => transient(format!("{}: no answer for {} s", self.host, patience.as_secs())),
             Fault::Config(e) => ProviderError::Unasked(e.doing(self.host)),
             Fault::Broken(m) | Fault::Unreachable(m) => transient(format!("{}: {m}", self.host)),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
         })
     }
 
+    /// Reads the next piece, after `read` bytes of at most `most`.
+    fn piece(&mut self, read: &mut usize, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
+        let piece = self.wait(Exchange::body)?;
+        *read += piece.as_ref().map_or(0, Vec::len);
+        if *read > most {
+            let larger = format!("{}: the answer is larger than {} MB", self.host, most >> 20);
+            return Err(ProviderError::Rejected(larger));
+        }
+        Ok(piece)
+    }
+
     /// The body of an error. A fault ends it: half an error message is better than none.
     pub(super) fn error_body(&mut self) -> Vec<u8> {
-        let mut body = Vec::new();
-        while let Ok(Some(piece)) = self.piece() {
-            body.extend_from_slice(&piece);
-            if body.len() > MOST_ERROR {
-                break;
-            }
+        let (mut body, mut read) = (Vec::new(), 0);
+        while let Ok(Some(piece)) = self.piece(&mut read, MOST_ERROR) {
+            body.extend(piece);
         }
         body
     }
 
     /// The body of a whole answer.
     pub(super) fn body(&mut self) -> Result<Vec<u8>, ProviderError> {
-        let mut body = Vec::new();
-        while let Some(piece) = self.piece()? {
-            body.extend_from_slice(&piece);
-            self.check_size(body.len(), MOST_WHOLE)?;
+        let (mut body, mut read) = (Vec::new(), 0);
+        while let Some(piece) = self.piece(&mut read, MOST_WHOLE)? {
+            body.extend(piece);
         }
         Ok(body)
-    }
-
-    fn check_size(&self, read: usize, most: usize) -> Result<(), ProviderError> {
-        let larger = || format!("{}: the answer is larger than {} MB", self.host, most >> 20);
-        if read > most { Err(ProviderError::Rejected(larger())) } else { Ok(()) }
     }
 
     /// The reply in a successful answer. A host that cannot stream answers whole, whatever it was asked for.
     pub(super) fn reply(
         &mut self,
-        mut reply: Box<dyn ReplyReader>,
+        mut reply: Assembler,
         head: &Head,
-        shown: &mut Shown,
+        show: &mut dyn FnMut(&Shown),
     ) -> Result<Reply, ProviderError> {
         let mut is_stream = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
         let (mut events, mut body, mut read) = (sse::Decoder::default(), Vec::new(), 0);
+        let mut event = |reply: &mut Assembler, data: &str| -> Result<bool, ProviderError> {
+            let shown = reply.event(data).map_err(|error| error_in_answer(&error))?;
+            shown.iter().for_each(&mut *show);
+            Ok(shown.is_some())
+        };
         loop {
-            let piece = match self.piece() {
+            let piece = match self.piece(&mut read, if is_stream { MOST_STREAMED } else { MOST_WHOLE }) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 // Once the reply is complete, it does not matter how the connection ends.
@@ -104,67 +106,40 @@ impl<'a> Answer<'a> {
             };
             // Some hosts stream under the wrong content type.
             is_stream |= body.is_empty() && (piece.starts_with(b"data:") || piece.starts_with(b"event:"));
-            read += piece.len();
-            self.check_size(read, if is_stream { MOST_STREAMED } else { MOST_WHOLE })?;
             let mut has_content = false;
             if is_stream {
                 for data in events.push(&piece).map_err(|sse::TooLong| transient("the server sent an endless event"))? {
-                    has_content |= shown.event(&mut *reply, &data)?;
+                    has_content |= event(&mut reply, &data)?;
                 }
             } else {
                 // Hosts send white space to keep a connection alive while the model thinks.
                 has_content = piece.iter().any(|b| !b.is_ascii_whitespace());
-                body.extend_from_slice(&piece);
+                body.extend(piece);
             }
             if has_content {
-                (self.patience, self.last_progress) = (self.silence, Instant::now());
+                (self.patience.0, self.last_progress) = (self.patience.1, Instant::now());
             }
         }
         if !is_stream {
-            return whole(reply, head, &body, shown);
+            return whole(reply, head, &body, show);
         }
         if let Some(last) = events.finish() {
-            shown.event(&mut *reply, &last)?;
+            event(&mut reply, &last)?;
         }
         // The end of the connection is not the end of the reply.
-        if reply.is_complete() { Ok(shown.end(reply.finish())) } else { Err(transient("the answer broke off")) }
-    }
-}
-
-/// Where the pieces of a reply go as they arrive.
-pub(super) struct Shown<'a> {
-    pub on_delta: &'a mut dyn FnMut(&str),
-    pub on_thought: &'a dyn Fn(&str),
-    /// Bytes of the thoughts so far.
-    pub thought: usize,
-}
-
-impl Shown<'_> {
-    /// Reads one event and shows its text; true if it carries content.
-    fn event(&mut self, reply: &mut dyn ReplyReader, data: &str) -> Result<bool, ProviderError> {
-        let text = reply.event(data).map_err(|error| error_in_answer(&error))?;
-        self.thoughts(reply.thoughts());
-        if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
-            (self.on_delta)(text);
+        if !reply.is_complete() {
+            return Err(transient("the answer broke off"));
         }
-        Ok(text.is_some())
-    }
-
-    fn thoughts(&mut self, all: &str) {
-        if let Some(new) = all.get(self.thought..).filter(|new| !new.is_empty()) {
-            (self.on_thought)(new);
-            self.thought = all.len();
+        let thought = reply.has_thoughts();
+        let reply = reply.finish();
+        if !thought {
+            show(&Shown { thought: reply.reasoning.clone(), ..Shown::default() });
         }
-    }
-
-    /// Shows what was not to be told from the answer before its end.
-    fn end(&mut self, reply: Reply) -> Reply {
-        self.thoughts(&reply.reasoning);
-        reply
+        Ok(reply)
     }
 }
 
-fn whole(mut reply: Box<dyn ReplyReader>, head: &Head, body: &[u8], shown: &mut Shown) -> Result<Reply, ProviderError> {
+fn whole(mut reply: Assembler, head: &Head, body: &[u8], show: &mut dyn FnMut(&Shown)) -> Result<Reply, ProviderError> {
     let text = String::from_utf8_lossy(body);
     if looks_like_html(&text) {
         return Err(classify(head.status, Some(head), body, SystemTime::now()));
@@ -173,10 +148,8 @@ fn whole(mut reply: Box<dyn ReplyReader>, head: &Head, body: &[u8], shown: &mut 
     if content.is_none() && !reply.is_complete() {
         return Err(transient(format!("the answer holds no reply: {}", one_line(&text, 100))));
     }
-    let reply = shown.end(reply.finish());
-    if !reply.text.is_empty() {
-        (shown.on_delta)(&reply.text);
-    }
+    let reply = reply.finish();
+    show(&Shown { text: reply.text.clone(), thought: reply.reasoning.clone() });
     Ok(reply)
 }
 

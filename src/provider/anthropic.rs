@@ -5,32 +5,27 @@
 //! of the stable part of the system prompt, at the end of the conversation so far, which the next request begins with, and
 //! before the notes that go with the newest message only.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Request;
-use super::dialect::{self, Dialect, ReplyReader};
-use super::replies::{count, string, tidy_calls};
+use super::dialect::{self, Dialect};
+use super::replies::THOUGHTS;
 use crate::config::Model;
-use crate::message::{Media, MediaKind, Message, Reply, Stop, ToolCall, ToolResult, Usage, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
 pub(crate) const ANTHROPIC: Dialect = Dialect {
-    url: |model| messages_url(&model.base),
+    chat: "/messages",
+    url: |model, endpoint| api_url(&model.base, endpoint),
     auth: |key| ("x-api-key", key.to_owned()),
     headers: &[("anthropic-version", "2023-06-01")],
     body,
-    reply: || Box::<Blocks>::default(),
+    translate,
 };
 
 /// The smallest budget of tokens that the API accepts.
 const LEAST_THINKING: u64 = 1024;
-
-/// The name in [`Reply::extra`] of signed thinking blocks, which must come back unchanged.
-const THINKING: &str = "anthropic_thinking";
-
-/// The field of a call's arguments while they arrive.
-const ARGUMENTS: &str = "partial_json";
 
 fn body(model: &Model, request: &Request) -> Value {
     let mut body = dialect::body(
@@ -38,7 +33,7 @@ fn body(model: &Model, request: &Request) -> Value {
         request,
         |tool, schema| json!({"name": tool.name, "description": tool.description, "input_schema": schema}),
     );
-    let (system, messages) = wire(request, &|reply| dialect::is_by(reply, model));
+    let (system, messages) = wire(request);
     body["messages"] = messages;
     if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
         body["system"] = system;
@@ -63,7 +58,7 @@ fn think(body: &mut Value, model: &Model, request: &Request) {
         _ => most / 2,
     };
     let last = request.messages.iter().rev().find(|message| !matches!(message, Message::ToolResult(_)));
-    let is_thoughtless = matches!(last, Some(Message::Assistant(reply)) if !reply.extra.contains_key(THINKING));
+    let is_thoughtless = matches!(last, Some(Message::Assistant(reply)) if !reply.extra.contains_key(THOUGHTS));
     if most <= LEAST_THINKING || is_thoughtless {
         return;
     }
@@ -73,38 +68,39 @@ fn think(body: &mut Value, model: &Model, request: &Request) {
     }
 }
 
-/// The address of the API for a base with `/v1`, with `/messages`, or with neither.
-fn messages_url(base: &str) -> String {
-    let base = base.trim().trim_end_matches('/');
-    let base = base.trim_end_matches("/messages").trim_end_matches("/v1");
-    format!("{base}/v1/messages")
+/// The address of an endpoint for a base with `/v1`, with `/messages`, or with neither.
+fn api_url(base: &str, endpoint: &str) -> String {
+    let base = base.trim().trim_end_matches('/').trim_end_matches("/messages").trim_end_matches("/v1");
+    format!("{base}/v1{endpoint}")
 }
 
 /// Declarations of all tools that the conversation calls.
 fn called_tools(messages: &[Message]) -> Option<Value> {
-    let replies = messages.iter().filter_map(|message| match message {
-        Message::Assistant(reply) => Some(&reply.calls),
-        _ => None,
-    });
-    let mut names = BTreeSet::new();
-    names.extend(replies.flatten().map(|call| call.name.as_str()));
-    let tool = |name| json!({"name": name, "description": "not available now", "input_schema": {"type": "object"}});
-    (!names.is_empty()).then(|| names.into_iter().map(tool).collect())
+    let mut tools = BTreeMap::new();
+    for message in messages {
+        let Message::Assistant(reply) = message else { continue };
+        for ToolCall { name, .. } in &reply.calls {
+            tools.insert(
+                name,
+                json!({"name": name, "description": "not available now", "input_schema": {"type": "object"}}),
+            );
+        }
+    }
+    (!tools.is_empty()).then(|| tools.into_values().collect())
 }
 
 /// The system prompt and the conversation: the user first, roles in turn, the results of a step in one message.
-fn wire(request: &Request, is_own: &dyn Fn(&Reply) -> bool) -> (Value, Value) {
+fn wire(request: &Request) -> (Value, Value) {
     let mut changing = request.system.changing.to_owned();
     let mut wire: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in request.messages {
         let (role, blocks) = match message {
             Message::System(text) => {
-                changing.push_str("\n\n");
-                changing.push_str(text);
+                changing = format!("{changing}\n\n{text}");
                 continue;
             }
             Message::User(user) => ("user", wire_user(user)),
-            Message::Assistant(reply) => ("assistant", wire_reply(reply, is_own(reply))),
+            Message::Assistant(reply) => ("assistant", wire_reply(reply)),
             Message::ToolResult(result) => ("user", vec![wire_result(result)]),
         };
         match wire.last_mut() {
@@ -120,16 +116,11 @@ fn wire(request: &Request, is_own: &dyn Fn(&Reply) -> bool) -> (Value, Value) {
     if let Some(("user", blocks)) = wire.last_mut() {
         blocks.last_mut().map(mark);
     }
-    let mut system: Vec<Value> = Vec::new();
-    if !request.system.stable.trim().is_empty() {
-        system.push(text(request.system.stable.trim()));
-        system.last_mut().map(mark);
-    }
-    if !changing.trim().is_empty() {
-        system.push(text(changing.trim()));
-    }
+    let [mut stable, changing] =
+        [request.system.stable.trim(), changing.trim()].map(|part| (!part.is_empty()).then(|| text(part)));
+    stable.as_mut().map(mark);
     let messages = wire.into_iter().map(|(role, content)| json!({"role": role, "content": content}));
-    (Value::Array(system), messages.collect())
+    (stable.into_iter().chain(changing).collect(), messages.collect())
 }
 
 /// The API refuses an empty text.
@@ -143,11 +134,8 @@ fn mark(block: &mut Value) {
 }
 
 fn wire_user(user: &User) -> Vec<Value> {
-    let said = match user.shown_time() {
-        "" => text(&user.content),
-        time => text(&format!("[{time}]\n{}", user.content)),
-    };
-    let mut blocks: Vec<Value> = std::iter::once(said).chain(user.media.iter().map(wire_media)).collect();
+    let mut blocks: Vec<Value> =
+        std::iter::once(text(&user.dated())).chain(user.media.iter().map(wire_media)).collect();
     if !user.notes.is_empty() {
         // The next turn's request is the same up to here, and lacks the notes.
         blocks.last_mut().map(mark);
@@ -156,21 +144,24 @@ fn wire_user(user: &User) -> Vec<Value> {
     blocks
 }
 
-fn wire_reply(reply: &Reply, is_own: bool) -> Vec<Value> {
+fn wire_reply(reply: &Reply) -> Vec<Value> {
     let mut blocks: Vec<Value> = Vec::new();
-    if is_own && !reply.partial {
-        blocks.extend(reply.extra.get(THINKING).and_then(Value::as_array).into_iter().flatten().cloned());
+    // Thinking alone is not a message.
+    if reply.text.trim().is_empty() && reply.calls.is_empty() {
+        return blocks;
+    }
+    if !reply.partial {
+        blocks.extend(reply.extra.get(THOUGHTS).and_then(Value::as_array).into_iter().flatten().cloned());
     }
     if !reply.text.trim().is_empty() {
         // The API refuses white space at the end of a reply.
         blocks.push(text(reply.text.trim_end()));
     }
     for call in &reply.calls {
-        let input = serde_json::from_str(&call.arguments).ok().filter(Value::is_object).unwrap_or_else(|| json!({}));
+        let input = call.object().unwrap_or_else(|| json!({}));
         blocks.push(json!({"type": "tool_use", "id": wire_id(&call.id), "name": call.name, "input": input}));
     }
-    // Thinking alone is not a message.
-    if reply.text.trim().is_empty() && reply.calls.is_empty() { Vec::new() } else { blocks }
+    blocks
 }
 
 fn wire_result(result: &ToolResult) -> Value {
@@ -197,132 +188,46 @@ fn wire_id(id: &str) -> String {
     id.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
 
-/// A reply in the making.
-#[derive(Default)]
-struct Blocks {
-    by_index: BTreeMap<u64, Value>,
-    thoughts: String,
-    usage: Usage,
-    stop: Option<Stop>,
-    done: bool,
-}
-
-impl ReplyReader for Blocks {
-    fn event(&mut self, data: &str) -> Result<Option<String>, Value> {
-        let Ok(event) = serde_json::from_str::<Value>(data) else { return Ok(None) };
-        if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
-            return Err(error.clone());
+/// An event, or a whole body, in the words of the OpenAI API.
+fn translate(event: Value) -> Value {
+    let of_block = |block| json!({"choices": [{"delta": delta(block, &event["index"])}]});
+    match event["type"].as_str().unwrap_or_default() {
+        "message_start" => json!({"usage": event["message"]["usage"]}),
+        "content_block_start" => of_block(&event["content_block"]),
+        "content_block_delta" => of_block(&event["delta"]),
+        "message_delta" => {
+            json!({"choices": [{"finish_reason": event["delta"]["stop_reason"]}], "usage": event["usage"]})
         }
-        if let Some(content) = event["content"].as_array() {
-            // A whole body.
-            self.by_index.extend((0..).zip(content.iter().cloned()));
-            self.usage(&event["usage"]);
-            self.stop_reason(&event);
-            return Ok(Some(String::new()));
-        }
-        let last = || self.by_index.keys().next_back().copied().unwrap_or_default();
-        let index = event.get("index").and_then(Value::as_u64).unwrap_or_else(last);
-        match event["type"].as_str().unwrap_or_default() {
-            "message_start" => self.usage(&event["message"]["usage"]),
-            "content_block_start" => {
-                let block = event["content_block"].clone();
-                let shown = if block["type"] == "text" { string(&block, "text") } else { String::new() };
-                self.by_index.insert(index, block);
-                return Ok(Some(shown));
+        "message_stop" => "[DONE]".into(),
+        _ => match event["content"].as_array() {
+            Some(blocks) => {
+                let messages = blocks.iter().map(|block| json!({"message": delta(block, &Value::Null)}));
+                let end = json!({"finish_reason": event["stop_reason"]});
+                json!({"choices": messages.chain([end]).collect::<Value>(), "usage": event["usage"]})
             }
-            "content_block_delta" => return Ok(Some(self.delta(index, &event["delta"]))),
-            "message_delta" => {
-                self.usage(&event["usage"]);
-                self.stop_reason(&event["delta"]);
-            }
-            "message_stop" => self.done = true,
-            // `ping`, `content_block_stop`, and future events.
-            _ => {}
-        }
-        Ok(None)
-    }
-
-    fn thoughts(&self) -> &str {
-        &self.thoughts
-    }
-
-    fn is_complete(&self) -> bool {
-        self.done || self.stop.is_some()
-    }
-
-    fn finish(self: Box<Self>) -> Reply {
-        let mut reply = Reply { stop: self.stop.unwrap_or_default(), usage: self.usage, ..Reply::default() };
-        let mut thoughts = Vec::new();
-        for block in self.by_index.into_values() {
-            match block["type"].as_str().unwrap_or_default() {
-                "text" => reply.text.push_str(&string(&block, "text")),
-                "thinking" => {
-                    reply.reasoning.push_str(&string(&block, "thinking"));
-                    // The API refuses it without its signature.
-                    if !string(&block, "signature").is_empty() {
-                        thoughts.push(block);
-                    }
-                }
-                "redacted_thinking" => thoughts.push(block),
-                "tool_use" => {
-                    // The arguments of a streamed call arrive as pieces of JSON text.
-                    let arguments = match string(&block, ARGUMENTS) {
-                        text if text.is_empty() && !block["input"].is_null() => block["input"].to_string(),
-                        text => text,
-                    };
-                    let (id, name) = (string(&block, "id"), string(&block, "name"));
-                    reply.calls.push(ToolCall { id, name, arguments, extra: Map::new() });
-                }
-                _ => {}
-            }
-        }
-        tidy_calls(&mut reply.calls);
-        if !thoughts.is_empty() {
-            reply.extra.insert(THINKING.to_owned(), thoughts.into());
-        }
-        reply
+            // An error, `ping`, `content_block_stop`, and future events.
+            None => event,
+        },
     }
 }
 
-impl Blocks {
-    /// Takes a piece of a block and returns the text to show.
-    fn delta(&mut self, index: u64, delta: &Value) -> String {
-        let (piece, kind) = match delta["type"].as_str().unwrap_or_default() {
-            "text_delta" => ("text", "text"),
-            "thinking_delta" => ("thinking", "thinking"),
-            "signature_delta" => ("signature", "thinking"),
-            "input_json_delta" => (ARGUMENTS, "tool_use"),
-            _ => return String::new(),
-        };
-        // Some servers leave out `content_block_start`.
-        let block = self.by_index.entry(index).or_insert_with(|| json!({"type": kind}));
-        let text = string(delta, piece);
-        if piece == "thinking" {
-            self.thoughts.push_str(&text);
+/// A block or a piece of one as a message or a piece of it.
+fn delta(block: &Value, index: &Value) -> Value {
+    match block["type"].as_str().unwrap_or_default() {
+        "text" | "text_delta" => json!({"content": block["text"]}),
+        "thinking" | "thinking_delta" | "signature_delta" => {
+            let (thinking, signature) = (&block["thinking"], &block["signature"]);
+            let thought = json!({"type": "thinking", "thinking": thinking, "signature": signature});
+            json!({"reasoning_content": thinking, THOUGHTS: [thought]})
         }
-        block[piece] = (string(block, piece) + &text).into();
-        if piece == "text" { text } else { String::new() }
-    }
-
-    /// `input_tokens` leaves out tokens read from the cache or written to it; ours counts all.
-    fn usage(&mut self, usage: &Value) {
-        let n = |name: &str| usage.get(name).and_then(count);
-        if let Some(input) = n("input_tokens") {
-            let cached = n("cache_read_input_tokens").unwrap_or(0);
-            let written = n("cache_creation_input_tokens").unwrap_or(0);
-            self.usage.prompt_tokens = input.saturating_add(cached).saturating_add(written);
-            self.usage.cached_tokens = cached;
+        "redacted_thinking" => json!({THOUGHTS: [block]}),
+        "tool_use" | "input_json_delta" => {
+            // The arguments of a streamed call arrive as pieces of JSON text.
+            let whole = block["input"].as_object().filter(|input| !input.is_empty()).map(|_| &block["input"]);
+            let arguments = whole.unwrap_or(&block["partial_json"]);
+            json!({"tool_calls": [{"index": index, "id": block["id"], "name": block["name"], "arguments": arguments}]})
         }
-        self.usage.completion_tokens = n("output_tokens").unwrap_or(self.usage.completion_tokens);
-    }
-
-    fn stop_reason(&mut self, message: &Value) {
-        self.stop = match message["stop_reason"].as_str() {
-            None => self.stop,
-            Some("max_tokens" | "model_context_window_exceeded") => Some(Stop::Length),
-            Some("refusal") => Some(Stop::Refused),
-            Some(_) => Some(Stop::Done),
-        };
+        _ => json!({}),
     }
 }
 
@@ -330,11 +235,13 @@ impl Blocks {
 mod tests {
     use super::*;
     use crate::cancel::Cancel;
-    use crate::provider::{System, ToolOffer};
+    use crate::message::{Stop, Usage};
+    use crate::provider::System;
+    use crate::provider::assembler::Assembler;
 
     fn sent(system: System, messages: &[Message]) -> (Value, Value) {
         let cancel = Cancel::new(None);
-        wire(&Request { system, messages, tools: &[], stream: false, on_thought: &|_| (), cancel: &cancel }, &|_| true)
+        wire(&Request { system, messages, tools: &[], stream: false, on_thought: &|_| (), cancel: &cancel })
     }
 
     fn call(id: &str, arguments: &str) -> ToolCall {
@@ -352,24 +259,9 @@ mod tests {
     #[test]
     fn an_address_is_completed_once() {
         for base in ["https://h", "https://h/", "https://h/v1", "https://h/v1/messages"] {
-            assert_eq!(messages_url(base), "https://h/v1/messages");
+            assert_eq!(api_url(base, "/messages"), "https://h/v1/messages");
         }
-        assert_eq!(messages_url("https://h/anthropic"), "https://h/anthropic/v1/messages");
-    }
-
-    #[test]
-    fn the_system_prompt_is_cached_up_to_its_mark_and_the_conversation_up_to_its_end() {
-        let (system, messages) = sent(System { stable: "same", changing: "\n\nnew" }, &[Message::user("hi")]);
-        let cached = json!({"type": "ephemeral"});
-        assert_eq!(
-            system,
-            json!([{"type": "text", "text": "same", "cache_control": cached}, {"type": "text", "text": "new"}])
-        );
-        assert_eq!(
-            messages,
-            json!([{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": cached}]}])
-        );
-        assert_eq!(sent(System::default(), &[]).0, json!([]));
+        assert_eq!(api_url("https://h/anthropic", "/messages"), "https://h/anthropic/v1/messages");
     }
 
     #[test]
@@ -417,44 +309,6 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_with_calls_is_never_sent_without_tools() {
-        let model = crate::config::Config::load(
-            Some(("c", r#"{"model_list":[{"model":"claude/x","api_key":"k"}]}"#)),
-            &BTreeMap::new(),
-            Vec::new(),
-        );
-        let model = model.unwrap().config.choose_model(&BTreeMap::new()).unwrap().unwrap();
-        let cancel = Cancel::new(None);
-        let messages = [
-            Message::user("hi"),
-            Message::Assistant(Reply { calls: vec![call("a", "{}")], ..Reply::default() }),
-            result("a", "x"),
-        ];
-        let body = |messages: &[Message], tools: &[ToolOffer]| {
-            let request = Request {
-                system: System::default(),
-                messages,
-                tools,
-                stream: false,
-                on_thought: &|_| (),
-                cancel: &cancel,
-            };
-            super::body(&model, &request)
-        };
-        let without = body(&messages, &[]);
-        assert_eq!((&without["tools"][0]["name"], &without["tool_choice"]["type"]), (&json!("f"), &json!("none")));
-        let plain = body(&messages[..1], &[]);
-        assert!(
-            plain.get("tools").is_none() && plain.get("system").is_none() && plain.get("stream").is_none(),
-            "{plain}"
-        );
-        let offer = ToolOffer { name: "g".into(), description: "d".into(), schema: r#"{"type":"object"}"#.into() };
-        let offered = body(&messages, &[offer]);
-        assert_eq!(offered["tools"], json!([{"name": "g", "description": "d", "input_schema": {"type": "object"}}]));
-        assert!(offered.get("tool_choice").is_none());
-    }
-
-    #[test]
     fn thoughts_go_back_as_they_came_and_unsigned_ones_do_not() {
         let body = json!({"content": [
             {"type": "thinking", "thinking": "hm", "signature": "s"},
@@ -463,63 +317,15 @@ mod tests {
             {"type": "text", "text": "a"},
             {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}},
         ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
-        let mut blocks = Box::<Blocks>::default();
-        blocks.event(&body.to_string()).unwrap();
-        let reply = blocks.finish();
+        let mut assembler = Assembler::new(translate);
+        assembler.event(&body.to_string()).unwrap();
+        let reply = assembler.finish();
         assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("a", "hm!", Stop::Done));
         assert_eq!(reply.calls[0].arguments, "{\"x\":1}");
         assert_eq!(reply.usage, Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 2 });
-        let back = wire_reply(&reply, true);
+        let back = wire_reply(&reply);
         assert_eq!(back[..2], [body["content"][0].clone(), body["content"][2].clone()]);
         assert_eq!(back.len(), 4);
-        assert_eq!(wire_reply(&Reply { text: String::new(), calls: Vec::new(), ..reply }, true), Vec::<Value>::new());
-    }
-
-    #[test]
-    fn a_stream_is_put_together_block_by_block() {
-        let mut blocks = Box::<Blocks>::default();
-        let mut shown = String::new();
-        let mut feed = |events: &[Value]| {
-            events
-                .iter()
-                .map(|event| match blocks.event(&event.to_string()) {
-                    Ok(Some(text)) => {
-                        shown.push_str(&text);
-                        'c'
-                    }
-                    Ok(None) => '.',
-                    Err(_) => 'e',
-                })
-                .collect::<String>()
-        };
-        let start =
-            |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
-        let delta = |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
-        let meant = feed(&[
-            json!({"type": "message_start", "message": {"usage": {"input_tokens": 5, "output_tokens": 1}}}),
-            json!({"type": "ping"}),
-            start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
-            delta(0, json!({"type": "thinking_delta", "thinking": "hm"})),
-            delta(0, json!({"type": "signature_delta", "signature": "s"})),
-            start(1, json!({"type": "text", "text": ""})),
-            delta(1, json!({"type": "text_delta", "text": "He"})),
-            delta(1, json!({"type": "text_delta", "text": "llo"})),
-            json!({"type": "content_block_stop", "index": 1}),
-            start(2, json!({"type": "tool_use", "id": "t", "name": "f", "input": {}})),
-            delta(2, json!({"type": "input_json_delta", "partial_json": "{\"x\""})),
-            delta(2, json!({"type": "input_json_delta", "partial_json": ":1}"})),
-            start(3, json!({"type": "tool_use", "id": "u", "name": "g", "input": {}})),
-            json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 9}}),
-            json!({"type": "message_stop"}),
-        ]);
-        assert_eq!(meant, "..cccccc.cccc..");
-        assert_eq!(shown, "Hello");
-        assert!(blocks.is_complete());
-        let reply = blocks.finish();
-        assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("Hello", "hm", Stop::Length));
-        let calls: Vec<(&str, &str)> = reply.calls.iter().map(|c| (c.name.as_str(), c.arguments.as_str())).collect();
-        assert_eq!(calls, [("f", "{\"x\":1}"), ("g", "{}")]);
-        assert_eq!(reply.usage, Usage { prompt_tokens: 5, completion_tokens: 9, cached_tokens: 0 });
-        assert_eq!(reply.extra[THINKING][0]["signature"], "s");
+        assert_eq!(wire_reply(&Reply { text: String::new(), calls: Vec::new(), ..reply }), Vec::<Value>::new());
     }
 }

@@ -1,16 +1,24 @@
-//! Assembles a reply of an OpenAI-compatible host, streamed or whole.
+//! Assembles a reply, streamed or whole, in whatever shape it comes.
 
 use serde_json::Value;
 
-use super::dialect::ReplyReader;
 use super::replies::{
-    ECHOED, REASONING, REASONING_FIELD, calls_in, count, error_in, read_call, split_thinking, string,
-    take_written_calls, text_of, tidy_calls,
+    ECHOED, REASONING, REASONING_FIELD, THINK, calls_in, count_usage, error_in, join_thoughts, read_call,
+    split_thinking, stop_of, string, take_written_calls, text_of, tidy_calls,
 };
-use crate::message::{Reply, Stop, ToolCall, Usage};
+use crate::message::{Reply, Stop, ToolCall};
 
-#[derive(Default)]
-pub(super) struct Stream {
+/// What to show of a piece of a reply that carries content.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Shown {
+    pub text: String,
+    pub thought: String,
+}
+
+/// A reply in the making.
+pub(crate) struct Assembler {
+    /// Into the words of the OpenAI API.
+    translate: fn(Value) -> Value,
     reply: Reply,
     refusal: String,
     /// For each call, the `index` it was sent under.
@@ -23,10 +31,20 @@ pub(super) struct Stream {
     done: bool,
 }
 
-impl ReplyReader for Stream {
-    fn event(&mut self, data: &str) -> Result<Option<String>, Value> {
-        self.done |= data.trim() == "[DONE]";
+impl Assembler {
+    pub(crate) fn new(translate: fn(Value) -> Value) -> Self {
+        let (reply, refusal, slots) = (Reply::default(), String::new(), Vec::new());
+        Self { translate, reply, refusal, slots, past_thinking: false, finished: false, done: false }
+    }
+
+    /// Takes the data of one event of a stream, or a whole body. `None` is only a sign of life; `Err` holds the error object
+    /// in place of a reply.
+    pub(crate) fn event(&mut self, data: &str) -> Result<Option<Shown>, Value> {
+        const END: &str = "[DONE]";
+        self.done |= data.trim() == END;
         let Ok(event) = serde_json::from_str::<Value>(data) else { return Ok(None) };
+        let event = (self.translate)(event);
+        self.done |= event == END;
         if self.done {
             return Ok(None);
         }
@@ -35,19 +53,25 @@ impl ReplyReader for Stream {
         if let Some(error) = error_in(event) {
             return Err(error);
         }
-        self.usage(event);
+        // Usage stands at the top or, in Moonshot's streams, in the choice.
+        for usage in [&event["choices"][0]["usage"], &event["usage"]] {
+            count_usage(&mut self.reply.usage, usage);
+        }
         let choices = event["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut text = String::new();
+        let (mut text, thoughts) = (String::new(), self.reply.reasoning.len());
         if choices.is_empty() {
             text = text_of(event.get("output_text").unwrap_or(&event["content"]));
         }
         let mut has_content = !text.is_empty();
         // Claude behind a gateway: text in the first choice, calls in the second.
         for choice in choices {
-            self.finish_reason(choice);
+            if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) {
+                self.finished = true;
+                self.reply.stop = Some(stop_of(reason)).filter(|stop| *stop != Stop::Done).unwrap_or(self.reply.stop);
+            }
             let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) else { continue };
             let content = text_of(&delta["content"]);
-            has_content |= self.common(delta) || !content.is_empty();
+            has_content |= self.beside_text(delta) || !content.is_empty();
             text.push_str(&content);
             for call in calls_in(delta) {
                 has_content = true;
@@ -55,24 +79,27 @@ impl ReplyReader for Stream {
             }
         }
         self.reply.text.push_str(&text);
-        Ok(has_content.then(|| self.shown(&text)))
+        let thought = self.reply.reasoning[thoughts..].to_owned();
+        Ok(has_content.then(|| Shown { text: self.shown(text), thought }))
     }
 
-    fn thoughts(&self) -> &str {
-        &self.reply.reasoning
-    }
-
-    fn is_complete(&self) -> bool {
+    /// Whether the host has said that the reply is complete.
+    pub(crate) fn is_complete(&self) -> bool {
         self.done || self.finished
     }
 
-    fn finish(self: Box<Self>) -> Reply {
+    /// Whether thoughts have come apart from the text.
+    pub(super) fn has_thoughts(&self) -> bool {
+        !self.reply.reasoning.is_empty()
+    }
+
+    pub(crate) fn finish(self) -> Reply {
         let mut reply = self.reply;
         let (text, thoughts) = split_thinking(&reply.text);
-        reply.text = text;
         if reply.reasoning.is_empty() {
-            reply.reasoning = thoughts;
+            reply.reasoning = thoughts.to_owned();
         }
+        reply.text = text.to_owned();
         if reply.calls.is_empty() {
             take_written_calls(&mut reply.text, &mut reply.calls);
         }
@@ -86,15 +113,15 @@ impl ReplyReader for Stream {
             reply.stop = Stop::Refused;
         }
         tidy_calls(&mut reply.calls);
+        join_thoughts(&mut reply.extra);
         reply
     }
-}
 
-impl Stream {
-    /// Reads what a message and a delta have in common: reasoning, refusal, vendor fields. True if there was any of it.
-    fn common(&mut self, message: &Value) -> bool {
+    /// Reads reasoning, a refusal and vendor fields. True if there was any of it.
+    fn beside_text(&mut self, message: &Value) -> bool {
         let Reply { reasoning, extra, .. } = &mut self.reply;
         let length = reasoning.len() + self.refusal.len();
+        let mut is_echoed = false;
         for name in REASONING {
             let text = text_of(&message[name]);
             // Some hosts send the same thought in both fields, and some want it back under the name they used.
@@ -107,46 +134,15 @@ impl Stream {
         }
         self.refusal.push_str(&string(message, "refusal"));
         for name in ECHOED {
-            match (message.get(name), extra.get_mut(name)) {
-                (Some(Value::Array(more)), Some(Value::Array(have))) => have.extend(more.iter().cloned()),
-                (Some(value), None) if !value.is_null() => {
-                    extra.insert(name.to_owned(), value.clone());
-                }
+            let Some(value) = message.get(name).filter(|value| !value.is_null()) else { continue };
+            is_echoed = true;
+            match (value, extra.get_mut(name)) {
+                (Value::Array(more), Some(Value::Array(have))) => have.extend(more.iter().cloned()),
+                (value, None) => drop(extra.insert(name.to_owned(), value.clone())),
                 _ => {}
             }
         }
-        reasoning.len() + self.refusal.len() > length
-    }
-
-    /// Vendors have some twenty reasons; it matters only whether calls may run.
-    fn finish_reason(&mut self, choice: &Value) {
-        let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) else {
-            return;
-        };
-        self.finished = true;
-        self.reply.stop = match reason {
-            "length" | "max_tokens" | "model_context_window_exceeded" => Stop::Length,
-            "content_filter" | "refusal" | "sensitive" => Stop::Refused,
-            _ => self.reply.stop,
-        };
-    }
-
-    /// Usage stands at the top or, in Moonshot's streams, in the choice.
-    fn usage(&mut self, body: &Value) {
-        let Some(usage) = [&body["usage"], &body["choices"][0]["usage"]].into_iter().find(|usage| usage.is_object())
-        else {
-            return;
-        };
-        let first = |counts: &[&Value]| counts.iter().find_map(|n| count(n)).unwrap_or_default();
-        self.reply.usage = Usage {
-            prompt_tokens: first(&[&usage["prompt_tokens"], &usage["input_tokens"]]),
-            completion_tokens: first(&[&usage["completion_tokens"], &usage["output_tokens"]]),
-            cached_tokens: first(&[
-                &usage["prompt_tokens_details"]["cached_tokens"],
-                &usage["cached_tokens"],
-                &usage["prompt_cache_hit_tokens"],
-            ]),
-        };
+        is_echoed || reasoning.len() + self.refusal.len() > length
     }
 
     /// Takes a piece of a call. It continues an earlier call when it carries the same index and neither a new id nor a new
@@ -181,17 +177,12 @@ impl Stream {
     }
 
     /// What to show after `new`, the end of the text so far: nothing of `<think>…</think>` at the beginning.
-    fn shown(&mut self, new: &str) -> String {
-        const OPEN: &str = "<think>";
+    fn shown(&mut self, new: String) -> String {
         if self.past_thinking {
-            return new.to_owned();
+            return new;
         }
-        let start = self.reply.text.trim_start();
-        let text = match start.strip_prefix(OPEN) {
-            Some(rest) => rest.split_once("</think>").map_or("", |(_, answer)| answer.trim_start()),
-            None if OPEN.starts_with(start) => "",
-            None => &self.reply.text,
-        };
+        let may_begin = THINK.starts_with(self.reply.text.trim_start());
+        let text = if may_begin { "" } else { split_thinking(&self.reply.text).0 };
         self.past_thinking = !text.is_empty();
         text.to_owned()
     }
@@ -211,103 +202,51 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn feed(chunks: &[Value]) -> Box<Stream> {
-        let mut stream = Box::<Stream>::default();
-        for chunk in chunks {
-            stream.event(&chunk.to_string()).unwrap();
-        }
-        stream
+    fn assembler() -> Assembler {
+        Assembler::new(|event| event)
     }
 
     fn delta(delta: &Value) -> Value {
         json!({"choices": [{"delta": delta}]})
     }
 
-    fn piece(index: Option<u64>, id: &str, name: &str, arguments: &str) -> Value {
-        let mut call = json!({"function": {"arguments": arguments}});
-        if let Some(index) = index {
-            call["index"] = index.into();
-        }
-        if !id.is_empty() {
-            call["id"] = id.into();
-        }
-        if !name.is_empty() {
-            call["function"]["name"] = name.into();
-        }
-        delta(&json!({"tool_calls": [call]}))
-    }
-
-    fn calls(chunks: &[Value]) -> Vec<(String, String, String)> {
-        feed(chunks).finish().calls.into_iter().map(|c| (c.id, c.name, c.arguments)).collect()
-    }
-
-    fn call(id: &str, name: &str, arguments: &str) -> (String, String, String) {
-        (id.into(), name.into(), arguments.into())
-    }
-
     #[test]
     fn text_is_put_together_and_shown_as_it_comes() {
-        let mut stream = Box::<Stream>::default();
-        assert_eq!(stream.event(&delta(&json!({"role": "assistant"})).to_string()), Ok(None));
-        assert_eq!(stream.event(&delta(&json!({"content": "he"})).to_string()), Ok(Some("he".into())));
-        assert_eq!(stream.event(&delta(&json!({"content": [{"text": "y"}]})).to_string()), Ok(Some("y".into())));
-        assert_eq!(stream.event(&delta(&json!({"reasoning": "hm"})).to_string()), Ok(Some(String::new())));
+        let mut stream = assembler();
+        let mut event = |delta_: Value| stream.event(&delta(&delta_).to_string()).unwrap();
+        let shown = |text: &str, thought: &str| Some(Shown { text: text.into(), thought: thought.into() });
+        assert_eq!(event(json!({"role": "assistant"})), None);
+        assert_eq!(event(json!({"content": "he"})), shown("he", ""));
+        assert_eq!(event(json!({"content": [{"text": "y"}]})), shown("y", ""));
+        assert_eq!(event(json!({"reasoning": "hm"})), shown("", "hm"));
         assert_eq!(stream.event(r#"{"choices":[{"delta":null}]}"#), Ok(None));
         assert!(!stream.is_complete());
         stream.event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#).unwrap();
         assert!(stream.is_complete());
-        stream.event(r#"{"choices":[],"usage":{"prompt_tokens":3}}"#).unwrap();
         stream.event("[DONE]").unwrap();
         assert_eq!(stream.event(&delta(&json!({"content": "late"})).to_string()), Ok(None));
         let reply = stream.finish();
-        assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.usage.prompt_tokens), ("hey", "hm", 3));
+        assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("hey", "hm"));
     }
 
     #[test]
-    fn an_error_in_the_stream_is_an_error() {
-        let mut stream = Box::<Stream>::default();
-        assert_eq!(stream.event(r#"{"error":{"message":"x"}}"#), Err(json!({"message": "x"})));
-    }
-
-    #[test]
-    fn parallel_calls_stay_apart_whatever_the_server_numbers() {
-        let whole = [call("a", "f", "{\"x\":1}"), call("b", "g", "{}")];
-        // By index, interleaved; with a gap; all under 0; without any; whole calls in one chunk each.
-        let a = |index| piece(index, "a", "f", "{\"x\":1}");
-        let b = |index| piece(index, "b", "g", "{}");
-        let interleaved = [
-            piece(Some(0), "a", "f", ""),
-            piece(Some(1), "b", "g", ""),
-            piece(Some(0), "", "", "{\"x\""),
-            piece(Some(1), "", "", "{}"),
-            piece(Some(0), "", "", ":1}"),
-        ];
-        assert_eq!(calls(&interleaved), whole);
-        assert_eq!(calls(&[a(Some(1)), b(Some(4))]), whole);
-        assert_eq!(calls(&[a(Some(0)), b(Some(0))]), whole);
-        assert_eq!(calls(&[a(None), b(None)]), whole);
-        // Neither index nor id: a complete call ends where the next name begins.
-        assert_eq!(
-            calls(&[piece(None, "", "f", "{\"x\":1}"), piece(None, "", "g", "{}")]),
-            [call("", "f", "{\"x\":1}"), call("", "g", "{}")]
-        );
-    }
-
-    #[test]
-    fn names_come_whole_repeated_or_in_pieces() {
-        let want = [call("a", "list_dir", "{}")];
-        assert_eq!(calls(&[piece(Some(0), "a", "list_dir", ""), piece(Some(0), "a", "list_dir", "{}")]), want);
-        assert_eq!(
-            calls(&[piece(Some(0), "a", "list", ""), piece(Some(0), "", "_dir", ""), piece(Some(0), "", "", "{}")]),
-            want
-        );
+    fn a_complete_call_ends_where_the_next_name_begins() {
+        let call = |name: &str, arguments: &str| {
+            delta(&json!({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]})).to_string()
+        };
+        let mut stream = assembler();
+        stream.event(&call("f", "{\"x\":1}")).unwrap();
+        stream.event(&call("g", "{}")).unwrap();
+        let calls: Vec<String> = stream.finish().calls.into_iter().map(|call| call.name + &call.arguments).collect();
+        assert_eq!(calls, ["f{\"x\":1}", "g{}"]);
     }
 
     #[test]
     fn thoughts_at_the_beginning_are_not_shown_and_a_lone_bracket_is() {
         let shown = |pieces: &[&str]| {
-            let mut stream = Box::<Stream>::default();
-            let event = |text: &&str| stream.event(&delta(&json!({"content": text})).to_string()).unwrap().unwrap();
+            let mut stream = assembler();
+            let event =
+                |text: &&str| stream.event(&delta(&json!({"content": text})).to_string()).unwrap().unwrap().text;
             pieces.iter().map(event).collect::<String>()
         };
         assert_eq!(shown(&["<th", "ink>a", "b</thi", "nk>\n\n", "answer", " more"]), "answer more");

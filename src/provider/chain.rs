@@ -6,6 +6,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::demo::Demo;
 use super::{Provider, ProviderError, Request};
 use crate::message::{Price, Reply};
 
@@ -23,22 +24,12 @@ pub struct Retry {
 /// What happens before there is a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// A detail for `-v`.
-    Trace(String),
-    /// A fault that the user should mend: a refused key, a model that fails.
+    /// A fault that may pass: a retry, a key that rests.
     Notice(String),
-    /// What the reply was made without.
+    /// What the user should know of the reply or mend: what it was made without, a refused key, a model that fails.
     Warning(String),
     /// What has arrived of the reply is void: it is asked for again.
     Void,
-}
-
-/// The model that was asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct AskedModel<'a> {
-    /// `vendor/model`.
-    pub name: &'a str,
-    pub price: Price,
 }
 
 /// The longest wait that a host can demand.
@@ -100,49 +91,50 @@ impl ModelChain {
 
     /// The first choice.
     pub(crate) fn first(&self) -> Option<&dyn Provider> {
-        self.models.first().map(|model| model.keys[0].as_ref())
+        self.models.first().map(Model::provider)
     }
 
     /// The names of the models without a price.
     pub(crate) fn unpriced(&self) -> impl Iterator<Item = &str> {
-        let models = self.models.iter().map(Model::asked);
-        models.filter(|model| model.price == Price::default()).map(|model| model.name)
+        let models = self.models.iter().map(Model::provider);
+        models.filter(|model| model.price() == Price::default()).map(Provider::model)
     }
 
-    /// Asks one model after the other until one answers. Both results name the model they come from.
+    /// Asks one model after the other until one answers. The result comes with the model that it is from: if none
+    /// answers, it is the first one's error.
     pub(crate) fn ask_chain(
         &self,
         request: &Request,
         retry: Retry,
         on_delta: &mut dyn FnMut(&str),
         note: &mut dyn FnMut(Note),
-    ) -> Result<(Reply, AskedModel<'_>), (ProviderError, AskedModel<'_>)> {
+    ) -> (Result<Reply, ProviderError>, &dyn Provider) {
         let mut attempt = Attempt { request, retry, on_delta, note, begun: false };
         let mut first_error = None;
         let mut models = self.by_health(Instant::now(), turn(request)).into_iter().peekable();
         while let Some(model) = models.next() {
+            let provider = model.provider();
             let error = match model.ask_model(&mut attempt) {
                 Ok(reply) => {
                     model.health().down_until = None;
-                    return Ok((reply, model.asked()));
+                    return (Ok(reply), provider);
                 }
                 Err(error) => error,
             };
             if attempt.is_shown() || matches!(error, ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)) {
-                return Err((error, model.asked()));
+                return (Err(error), provider);
             }
             if let Some(why) = request.cancel.why() {
-                return Err((ProviderError::Cancelled(why), model.asked()));
+                return (Err(ProviderError::Cancelled(why)), provider);
             }
             model.health().down_until = Some(Instant::now() + MODEL_REST);
             if let Some(next) = models.peek() {
-                let (this, next) = (model.asked().name, next.asked().name);
-                (attempt.note)(Note::Notice(format!("{this}: {}; asking {next}", error.text())));
+                let (this, next) = (provider.model(), next.provider().model());
+                (attempt.note)(Note::Warning(format!("{this}: {}; asking {next}", error.text())));
             }
-            first_error.get_or_insert((error, model.asked()));
+            first_error.get_or_insert((Err(error), provider));
         }
-        Err(first_error
-            .unwrap_or_else(|| (ProviderError::Rejected("no model is configured".to_owned()), AskedModel::default())))
+        first_error.unwrap_or((Err(ProviderError::Rejected("no model is configured".to_owned())), &Demo))
     }
 
     /// The models in the order in which to ask them: those that have just failed come last. Those that share the load take
@@ -170,8 +162,8 @@ fn random() -> u64 {
 }
 
 impl Model {
-    fn asked(&self) -> AskedModel<'_> {
-        AskedModel { name: self.keys[0].model(), price: self.keys[0].price() }
+    fn provider(&self) -> &dyn Provider {
+        self.keys[0].as_ref()
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -213,14 +205,10 @@ impl Model {
                 Err(error) => error,
             };
             if self.rest_key(key, &error, Instant::now()) {
-                let (name, number, of) = (self.asked().name, key + 1, self.keys.len());
+                let (name, number, of) = (self.provider().model(), key + 1, self.keys.len());
                 let text = format!("{name}: key {number} of {of}: {}; using another", error.text());
-                if error.may_pass() {
-                    (attempt.note)(Note::Trace(text));
-                    rate_limit = Some(error);
-                } else {
-                    (attempt.note)(Note::Notice(text));
-                }
+                (attempt.note)(if error.may_pass() { Note::Notice(text) } else { Note::Warning(text) });
+                rate_limit = Some(error).filter(ProviderError::may_pass).or(rate_limit);
                 continue;
             }
             // Waiting for a rate-limited key helps more than asking a refused one again.
@@ -330,9 +318,9 @@ mod tests {
         };
         let retry = Retry { max, first_wait: Duration::from_millis(1), partial: max == NOT_SHOWN };
         let mut notes = Vec::new();
-        let result = chain.ask_chain(&request, retry, &mut |_| (), &mut |note| notes.push(note));
-        let result = result.map(|(reply, model)| (reply.text, model.name.to_owned()));
-        (result.map_err(|(error, model)| (error, model.name.to_owned())), notes)
+        let (result, model) = chain.ask_chain(&request, retry, &mut |_| (), &mut |note| notes.push(note));
+        let model = model.model().to_owned();
+        (result.map(|reply| (reply.text, model.clone())).map_err(|error| (error, model)), notes)
     }
 
     fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> ModelChain {
@@ -389,7 +377,7 @@ mod tests {
         let chain = chain(vec![keys]);
         let (result, notes) = run(&chain, 0);
         assert_eq!(result, Ok(("a".into(), "m/x".into())));
-        let mended: Vec<bool> = notes.iter().map(|note| matches!(note, Note::Notice(_))).collect();
+        let mended: Vec<bool> = notes.iter().map(|note| matches!(note, Note::Warning(_))).collect();
         assert_eq!(mended, [true, false, true], "{notes:?}");
         // And is remembered.
         assert_eq!(run(&chain, 0), (Ok(("b".into(), "m/x".into())), Vec::new()));
@@ -434,7 +422,7 @@ mod tests {
         ]);
         let (result, notes) = run(&chain, 1);
         assert_eq!(result, Ok(("a".into(), "m/z".into())));
-        assert_eq!(notes.last(), Some(&Note::Notice("m/y: gone; asking m/z".into())), "{notes:?}");
+        assert_eq!(notes.last(), Some(&Note::Warning("m/y: gone; asking m/z".into())), "{notes:?}");
         assert_eq!(run(&chain, 1), (Ok(("b".into(), "m/z".into())), Vec::new()));
     }
 
@@ -442,7 +430,11 @@ mod tests {
     fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
         let mut chain = chain(["m/a", "m/b", "m/c"].map(|name| vec![script(name, Vec::new())]).into());
         let order = |chain: &ModelChain, turn| {
-            chain.by_health(Instant::now(), turn).iter().map(|model| model.asked().name.to_owned()).collect::<Vec<_>>()
+            chain
+                .by_health(Instant::now(), turn)
+                .iter()
+                .map(|model| model.provider().model().to_owned())
+                .collect::<Vec<_>>()
         };
         assert_eq!(order(&chain, 1), ["m/a", "m/b", "m/c"]);
         chain.share_load(2);

@@ -1,5 +1,7 @@
 //! What an API must define to be spoken by a [`Host`](super::host::Host): how requests look and how replies are read.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::{Value, json};
 
 use super::{Request, ToolOffer};
@@ -7,28 +9,17 @@ use crate::config::Model;
 use crate::message::Reply;
 
 pub(crate) struct Dialect {
-    pub url: fn(&Model) -> String,
+    /// The endpoint for chats.
+    pub chat: &'static str,
+    /// The address of an endpoint.
+    pub url: fn(&Model, &str) -> String,
     /// The header that carries a key.
     pub auth: fn(&str) -> (&'static str, String),
     /// Further headers.
     pub headers: &'static [(&'static str, &'static str)],
     pub body: fn(&Model, &Request) -> Value,
-    pub reply: fn() -> Box<dyn ReplyReader>,
-}
-
-/// A reply in the making.
-pub(crate) trait ReplyReader {
-    /// Takes the data of one event of a stream, or a whole body. Returns the text to show when it carries content, `None`
-    /// when it is only a sign of life; `Err` holds the error object in its place.
-    fn event(&mut self, data: &str) -> Result<Option<String>, Value>;
-
-    /// The thoughts so far.
-    fn thoughts(&self) -> &str;
-
-    /// Whether the host has said that the reply is complete.
-    fn is_complete(&self) -> bool;
-
-    fn finish(self: Box<Self>) -> Reply;
+    /// An event of a stream, or a whole body, into the words of the OpenAI API.
+    pub translate: fn(Value) -> Value,
 }
 
 /// The name in [`Reply::extra`] of the model that a reply with vendor fields is by.
@@ -43,8 +34,21 @@ pub(super) fn sign(reply: &mut Reply, model: &str) {
 }
 
 /// Whether the vendor fields of a reply are for this model.
-pub(super) fn is_by(reply: &Reply, model: &Model) -> bool {
-    reply.extra.get(BY).is_none_or(|by| *by == *model.name)
+pub(super) fn is_by(reply: &Reply, model: &str) -> bool {
+    reply.extra.get(BY).is_none_or(|by| by == model)
+}
+
+/// Makes nine letters and digits of an id, the same for the same id, so that calls and results still belong together.
+pub(super) fn shorten(id: &mut String) {
+    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    if id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return;
+    }
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    let hash = hasher.finish();
+    let digit = |n| char::from(DIGITS[usize::try_from(hash / 62_u64.pow(n) % 62).unwrap_or_default()]);
+    *id = (0..9).map(digit).collect();
 }
 
 /// A body with the fields that all dialects share; `tool` formats one tool from its offer and its schema.

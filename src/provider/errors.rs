@@ -5,55 +5,33 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use regex_lite::Regex;
 use serde_json::Value;
 
-use super::ProviderError;
+use super::{ProviderError, says};
 use crate::http::Head;
 use crate::text::one_line;
 use crate::zone;
 
 type ErrorKind = fn(String) -> ProviderError;
 
-/// Texts that say more than the status, in lower case: with which status they count, what they mean, and the texts.
-const MARKERS: [(&[u16], ErrorKind, &[&str]); 5] = [
+/// Texts that say more than the status (see [`says`]): with which status they count, and what they mean.
+const MARKERS: [(&[u16], ErrorKind, &str); 5] = [
     (
         &[403, 429],
         ProviderError::Quota,
-        &[
-            "insufficient_quota",
-            "exceeded_current_quota",
-            "billing_not_active",
-            "billing_hard_limit",
-            "insufficient balance",
-            "insufficient credit",
-            "credit balance",
-            "payment required",
-        ],
+        "insufficient_quota | exceeded_current_quota | billing_not_active | billing_hard_limit | insufficient balance | \
+         insufficient credit | credit balance | payment required",
     ),
-    (&[403], ProviderError::Quota, &["billing"]),
-    (&[400], ProviderError::Quota, &["credit balance is too low"]),
-    (&[400], ProviderError::Auth, &["api key not valid", "invalid api key"]),
+    (&[403], ProviderError::Quota, "billing"),
+    (&[400], ProviderError::Quota, "credit balance is too low"),
+    (&[400], ProviderError::Auth, "api key not valid | invalid api key"),
     (
         &[200, 400, 404, 413, 422, 500, 502, 503],
         ProviderError::ContextTooLong,
-        &[
-            "context_length_exceeded",
-            "context length",
-            "context window",
-            "exceed context limit",
-            "context size",
-            "maximum context",
-            "prompt is too long",
-            "prompt too long",
-            "input is too long",
-            "too many tokens",
-            "max message tokens",
-            "request too large",
-            "request_too_large",
-            "exceed_context_size",
-            "n_ctx",
-            "reduce the length",
-        ],
+        "context_length_exceeded | context length | context window | exceed context limit | context size | maximum context | \
+         prompt is too long | prompt too long | input is too long | too many tokens | max message tokens | \
+         request too large | request_too_large | exceed_context_size | n_ctx | reduce the length",
     ),
 ];
 
@@ -88,21 +66,22 @@ pub(super) fn classify(status: u16, head: Option<&Head>, body: &[u8], now: Syste
         _ => format!("the server answered {status}: {}", one_line(&said, 300)),
     };
     let said = said.to_lowercase();
-    let fits = |texts: &[&str]| texts.iter().any(|text| said.contains(text));
     let spoken_wait = spoken_wait(&text.to_lowercase());
     // Rate limits speak of quotas, too. An empty account tells nobody to come back in a minute.
     let is_rate_limit = status == 429 && spoken_wait.is_some();
-    let marker = MARKERS.iter().find(|(with, _, texts)| with.contains(&status) && fits(texts));
+    let marker = MARKERS.iter().find(|(with, _, texts)| with.contains(&status) && says(&said, texts));
     if let Some((_, error, _)) = marker.filter(|_| !is_rate_limit) {
         return error(message);
     }
     let retry_after = head.and_then(|h| retry_after(h, now)).or(spoken_wait);
+    let should_retry = head.and_then(|head| head.header("x-should-retry")) == Some("true");
     match status {
+        // A page is not the API's own refusal.
+        429 if !is_html => ProviderError::RateLimited { message, retry_after },
+        _ if should_retry => ProviderError::Transient { message, retry_after },
         401 => ProviderError::Auth(message),
         402 => ProviderError::Quota(message),
-        // A page is not the API's own refusal.
         403 if !is_html => ProviderError::Auth(message),
-        429 if !is_html => ProviderError::RateLimited { message, retry_after },
         200..=299 if is_html => ProviderError::Rejected(message),
         408 | 409 | 425 | 429 | 500.. | 200..=299 => ProviderError::Transient { message, retry_after },
         400 | 413 | 422 if !is_html => ProviderError::BadRequest(message),
@@ -163,24 +142,11 @@ fn status_in(error: &Value) -> Option<u16> {
 
 /// The window in tokens that a refusal of a long request names.
 pub(super) fn window_in(refusal: &str) -> Option<u64> {
-    const BEFORE: [&str; 10] = [
-        "maximum context length is ",
-        "maximum context length of ",
-        "context length is only ",
-        "context window of ",
-        "context window is ",
-        "context size (",
-        "tokens allowed (",
-        "max message tokens: ",
-        "n_ctx ",
-        " > ",
-    ];
-    let refusal = refusal.to_lowercase();
-    let number = |before: &&str| {
-        let rest = refusal.split_once(*before)?.1.replace([',', '_'], "");
-        rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
-    };
-    BEFORE.iter().find_map(number).filter(|window| (1024..100_000_000).contains(window))
+    const BEFORE: &str = "maximum context length (is|of) |context length is only |context window (is|of) |context size \\(|\
+                          tokens allowed \\(|max message tokens: |n_ctx | > ";
+    let window = Regex::new(&format!("({BEFORE})(?<window>[0-9,_]+)")).ok()?;
+    let window = window.captures(&refusal.to_lowercase())?["window"].replace([',', '_'], "");
+    window.parse().ok().filter(|window| (1024..100_000_000).contains(window))
 }
 
 pub(super) fn looks_like_html(text: &str) -> bool {
@@ -219,24 +185,17 @@ fn seconds(n: f64) -> Option<Duration> {
 
 /// `1m2.5s`, `120ms`, `6s`: as OpenAI and Groq write it.
 fn length(text: &str) -> Option<Duration> {
-    let (mut total, mut rest) = (0.0, text.trim());
-    while !rest.is_empty() {
-        let (digits, unit) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '.')?);
-        let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-        let (scale, after) = units.iter().find_map(|(name, scale)| Some((scale, unit.strip_prefix(name)?)))?;
-        total += number(digits)? * scale;
-        rest = after;
-    }
-    seconds(total)
+    let whole = Regex::new(r"^(([0-9.]+)h)?(([0-9.]+)m)?(([0-9.]+)s)?(([0-9.]+)ms)?$").ok()?.captures(text.trim())?;
+    let parts = [(2, 3600.0), (4, 60.0), (6, 1.0), (8, 0.001)];
+    let part = |(group, scale)| whole.get(group).map(|text| number(text.as_str()).map(|n| n * scale));
+    let total = parts.into_iter().filter_map(part).collect::<Option<Vec<f64>>>()?;
+    seconds(total.iter().sum()).filter(|_| !total.is_empty())
 }
 
 /// "Please try again in 12.3s", "Please retry in 26s", `"retryDelay": "26s"`; in lower case.
 fn spoken_wait(said: &str) -> Option<Duration> {
-    ["try again in ", "retry in ", "retrydelay"].iter().find_map(|before| {
-        let rest = said.split_once(before)?.1.trim_start_matches(['"', '\\', ':', ' ']);
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.').unwrap_or(rest.len());
-        length(rest[..end].trim_end_matches('.'))
-    })
+    let wait = Regex::new(r#"(try again in |retry in |retrydelay)["\\: ]*(?<wait>[0-9a-z.]*[0-9a-z])"#).ok()?;
+    length(&wait.captures(said)?["wait"])
 }
 
 /// Seconds since 1970 of `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7; no API sends the obsolete forms).
@@ -252,76 +211,27 @@ fn http_date(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn kind(status: u16, body: &str) -> &'static str {
-        match classify(status, None, body.as_bytes(), UNIX_EPOCH) {
-            ProviderError::Auth(_) => "auth",
-            ProviderError::RateLimited { .. } => "rate",
-            ProviderError::Quota(_) => "quota",
-            ProviderError::ContextTooLong(_) => "long",
-            ProviderError::Transient { .. } => "transient",
-            ProviderError::Rejected(_) => "rejected",
-            ProviderError::BadRequest(_) => "bad request",
-            ProviderError::Unasked(_) | ProviderError::Cancelled(_) => "not asked",
-        }
-    }
-
     #[test]
     fn what_hosts_answer_is_sorted_by_what_to_do_about_it() {
-        let cases = [
-            (401, r#"{"error":{"message":"Incorrect API key provided"}}"#, "auth"),
-            (403, r#"{"error":"forbidden"}"#, "auth"),
-            (400, r#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}]"#, "auth"),
-            (402, "", "quota"),
-            (429, r#"{"error":{"code":"insufficient_quota","message":"You exceeded your current quota"}}"#, "quota"),
-            (429, r#"{"error":{"message":"Rate limit reached"}}"#, "rate"),
-            (
-                429,
-                r#"{"error":{"message":"You exceeded your current quota, check your plan and billing details"}}"#,
-                "rate",
-            ),
-            (429, r#"{"error":{"type":"insufficient_quota","message":"slow: please retry in 2s"}}"#, "rate"),
-            (
-                429,
-                r#"{"error":{"type":"exceeded_current_quota_error","message":"your account is suspended"}}"#,
-                "quota",
-            ),
-            (403, r#"{"error":{"message":"Enable billing for this project"}}"#, "quota"),
-            (400, r#"{"error":{"message":"too big","code":"context_length_exceeded"}}"#, "long"),
-            (400, r#"{"error":{"type":"exceed_context_size_error","message":"x"}}"#, "long"),
-            (413, "request too large", "long"),
-            (500, r#"{"error":{"message":"prompt is too long: 9 > 8"}}"#, "long"),
-            (
-                400,
-                r#"{"error":{"message":"x","metadata":{"raw":"{\"error\":{\"message\":\"maximum context length\"}}"}}}"#,
-                "long",
-            ),
-            (401, r#"{"error":{"message":"invalid token"}}"#, "auth"),
-            (404, r#"{"error":{"message":"model not found"}}"#, "rejected"),
-            (422, r#"{"detail":[{"msg":"field required"}]}"#, "bad request"),
-            (400, "<!DOCTYPE html><h1>nginx", "rejected"),
-            (502, "<html>Bad gateway", "transient"),
-            (500, "", "transient"),
-            (529, r#"{"type":"overloaded_error"}"#, "transient"),
-            (408, "", "transient"),
-            (200, r#"{"error":{"code":429,"message":"slow down"}}"#, "rate"),
-            (200, r#"{"error":{"message":"upstream died"}}"#, "transient"),
-            (200, r#"{"error":{"code":401,"message":"no"}}"#, "auth"),
-            (200, r#"{"error":{"type":"overloaded_error","message":"Overloaded"}}"#, "transient"),
-            (200, r#"{"error":{"type":"rate_limit_error","message":"slow"}}"#, "rate"),
-            (200, r#"{"error":{"type":"authentication_error","message":"invalid x-api-key"}}"#, "auth"),
-            (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, "transient"),
-            (401, r#"{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}"#, "auth"),
-            (
-                400,
-                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 2 > 1"}}"#,
-                "long",
-            ),
-            (400, r#"{"error":{"message":"input length and `max_tokens` exceed context limit: 1 + 2 > 2"}}"#, "long"),
-            (400, r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#, "quota"),
-            (413, r#"{"error":{"type":"request_too_large","message":"x"}}"#, "long"),
-        ];
-        for (status, body, want) in cases {
-            assert_eq!(kind(status, body), want, "{status} {body}");
+        let long = "ContextTooLong";
+        for (status, body, kind) in [
+            (400, r#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}]"#, "Auth"),
+            (429, r#"{"error":{"type":"insufficient_quota","message":"slow: please retry in 2s"}}"#, "RateLimited"),
+            (429, r#"{"error":{"type":"exceeded_current_quota_error","message":"account suspended"}}"#, "Quota"),
+            (403, r#"{"error":{"message":"Enable billing for this project"}}"#, "Quota"),
+            (400, r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low"}}"#, "Quota"),
+            (400, r#"{"error":{"type":"exceed_context_size_error","message":"x"}}"#, long),
+            (400, r#"{"error":{"metadata":{"raw":"{\"error\":{\"message\":\"maximum context length\"}}"}}}"#, long),
+            (400, r#"{"error":{"message":"input length and `max_tokens` exceed context limit: 1 + 2 > 2"}}"#, long),
+            (413, r#"{"error":{"type":"request_too_large","message":"x"}}"#, long),
+            (400, "<!DOCTYPE html><h1>nginx", "Rejected"),
+            (502, "<html>Bad gateway", "Transient"),
+            (200, r#"{"error":{"type":"overloaded_error","message":"Overloaded"}}"#, "Transient"),
+            (200, r#"{"error":{"type":"rate_limit_error","message":"slow"}}"#, "RateLimited"),
+            (200, r#"{"error":{"type":"authentication_error","message":"invalid x-api-key"}}"#, "Auth"),
+        ] {
+            let error = format!("{:?}", classify(status, None, body.as_bytes(), UNIX_EPOCH));
+            assert!(error.starts_with(kind), "{status} {body}: {error}");
         }
     }
 

@@ -7,15 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::answer::{Answer, Shown};
+use super::answer::Answer;
+use super::assembler::Assembler;
 use super::dialect::{self, Dialect};
 use super::errors::{classify, window_in};
-use super::quirks::{Learned, Quirk};
+use super::learned::Learned;
+use super::quirks::{self, NO_AUDIO, NO_FILES, NO_IMAGES, NO_REASONING, NO_TOOLS, SHORT_IDS};
 use super::{Provider, ProviderError, Request};
 use crate::cancel::Cancel;
-use crate::config::Model;
 use crate::config::keys::ApiKey;
-use crate::config::proxy;
+use crate::config::{Model, proxy};
 use crate::error::Result;
 use crate::guard;
 use crate::http::{Body, Client, Head, Outgoing, Settings, authority};
@@ -24,15 +25,24 @@ use crate::secret::Secret;
 
 /// How long a host may be silent unless its entry says otherwise.
 const SILENCE: Duration = Duration::from_secs(90);
+/// How long an answer beside the chat may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A kind of media, the quirk of a model that takes none, and what they are for the user.
+const MEDIA: [(MediaKind, &str, &str); 3] = [
+    (MediaKind::Image, NO_IMAGES, "images"),
+    (MediaKind::Pdf, NO_FILES, "PDF files"),
+    (MediaKind::Audio, NO_AUDIO, "recordings"),
+];
 
 /// A model, with one of its keys.
 pub(crate) struct Host {
     dialect: &'static Dialect,
-    model: Model,
+    pub model: Model,
     key: Option<ApiKey>,
     client: Client,
     url: String,
-    quirks: Mutex<Learned>,
+    learned: Mutex<Learned>,
 }
 
 impl Host {
@@ -43,70 +53,48 @@ impl Host {
         settings: Settings,
         learned: Learned,
     ) -> Self {
-        let url = (dialect.url)(&model);
-        Self { dialect, model, key, client: Client::new(settings), url, quirks: Mutex::new(learned) }
+        let url = (dialect.url)(&model, dialect.chat);
+        Self { dialect, model, key, client: Client::new(settings), url, learned: Mutex::new(learned) }
     }
 
-    fn quirks(&self) -> MutexGuard<'_, Learned> {
-        self.quirks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn learned(&self) -> MutexGuard<'_, Learned> {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn body(&self, request: &Request) -> Value {
-        let messages = self.without_refused(request.messages);
+        let learned = self.learned();
+        let messages = adapted(request.messages, &learned, &self.model.name);
         let mut body = (self.dialect.body)(&self.model, &Request { messages: &messages, ..*request });
         for (name, value) in &self.model.entry.extra_body {
             body[name] = value.clone();
         }
-        self.quirks().apply(&mut body);
+        learned.known().iter().for_each(|quirk| quirks::apply(quirk, &mut body));
         body
     }
 
-    /// Asks for a page beside the API: its list of models, or what stands at `path` of the same server.
+    /// Gets a page beside the API: its list of models, or what stands at `path` of the same server.
     pub(crate) fn get(&self, path: Option<&str>, cancel: &Cancel) -> Result<Value, ProviderError> {
-        let (address, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
-        let api = address.trim_end_matches("/chat/completions").trim_end_matches("/messages");
-        let root = address.find("://").and_then(|at| address[at + 3..].find('/').map(|end| &address[..at + 3 + end]));
-        let url =
-            path.map_or_else(|| format!("{api}/models?{query}"), |path| format!("{}{path}", root.unwrap_or(address)));
-        let url = url.trim_end_matches('?').to_owned();
-        let headers = self.headers(false).map_err(ProviderError::Unasked)?;
-        let exchange =
-            self.client.send(Outgoing { url, headers, body: None }, cancel).map_err(ProviderError::Unasked)?;
-        let mut answer = Answer::new(authority(&self.url), exchange, SILENCE, SILENCE);
-        let head = answer.head()?;
-        let body = answer.body()?;
-        let refused = || classify(head.status, Some(&head), &body, SystemTime::now());
-        if !(200..300).contains(&head.status) {
-            return Err(refused());
-        }
-        serde_json::from_slice(&body).map_err(|_| refused())
+        let root = self.url.match_indices('/').nth(2).map_or(&*self.url, |(at, _)| &self.url[..at]);
+        let models = || (self.dialect.url)(&self.model, "/models");
+        self.fetch(path.map_or_else(models, |path| format!("{root}{path}")), None, cancel)
     }
 
-    /// The conversation with text in place of what the host was found to take no files of.
-    fn without_refused<'a>(&self, messages: &'a [Message]) -> Cow<'a, [Message]> {
-        let quirks = self.quirks();
-        let refused = |media: &Media| match media.kind() {
-            MediaKind::Pdf => quirks.knows(&Quirk::NoFiles),
-            MediaKind::Audio => quirks.knows(&Quirk::NoAudio),
-            MediaKind::Image => false,
-        };
-        if !messages.iter().flat_map(Message::media).any(refused) {
-            return messages.into();
-        }
-        let mut messages = messages.to_vec();
-        for message in &mut messages {
-            message.replace_media(refused, "left out: this model does not take it");
-        }
-        messages.into()
+    /// Asks another endpoint of the API than the chat.
+    pub(super) fn post(&self, endpoint: &str, body: Body, cancel: &Cancel) -> Result<Value, ProviderError> {
+        self.fetch((self.dialect.url)(&self.model, endpoint), Some(body), cancel)
+    }
+
+    fn fetch(&self, url: String, body: Option<Body>, cancel: &Cancel) -> Result<Value, ProviderError> {
+        let (mut answer, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
+        let body = answer.body()?;
+        let refused = || classify(head.status, Some(&head), &body, SystemTime::now());
+        if head.is_success() { serde_json::from_slice(&body).map_err(|_| refused()) } else { Err(refused()) }
     }
 
     /// The user's headers win over ours.
-    fn headers(&self, stream: bool) -> Result<Vec<(String, Secret)>> {
-        let accept = if stream { "text/event-stream" } else { "application/json" };
-        let mut headers = BTreeMap::from([("accept".to_owned(), Secret::new(accept))]);
-        for (name, value) in self.dialect.headers {
-            headers.insert((*name).to_owned(), Secret::new(*value));
-        }
+    fn headers(&self) -> Result<Vec<(String, Secret)>> {
+        let mut headers = BTreeMap::from([("accept".to_owned(), Secret::new("application/json"))]);
+        headers.extend(self.dialect.headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))));
         if let Some(key) = &self.key {
             let (name, value) = (self.dialect.auth)(key.get()?.reveal());
             headers.insert(name.to_owned(), Secret::new(value));
@@ -127,12 +115,16 @@ impl Host {
     }
 
     /// Sends a request, and waits until the answer begins.
-    fn begin(&self, request: &Request, body: &Value) -> Result<(Answer<'_>, Head), ProviderError> {
-        let headers = self.headers(request.stream).map_err(ProviderError::Unasked)?;
-        let outgoing = Outgoing { url: self.url.clone(), headers, body: Some(Body::json(body)) };
-        let exchange = self.client.send(outgoing, request.cancel).map_err(ProviderError::Unasked)?;
-        let (patience, silence) = self.patience();
-        let mut answer = Answer::new(authority(&self.url), exchange, patience, silence);
+    fn begin(
+        &self,
+        url: String,
+        body: Option<Body>,
+        patience: (Duration, Duration),
+        cancel: &Cancel,
+    ) -> Result<(Answer<'_>, Head), ProviderError> {
+        let headers = self.headers().map_err(ProviderError::Unasked)?;
+        let exchange = self.client.send(Outgoing { url, headers, body }, cancel).map_err(ProviderError::Unasked)?;
+        let mut answer = Answer::new(authority(&self.url), exchange, patience);
         let head = answer.head()?;
         Ok((answer, head))
     }
@@ -140,17 +132,39 @@ impl Host {
     /// Makes one HTTP request.
     fn send(&self, request: &Request, body: &Value, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         let trusted = self.client.trusts_system();
-        let (mut answer, head) = match self.begin(request, body) {
+        let begin = || self.begin(self.url.clone(), Some(Body::json(body)), self.patience(), request.cancel);
+        let (mut answer, head) = match begin() {
             // Once more with the certificates of this system.
-            Err(_) if !trusted && self.client.trusts_system() => self.begin(request, body)?,
+            Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
-        if (200..300).contains(&head.status) {
-            let mut shown = Shown { on_delta, on_thought: request.on_thought, thought: 0 };
-            answer.reply((self.dialect.reply)(), &head, &mut shown)
+        if head.is_success() {
+            answer.reply(Assembler::new(self.dialect.translate), &head, &mut |shown| {
+                if !shown.thought.is_empty() {
+                    (request.on_thought)(&shown.thought);
+                }
+                if !shown.text.is_empty() {
+                    on_delta(&shown.text);
+                }
+            })
         } else {
             Err(classify(head.status, Some(&head), &answer.error_body(), SystemTime::now()))
         }
+    }
+
+    /// Learns from the refusal of `sent` what changes the request; true if that was not among the quirks `tried` for it.
+    fn learns(&self, refusal: &str, request: &Request, sent: &Value, tried: &mut Vec<String>) -> bool {
+        for quirk in quirks::taught(refusal, sent) {
+            let before = self.learned().clone();
+            self.learned().add(quirk.clone());
+            if self.body(request) != *sent {
+                let is_new = !tried.contains(&quirk);
+                tried.push(quirk);
+                return is_new;
+            }
+            *self.learned() = before;
+        }
+        false
     }
 }
 
@@ -168,27 +182,20 @@ impl Provider for Host {
     }
 
     fn left_out(&self, request: &Request) -> Option<String> {
-        let (name, quirks) = (&self.model.name, self.quirks());
-        for (quirk, kind, what) in [
-            (Quirk::NoImages, MediaKind::Image, "images"),
-            (Quirk::NoFiles, MediaKind::Pdf, "PDF files"),
-            (Quirk::NoAudio, MediaKind::Audio, "recordings"),
-        ] {
-            if quirks.knows(&quirk) && has_new(request, kind) {
-                return Some(format!("{name} takes no {what}: it was asked without them"));
-            }
-        }
+        let learned = self.learned();
+        let media = MEDIA.iter().find(|(kind, quirk, _)| learned.knows(quirk) && has_new(request, *kind));
         let is_first = matches!(request.messages.last(), Some(Message::User(_)));
-        let tools = quirks.knows(&Quirk::NoTools) && is_first && !request.tools.is_empty();
-        tools.then(|| format!("{name} takes no tools: it was asked without them"))
+        let tools = learned.knows(NO_TOOLS) && is_first && !request.tools.is_empty();
+        let what = media.map(|(.., what)| *what).or(tools.then_some("tools"))?;
+        Some(format!("{} takes no {what}: it was asked without them", self.model.name))
     }
 
     /// Asks once more for each quirk that a refusal teaches. What does not help is forgotten.
     fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
-        let (before, mut tried) = (self.quirks().known().to_vec(), Vec::new());
+        let (before, mut tried) = (self.learned().clone(), Vec::new());
         // Each new image tests whether the model still takes none.
         if has_new(request, MediaKind::Image) {
-            self.quirks().forget(&Quirk::NoImages);
+            self.learned().forget(NO_IMAGES);
         }
         loop {
             let (body, mut begun) = (self.body(request), false);
@@ -198,27 +205,58 @@ impl Provider for Host {
             });
             match &mut result {
                 Err(ProviderError::Rejected(refusal) | ProviderError::BadRequest(refusal)) => {
-                    if !begun && self.quirks().learn(refusal, &body, &mut tried) {
+                    if !begun && self.learns(refusal, request, &body, &mut tried) {
                         continue;
                     }
-                    self.quirks().restore(before);
+                    *self.learned() = before;
                     return result;
                 }
                 Err(ProviderError::ContextTooLong(refusal)) => {
-                    if let Some(window) = window_in(refusal) {
-                        self.quirks().add(Quirk::Window(window));
+                    if let Some(tokens) = window_in(refusal) {
+                        self.learned().add(quirks::window(tokens));
                     }
                 }
                 Ok(reply) => dialect::sign(reply, &self.model.name),
                 Err(_) => {}
             }
-            let quirks = self.quirks();
-            if quirks.known() != before {
-                quirks.save();
+            let learned = self.learned();
+            if learned.known() != before.known() {
+                learned.save();
             }
             return result;
         }
     }
+}
+
+/// The conversation as this model takes it: without other models' vendor fields, with text in place of media that the host
+/// was found to refuse, and with ids that it accepts.
+fn adapted<'a>(messages: &'a [Message], learned: &Learned, model: &str) -> Cow<'a, [Message]> {
+    let (no_reasoning, short_ids) = (learned.knows(NO_REASONING), learned.knows(SHORT_IDS));
+    let refused = |media: &Media| MEDIA.iter().any(|(kind, quirk, _)| *kind == media.kind() && learned.knows(quirk));
+    let is_odd = |reply: &Reply| no_reasoning || !dialect::is_by(reply, model);
+    let changes = |message: &Message| match message {
+        Message::Assistant(reply) => short_ids || is_odd(reply),
+        message => message.media().iter().any(refused),
+    };
+    if !messages.iter().any(changes) {
+        return messages.into();
+    }
+    let mut messages = messages.to_vec();
+    for message in &mut messages {
+        message.replace_media(refused, "left out: this model does not take it");
+        match message {
+            Message::Assistant(reply) => {
+                if is_odd(reply) {
+                    reply.extra.clear();
+                    reply.calls.iter_mut().for_each(|call| call.extra.clear());
+                }
+                reply.calls.iter_mut().filter(|_| short_ids).for_each(|call| dialect::shorten(&mut call.id));
+            }
+            Message::ToolResult(result) if short_ids => dialect::shorten(&mut result.call_id),
+            _ => {}
+        }
+    }
+    messages.into()
 }
 
 /// Whether there are media of this kind in what came after the model's last reply.

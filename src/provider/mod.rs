@@ -2,28 +2,27 @@
 
 mod answer;
 pub(crate) mod anthropic;
+pub(crate) mod assembler;
 pub(crate) mod chain;
 pub mod demo;
 mod dialect;
 pub(crate) mod endpoint;
 mod errors;
 pub(crate) mod host;
+pub(crate) mod learned;
 pub(crate) mod openai;
 mod quirks;
 mod replies;
-mod stream;
 
 use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-pub use chain::Retry;
-pub(crate) use quirks::{Learned, Quirk};
-
 use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Price, Reply};
+pub use chain::Retry;
 
 /// A tool as the model sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,52 +129,47 @@ pub enum ProviderError {
     Cancelled(Why),
 }
 
-/// Hints by what a message says, in lower case, all words of a row; the first row that fits counts.
-const HINTS: [(&[&str], &str); 7] = [
-    (&["api_base"], "correct api_base in config.json"),
-    (&["certificate"], "if this is the wrong host, correct api_base in config.json"),
-    (&["larger than"], "ask for less, or use another model (--model, /model)"),
-    (&["no answer for"], "raise request_timeout for slow models, or try again later"),
-    (&["proxy"], "check HTTPS_PROXY, or the model's proxy setting"),
-    (&["tool", "support"], "use --no-tools, or another model (--model, /model)"),
-    (&["model"], "check the model's name and its entry in model_list; `bantam models` lists what there is"),
+/// Whether a text in lower case says one of these: `a & b | c` is `a` and `b`, or `c`.
+fn says(text: &str, any: &str) -> bool {
+    any.split(" | ").any(|all| all.split(" & ").all(|part| text.contains(part)))
+}
+
+/// Hints by what a message [`says`]; the first row that fits counts.
+const HINTS: [(&str, &str); 7] = [
+    ("api_base", "correct api_base in config.json"),
+    ("certificate", "if this is the wrong host, correct api_base in config.json"),
+    ("larger than", "ask for less, or use another model (--model, /model)"),
+    ("no answer for", "raise request_timeout for slow models, or try again later"),
+    ("proxy", "check HTTPS_PROXY, or the model's proxy setting"),
+    ("tool & support", "use --no-tools, or another model (--model, /model)"),
+    ("model", "check the model's name and its entry in model_list; `bantam models` lists what there is"),
 ];
 
 impl ProviderError {
     /// The error for the user.
     pub(crate) fn into_error(self, model: &str) -> Error {
-        let by_text = |message: &str, otherwise: &str| {
-            let said = message.to_lowercase();
-            let row = HINTS.iter().find(|(words, _)| words.iter().all(|word| said.contains(word)));
-            row.map_or(otherwise, |(_, hint)| *hint).to_owned()
+        let by_text = |otherwise: &'static str| {
+            let said = self.text().to_lowercase();
+            HINTS.iter().find(|(words, _)| says(&said, words)).map_or(otherwise, |(_, hint)| hint)
         };
-        let (kind, message, hint) = match self {
-            Self::Unasked(e) => return e.doing(format!("asking {model}")),
+        let (kind, hint) = match &self {
+            Self::Unasked(e) => return e.clone().doing(format!("asking {model}")),
             Self::Cancelled(Why::Stopped) => return Error::new(Kind::Interrupted, "stopped by the user"),
             Self::Cancelled(Why::Deadline) => {
                 return Error::new(Kind::Limit, "the turn timed out").hint("allow more time with --timeout");
             }
-            Self::Auth(m) => {
-                (Kind::Auth, m, "check the key: `bantam doctor --provider` tells where it comes from".to_owned())
+            Self::Auth(_) => (Kind::Auth, "check the key: `bantam doctor --provider` tells where it comes from"),
+            Self::RateLimited { .. } => (Kind::Unavailable, "try again later, or use another model (--model, /model)"),
+            Self::Quota(_) => (Kind::Unavailable, "add credit to the account, or use another model (--model, /model)"),
+            Self::ContextTooLong(_) => (Kind::Failed, "start a new conversation (--new, /new)"),
+            Self::Transient { .. } => {
+                (Kind::Unavailable, by_text("check the network and the model's api_base, or try again later"))
             }
-            Self::RateLimited { message, retry_after } => {
-                let wait = retry_after.map_or(String::new(), |t| format!(" in {} s", t.as_secs().max(1)));
-                (Kind::Unavailable, message, format!("try again later{wait}, or use another model (--model, /model)"))
-            }
-            Self::Quota(m) => {
-                (Kind::Unavailable, m, "add credit to the account, or use another model (--model, /model)".to_owned())
-            }
-            Self::ContextTooLong(m) => (Kind::Failed, m, "start a new conversation (--new, /new)".to_owned()),
-            Self::Transient { message, .. } => {
-                let hint = by_text(&message, "check the network and the model's api_base, or try again later");
-                (Kind::Unavailable, message, hint)
-            }
-            Self::Rejected(m) | Self::BadRequest(m) => {
-                let hint = by_text(&m, "`bantam sessions reset KEY` starts the conversation over");
-                (Kind::Failed, m, hint)
+            Self::Rejected(_) | Self::BadRequest(_) => {
+                (Kind::Failed, by_text("`bantam sessions reset KEY` starts the conversation over"))
             }
         };
-        Error::new(kind, message).doing(format!("asking {model}")).hint(hint)
+        Error::new(kind, self.text()).doing(format!("asking {model}")).hint(hint)
     }
 
     /// Whether a retry may help.

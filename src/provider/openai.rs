@@ -1,22 +1,21 @@
 //! Writes requests of the OpenAI chat completions API, which most of the world speaks.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Request;
 use super::dialect::{self, Dialect};
-use super::quirks::joined_text;
 use super::replies::{ECHOED, REASONING_FIELD};
-use super::stream::Stream;
 use crate::config::Model;
 use crate::config::vendors::Protocol;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, User};
 
 pub(crate) const OPENAI: Dialect = Dialect {
-    url: |model| url(model, COMPLETIONS),
+    chat: COMPLETIONS,
+    url,
     auth: |key| ("authorization", format!("Bearer {key}")),
     headers: &[],
     body,
-    reply: || Box::<Stream>::default(),
+    translate: |event| event,
 };
 
 pub(crate) const AZURE: Dialect = Dialect { auth: |key| ("api-key", key.to_owned()), ..OPENAI };
@@ -31,8 +30,7 @@ fn body(model: &Model, request: &Request) -> Value {
         let function = json!({"name": tool.name, "description": tool.description, "parameters": schema});
         json!({"type": "function", "function": function})
     });
-    let is_own = |reply: &Reply| dialect::is_by(reply, model);
-    body["messages"] = wire_messages(&request.system.text(), request.messages, &is_own);
+    body["messages"] = wire_messages(&request.system.text(), request.messages);
     if !model.entry.reasoning_effort.is_empty() {
         body["reasoning_effort"] = model.entry.reasoning_effort.as_str().into();
     }
@@ -43,7 +41,7 @@ fn body(model: &Model, request: &Request) -> Value {
 }
 
 /// The address of an endpoint for a model.
-pub(super) fn url(model: &Model, endpoint: &str) -> String {
+fn url(model: &Model, endpoint: &str) -> String {
     match model.protocol {
         Protocol::Azure => azure_url(&model.base, &model.id, endpoint),
         _ => api_url(&model.base, endpoint),
@@ -73,23 +71,18 @@ fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
 }
 
 /// The conversation as the API wants it: one system message first, never two user messages in a row, each call followed by
-/// its result. Results are text; the images of a step follow all its results, as a user message. Only a reply of the same
-/// model keeps its vendor fields.
-fn wire_messages(system: &str, messages: &[Message], is_own: &dyn Fn(&Reply) -> bool) -> Value {
+/// its result. Results are text; the images of a step follow all its results, as a user message.
+fn wire_messages(system: &str, messages: &[Message]) -> Value {
     let mut system = system.to_owned();
-    let mut wire: Vec<Value> = Vec::new();
-    let mut images = Vec::new();
+    let (mut wire, mut images) = (Vec::new(), Vec::new());
     for message in messages {
-        if !matches!(message, Message::ToolResult(_)) && !images.is_empty() {
-            say(&mut wire, shown(&mut images));
+        if !matches!(message, Message::ToolResult(_)) {
+            show(&mut wire, &mut images);
         }
         match message {
-            Message::System(text) => {
-                system.push_str("\n\n");
-                system.push_str(text);
-            }
+            Message::System(text) => system = format!("{system}\n\n{text}"),
             Message::User(user) => say(&mut wire, wire_user(user)),
-            Message::Assistant(reply) => wire.extend(wire_reply(reply, is_own(reply))),
+            Message::Assistant(reply) => wire.extend(wire_reply(reply)),
             Message::ToolResult(result) => {
                 // Some hosts refuse an empty result.
                 let content = if result.content.is_empty() { "(empty)" } else { result.content.as_str() };
@@ -98,14 +91,13 @@ fn wire_messages(system: &str, messages: &[Message], is_own: &dyn Fn(&Reply) -> 
             }
         }
     }
-    if !images.is_empty() {
-        say(&mut wire, shown(&mut images));
-    }
+    show(&mut wire, &mut images);
     for message in &mut wire {
         // Text is sent as a plain string: not every host reads parts.
-        let parts = message["content"].as_array().filter(|parts| parts.iter().all(|part| part["type"] == "text"));
-        if let Some(text) = parts.map(|parts| joined_text(parts)) {
-            message["content"] = text.into();
+        let parts = message["content"].as_array().into_iter().flatten();
+        let texts: Option<Vec<&str>> = parts.map(|part| part["text"].as_str()).collect();
+        if let Some(texts) = texts.filter(|texts| !texts.is_empty()) {
+            message["content"] = texts.join("\n\n").into();
         }
     }
     if !system.trim().is_empty() {
@@ -122,19 +114,17 @@ fn say(wire: &mut Vec<Value>, parts: Vec<Value>) {
     }
 }
 
-/// The images of a step's results.
-fn shown(images: &mut Vec<Value>) -> Vec<Value> {
-    images.insert(0, text("[images from the tools]"));
-    std::mem::take(images)
+/// Adds the images of a step's results.
+fn show(wire: &mut Vec<Value>, images: &mut Vec<Value>) {
+    if !images.is_empty() {
+        images.insert(0, text("[images from the tools]"));
+        say(wire, std::mem::take(images));
+    }
 }
 
 fn wire_user(user: &User) -> Vec<Value> {
-    let time = match user.shown_time() {
-        "" => String::new(),
-        time => format!("[{time}]\n"),
-    };
     let notes = if user.notes.is_empty() { String::new() } else { format!("\n\n{}", user.notes) };
-    let said = text(&format!("{time}{}{notes}", user.content));
+    let said = text(&format!("{}{notes}", user.dated()));
     std::iter::once(said).chain(user.media.iter().map(wire_media)).collect()
 }
 
@@ -156,41 +146,33 @@ fn wire_media(media: &Media) -> Value {
 }
 
 /// `None` for a reply that says nothing: hosts refuse it.
-fn wire_reply(reply: &Reply, is_own: bool) -> Option<Value> {
+fn wire_reply(reply: &Reply) -> Option<Value> {
     if reply.text.is_empty() && reply.calls.is_empty() {
         return None;
     }
-    let mut wire = Map::new();
-    wire.insert("role".into(), "assistant".into());
     let content = if reply.text.is_empty() { Value::Null } else { reply.text.as_str().into() };
-    wire.insert("content".into(), content);
+    let mut wire = json!({"role": "assistant", "content": content});
     if !reply.calls.is_empty() {
-        wire.insert("tool_calls".into(), reply.calls.iter().map(|call| wire_call(call, is_own)).collect());
-    }
-    if !is_own {
-        return Some(Value::Object(wire));
-    }
-    if !reply.calls.is_empty() {
+        wire["tool_calls"] = reply.calls.iter().map(wire_call).collect();
         // DeepSeek and Kimi demand the reasoning of tool turns, under the name they gave it.
         let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
         if let Some(field) = field.filter(|_| !reply.reasoning.is_empty()) {
-            wire.insert(field.to_owned(), reply.reasoning.as_str().into());
+            wire[field] = reply.reasoning.as_str().into();
         }
     }
     for name in ECHOED {
         if let Some(value) = reply.extra.get(name) {
-            wire.insert(name.to_owned(), value.clone());
+            wire[name] = value.clone();
         }
     }
-    Some(Value::Object(wire))
+    Some(wire)
 }
 
-fn wire_call(call: &ToolCall, is_own: bool) -> Value {
+fn wire_call(call: &ToolCall) -> Value {
     // Some hosts refuse a whole conversation for arguments that are not JSON, even the model's own.
-    let valid = serde_json::from_str::<Value>(&call.arguments).is_ok_and(|v| v.is_object());
-    let arguments = if valid { call.arguments.as_str() } else { "{}" };
+    let arguments = call.object().map_or("{}", |_| call.arguments.as_str());
     let mut wire = json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}});
-    for (name, value) in call.extra.iter().filter(|_| is_own) {
+    for (name, value) in &call.extra {
         match name.as_str() {
             "thought_signature" => wire["function"][name] = value.clone(),
             _ => wire[name] = value.clone(),
@@ -203,18 +185,6 @@ fn wire_call(call: &ToolCall, is_own: bool) -> Value {
 mod tests {
     use super::*;
     use crate::message::ToolResult;
-
-    #[test]
-    fn an_address_is_completed_once() {
-        for (base, url) in [
-            ("http://h:1", "http://h:1/v1/chat/completions"),
-            ("http://h:1/v1/", "http://h:1/v1/chat/completions"),
-            ("http://h/api/paas/v4", "http://h/api/paas/v4/chat/completions"),
-            ("http://h/x/chat/completions", "http://h/x/chat/completions"),
-        ] {
-            assert_eq!(api_url(base, COMPLETIONS), url);
-        }
-    }
 
     #[test]
     fn a_deployment_has_its_name_in_the_address() {
@@ -255,7 +225,7 @@ mod tests {
             Message::Assistant(Reply { reasoning: "only thoughts".into(), ..Reply::default() }),
             Message::System("late".into()),
         ];
-        let wire = wire_messages("first", &messages, &|_| true);
+        let wire = wire_messages("first", &messages);
         assert_eq!(wire[0], json!({"role": "system", "content": "first\n\nlate"}));
         assert_eq!(wire[1], json!({"role": "user", "content": "one\n\n[T]\ntwo"}));
         assert_eq!(wire[2]["content"], Value::Null);
@@ -311,7 +281,7 @@ mod tests {
             ),
         ];
         for (case, messages, roles, content) in rows {
-            let wire = wire_messages("", &messages, &|_| true);
+            let wire = wire_messages("", &messages);
             let wire = wire.as_array().unwrap();
             assert_eq!(wire.iter().map(|m| m["role"].as_str().unwrap()).collect::<Vec<_>>(), roles, "{case}");
             for message in wire.iter().filter(|m| m["role"] == "tool") {
@@ -336,11 +306,7 @@ mod tests {
             extra: extra(json!({"reasoning_field": "reasoning_content", "reasoning_details": [1]})),
             ..Reply::default()
         };
-        let foreign = wire_reply(&reply, false).unwrap();
-        let function = json!({"name": "f", "arguments": "{}"});
-        let call = json!({"id": "a", "type": "function", "function": function});
-        assert_eq!(foreign, json!({"role": "assistant", "content": null, "tool_calls": [call]}));
-        let wire = wire_reply(&reply, true).unwrap();
+        let wire = wire_reply(&reply).unwrap();
         assert_eq!(wire["reasoning_content"], "hm");
         assert_eq!(wire["reasoning_details"], json!([1]));
         assert!(wire.get("reasoning_field").is_none());

@@ -5,7 +5,10 @@
 
 use serde_json::{Map, Value};
 
-use crate::message::ToolCall;
+use crate::message::{Stop, ToolCall, Usage};
+
+/// Begins thoughts before an answer.
+pub(super) const THINK: &str = "<think>";
 
 /// The fields of reasoning; the first that has text counts.
 pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
@@ -13,8 +16,11 @@ pub(super) const REASONING: [&str; 2] = ["reasoning_content", "reasoning"];
 /// The name in [`Reply::extra`] of the field that held the reasoning.
 pub(super) const REASONING_FIELD: &str = "reasoning_field";
 
+/// Thoughts of Anthropic's models, some of them signed.
+pub(super) const THOUGHTS: &str = "thinking_blocks";
+
 /// Fields of an assistant message that go back to the vendor unchanged.
-pub(super) const ECHOED: [&str; 2] = ["reasoning_details", "thinking_blocks"];
+pub(super) const ECHOED: [&str; 2] = ["reasoning_details", THOUGHTS];
 
 /// The calls of a message or a delta; `function_call` is the legacy form.
 pub(super) fn calls_in(message: &Value) -> impl Iterator<Item = &Value> {
@@ -37,9 +43,36 @@ pub(super) fn string(value: &Value, name: &str) -> String {
 }
 
 /// A count, written as a number of either kind or as text. Negative counts become 0.
-pub(super) fn count(v: &Value) -> Option<u64> {
+fn count(v: &Value) -> Option<u64> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // casts to int saturate
     v.as_u64().or_else(|| v.as_f64().map(|f| f.max(0.0) as u64)).or_else(|| v.as_str()?.trim().parse().ok())
+}
+
+/// Takes over what a host counts, by any of its names; what it leaves out stays.
+pub(super) fn count_usage(usage: &mut Usage, told: &Value) {
+    let n = |name: &str| told.pointer(&format!("/{name}")).and_then(count);
+    let prompt = n("prompt_tokens").or_else(|| {
+        // Anthropic's leave out what was read from the cache or written to it; ours counts all.
+        let apart = ["cache_read_input_tokens", "cache_creation_input_tokens"].into_iter().filter_map(n);
+        Some(apart.fold(n("input_tokens")?, u64::saturating_add))
+    });
+    let names =
+        ["prompt_tokens_details/cached_tokens", "cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"];
+    let cached = names.into_iter().find_map(n);
+    *usage = Usage {
+        prompt_tokens: prompt.unwrap_or(usage.prompt_tokens),
+        completion_tokens: n("completion_tokens").or(n("output_tokens")).unwrap_or(usage.completion_tokens),
+        cached_tokens: cached.unwrap_or(usage.cached_tokens),
+    };
+}
+
+/// Vendors have some twenty reasons; it matters only whether calls may run.
+pub(super) fn stop_of(reason: &str) -> Stop {
+    match reason {
+        "length" | "max_tokens" | "model_context_window_exceeded" => Stop::Length,
+        "content_filter" | "refusal" | "sensitive" => Stop::Refused,
+        _ => Stop::Done,
+    }
 }
 
 /// A text, or parts: `[{"type":"text","text":"..."}]`.
@@ -83,21 +116,39 @@ pub(super) fn tidy_calls(calls: &mut Vec<ToolCall>) {
     calls.retain(|call| !call.name.trim().is_empty());
 }
 
+/// Joins signed thoughts that came in pieces. A vendor refuses those without a signature.
+pub(super) fn join_thoughts(extra: &mut Map<String, Value>) {
+    let Some(Value::Array(pieces)) = extra.remove(THOUGHTS) else { return };
+    let mut blocks: Vec<Value> = Vec::new();
+    for piece in pieces {
+        match blocks.last_mut().filter(|last| last["type"] == "thinking" && string(last, "signature").is_empty()) {
+            Some(last) if piece["type"] == "thinking" => {
+                for name in ["thinking", "signature"] {
+                    last[name] = (string(last, name) + &string(&piece, name)).into();
+                }
+            }
+            _ => blocks.push(piece),
+        }
+    }
+    blocks.retain(|block| block["type"] != "thinking" || !string(block, "signature").is_empty());
+    if !blocks.is_empty() {
+        extra.insert(THOUGHTS.to_owned(), blocks.into());
+    }
+}
+
 /// Splits `<think>…</think>` from the answer. An unclosed tag runs to the end; a lone closing tag ends thinking that began
 /// the text, because some servers cut the opening tag off.
-pub(super) fn split_thinking(text: &str) -> (String, String) {
-    let start = text.trim_start();
-    if let Some(rest) = start.strip_prefix("<think>") {
-        return match rest.split_once("</think>") {
-            Some((thoughts, answer)) => (answer.trim_start().to_owned(), thoughts.trim().to_owned()),
-            None => (String::new(), rest.trim().to_owned()),
-        };
+pub(super) fn split_thinking(text: &str) -> (&str, &str) {
+    const CLOSE: &str = "</think>";
+    if let Some(rest) = text.trim_start().strip_prefix(THINK) {
+        let (thoughts, answer) = rest.split_once(CLOSE).unwrap_or((rest, ""));
+        return (answer.trim_start(), thoughts.trim());
     }
-    match text.split_once("</think>") {
-        Some((thoughts, answer)) if !thoughts.contains("<think>") && !thoughts.contains("```") => {
-            (answer.trim_start().to_owned(), thoughts.trim().to_owned())
+    match text.split_once(CLOSE) {
+        Some((thoughts, answer)) if !thoughts.contains(THINK) && !thoughts.contains("```") => {
+            (answer.trim_start(), thoughts.trim())
         }
-        _ => (text.to_owned(), String::new()),
+        _ => (text, ""),
     }
 }
 
@@ -125,14 +176,13 @@ pub(super) fn take_written_calls(text: &mut String, calls: &mut Vec<ToolCall>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Reply, Stop, Usage};
-    use crate::provider::dialect::ReplyReader;
-    use crate::provider::stream::Stream;
+    use crate::message::Reply;
+    use crate::provider::assembler::Assembler;
     use serde_json::json;
 
     /// Reads a whole body.
     fn read(body: &Value) -> Option<Reply> {
-        let mut stream = Box::<Stream>::default();
+        let mut stream = Assembler::new(|body| body);
         let content = stream.event(&body.to_string()).ok()?;
         (content.is_some() || stream.is_complete()).then(|| stream.finish())
     }
@@ -142,102 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn content_comes_in_many_shapes() {
-        let parts = json!([{"type": "thinking", "thinking": [{"text": "hm"}]}, {"type": "text", "text": "b"}]);
-        for (content, text, reasoning) in [
-            (json!({"content": "a"}), "a", ""),
-            (json!({"content": null}), "", ""),
-            (json!({}), "", ""),
-            (json!({"content": parts}), "b", "hm"),
-            (json!({"content": null, "refusal": "no"}), "no", ""),
-            (json!({"content": "a", "reasoning": "x", "reasoning_content": "x"}), "a", "x"),
-            (json!({"content": "<think>x</think>\n\na"}), "a", "x"),
-            (json!({"content": "x</think>a"}), "a", "x"),
-            (json!({"content": "<think>never closed"}), "", "never closed"),
-            (json!({"content": "a<|eom|>"}), "a", ""),
-        ] {
-            let reply = message(&content);
-            assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), (text, reasoning), "{content}");
-        }
+    fn signed_thoughts_that_come_in_pieces_are_joined() {
+        let thought =
+            |thinking: &str, signature: &str| json!({"type": "thinking", "thinking": thinking, "signature": signature});
+        let hidden = json!({"type": "redacted_thinking", "data": "d"});
+        let pieces = [thought("a", ""), thought("b", "s"), hidden.clone(), thought("unsigned", "")];
+        let reply = message(&json!({"content": "x", "thinking_blocks": pieces}));
+        assert_eq!(reply.extra["thinking_blocks"], json!([thought("ab", "s"), hidden]));
     }
 
     #[test]
-    fn bodies_without_an_answer_are_errors_and_wrapped_ones_are_not() {
-        assert!(read(&json!({"choices": []})).is_none());
-        assert!(read(&json!({"choices": null})).is_none());
-        assert!(read(&json!({})).is_none());
-        assert!(read(&json!({"error": {"message": "x"}})).is_none());
-        assert!(read(&json!({"choices": [{"finish_reason": "error", "error": {"code": 429}}]})).is_none());
-        assert_eq!(
-            read(&json!({"success": true, "data": {"choices": [{"message": {"content": "a"}}]}})).unwrap().text,
-            "a"
-        );
-        assert_eq!(read(&json!({"output_text": "a"})).unwrap().text, "a");
-    }
-
-    #[test]
-    fn calls_come_in_many_shapes_and_leave_in_one() {
-        for (call, name, arguments) in [
-            (json!({"id": "x", "function": {"name": "exec", "arguments": "{\"a\":1}"}}), "exec", "{\"a\":1}"),
-            (json!({"id": "x", "function": {"name": "exec", "arguments": {"a": 1}}}), "exec", "{\"a\":1}"),
-            (json!({"id": "x", "function": {"name": "exec", "parameters": {"a": 1}}}), "exec", "{\"a\":1}"),
-            (json!({"id": "x", "name": "exec", "arguments": "{}"}), "exec", "{}"),
-            (json!({"function": {"name": "exec", "arguments": null}}), "exec", "{}"),
-            (json!({"function": {"name": "exec", "arguments": "  "}}), "exec", "{}"),
-        ] {
-            let reply = message(&json!({"content": null, "tool_calls": [call]}));
-            assert_eq!((reply.calls[0].name.as_str(), reply.calls[0].arguments.as_str()), (name, arguments), "{call}");
-        }
-        assert!(message(&json!({"tool_calls": [{"id": "x", "function": {"name": null}}]})).calls.is_empty());
-    }
-
-    #[test]
-    fn calls_in_another_choice_or_written_as_text_are_found() {
-        let call = json!({"id": "x", "function": {"name": "exec", "arguments": "{}"}});
-        let reply =
-            read(&json!({"choices": [{"message": {"content": "a"}}, {"message": {"tool_calls": [call]}}]})).unwrap();
-        assert_eq!((reply.text.as_str(), reply.calls.len()), ("a", 1));
-        let reply =
-            message(&json!({"content": "ok\n<tool_call>\n{\"name\": \"exec\", \"arguments\": {}}\n</tool_call>"}));
-        assert_eq!((reply.text.as_str(), reply.calls[0].name.as_str()), ("ok", "exec"));
-        let reply = message(&json!({"content": "write <tool_call> like this"}));
-        assert!(reply.calls.is_empty());
-    }
-
-    #[test]
-    fn reasons_to_stop_decide_whether_calls_may_run() {
-        for (reason, stop) in [
-            ("stop", Stop::Done),
-            ("tool_calls", Stop::Done),
-            ("weird", Stop::Done),
-            ("length", Stop::Length),
-            ("content_filter", Stop::Refused),
-        ] {
-            let body = json!({"choices": [{"message": {"content": "a"}, "finish_reason": reason}]});
-            assert_eq!(read(&body).unwrap().stop, stop, "{reason}");
-        }
-    }
-
-    #[test]
-    fn usage_is_counted_in_every_dialect() {
-        let usage =
-            |usage: Value| read(&json!({"choices": [{"message": {"content": "a"}}], "usage": usage})).unwrap().usage;
-        let want = Usage { prompt_tokens: 5, completion_tokens: 2, cached_tokens: 3 };
-        let openai = json!({"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}});
-        assert_eq!(usage(openai), want);
-        assert_eq!(usage(json!({"prompt_tokens": 5.0, "completion_tokens": "2", "prompt_cache_hit_tokens": 3})), want);
-        assert_eq!(usage(Value::Null), Usage::default());
-        assert_eq!(usage(json!({"prompt_tokens": -1})), Usage::default());
-    }
-
-    #[test]
-    fn vendor_fields_come_along() {
-        let signed =
-            json!({"id": "x", "extra_content": {"google": {"thought_signature": "s"}}, "function": {"name": "exec"}});
-        let reply =
-            message(&json!({"tool_calls": [signed], "reasoning_details": [{"a": 1}], "reasoning_content": "r"}));
-        assert_eq!(reply.calls[0].extra["extra_content"]["google"]["thought_signature"], "s");
-        assert_eq!(reply.extra["reasoning_details"][0]["a"], 1);
-        assert_eq!(reply.extra["reasoning_field"], "reasoning_content");
+    fn a_tag_in_the_middle_is_text() {
+        assert_eq!(message(&json!({"content": "write <tool_call> like this"})).calls, []);
+        assert_eq!(message(&json!({"content": "a<|eom|>"})).text, "a");
     }
 }

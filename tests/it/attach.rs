@@ -187,6 +187,7 @@ fn transcriber() -> Model {
 fn a_recording_becomes_its_words_or_goes_as_it_is() {
     let model = Model::scripted([
         Reply::text("Basil."),
+        Reply::text("Once more."),
         Reply::text("Heard."),
         Reply::error(400, "no input_audio here"),
         Reply::text("Not heard."),
@@ -205,13 +206,16 @@ fn a_recording_becomes_its_words_or_goes_as_it_is() {
     let asked = host.request(0);
     assert_eq!(asked.header("authorization"), Some("Bearer key-of-the-ears"));
     assert!(asked.header("content-type").unwrap().starts_with("multipart/form-data; boundary="));
+    home.bantam().args(["agent", "--new", "-m", "again", "-a"]).arg(&voice).run().exits(0);
+    let again = host.request(1);
+    assert_ne!(asked.header("content-type"), again.header("content-type"), "a file that knows it could add fields");
 
     home.config(&model.config().to_string());
     let song = home.write("song", b"ID3\x04\0\0");
     let ask = || home.bantam().args(["agent", "-v", "--new", "-m", "what?", "-a"]).arg(&song).run();
     ask().exits(0).prints("Heard.\n");
-    let part = model.request(1).messages()[1]["content"][1].clone();
+    let part = model.request(2).messages()[1]["content"][1].clone();
     assert_eq!(part, json!({ "type": "input_audio", "input_audio": { "data": "SUQzBAAA", "format": "mp3" } }));
     ask().exits(0).prints("Not heard.\n").says("takes no recordings");
-    assert!(model.request(3).last("user").contains("[a recording, audio/mpeg, 6 bytes: left out"));
+    assert!(model.request(4).last("user").contains("[a recording, audio/mpeg, 6 bytes: left out"));
 }

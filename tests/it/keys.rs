@@ -22,8 +22,9 @@ fn asked_with(request: &Request, key: &str) {
 fn a_refused_key_makes_room_for_the_next_and_is_told() {
     let model = Model::scripted([Reply::error(401, "Incorrect API key provided"), Reply::text("Hello.")]);
     let home = with_keys(&model, &json!(["key-one", CANARY]));
-    let run = home.agent(["-v", "-m", "hi"]);
+    let run = home.agent(["-m", "hi"]);
     run.exits(0).prints("Hello.\n").says("key 1 of 2").says("Incorrect API key provided");
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
     asked_with(&model.request(0), "key-one");
     asked_with(&model.request(1), CANARY);
 }
@@ -106,8 +107,9 @@ fn a_model_that_fails_is_stood_in_for_and_the_answer_says_by_whom() {
     let first = Model::scripted([Reply::error(503, "overloaded"), Reply::error(503, "overloaded")]);
     let second = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&two(&first, &second));
-    let run = home.agent(["--json", "-v", "-m", "hi"]);
-    run.exits(0).says("openai/one").says("overloaded").says("asking openai/two");
+    let run = home.agent(["--json", "-m", "hi"]);
+    run.exits(0).says("openai/one: the server answered 503").says("asking openai/two");
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
     assert_eq!((&run.json()["model"], &run.json()["output"]), (&json!("openai/two"), &json!("Hello.")));
     assert_eq!(second.request(0).body["model"], "two");
 }

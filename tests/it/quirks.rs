@@ -189,7 +189,7 @@ fn a_model_without_images_is_said_to_have_none_and_tested_with_each_new_one() {
     let look = || home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&pixel).run();
     look().exits(0).prints("Seen.\n").says("takes no images");
     assert_eq!(model.requests().len(), 2);
-    assert!(model.request(1).last("user").contains("an image, left out"));
+    assert!(model.request(1).last("user").contains("left out: this model"));
     home.agent(["-m", "and now?"]).exits(0).is_quiet();
     assert_eq!(model.requests().len(), 3, "an old image is not tried again");
     look().exits(0).says("takes no images");

@@ -135,6 +135,6 @@ fn images_are_left_out_where_they_are_refused() {
         let run = home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&pixel).run();
         run.exits(0).prints("Done.\n").says("takes no images");
         let content = &model.request(1).messages().pop().unwrap()["content"].clone();
-        assert!(content.as_str().is_some_and(|text| text.contains("an image, left out")), "{content}");
+        assert!(content.as_str().is_some_and(|text| text.contains("left out: this model")), "{content}");
     }
 }

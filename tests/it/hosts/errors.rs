@@ -47,6 +47,9 @@ fn a_wait_is_understood_in_every_form() {
     assert!(seen.run.took < Duration::from_secs(20), "{:?}", seen.run.took);
     let never = Reply::error(503, "gone fishing").header("x-should-retry", "false");
     case(58, "x-should-retry: false", [never]).fails(5, "gone fishing").run();
+    let again = Reply::error(400, "the gateway tripped").header("x-should-retry", "true");
+    let seen = case(58, "x-should-retry: true", [again, done()]).answers("Done.").run();
+    assert_eq!(seen.requests.len(), 2);
 }
 
 #[test]
