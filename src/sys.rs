@@ -70,16 +70,6 @@ pub(crate) fn stop() {
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// Whether the clock is synchronised, by NTP as a rule; `false` where the kernel does not say.
-pub(crate) fn clock_is_synchronised() -> bool {
-    // SAFETY: all-zero bytes are a valid timex; with modes 0 the call changes nothing, and fills it in.
-    let (state, clock) = unsafe {
-        let mut clock: libc::timex = std::mem::zeroed();
-        (libc::adjtimex(&raw mut clock), clock)
-    };
-    state >= 0 && state != libc::TIME_ERROR && clock.status & libc::STA_UNSYNC == 0
-}
-
 /// Closes every inherited descriptor above standard error. Kernels without that call (before Linux 5.9) have no jail either.
 pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: close_range takes three integers. The caller owns no descriptor above 2 yet.

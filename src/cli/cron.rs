@@ -113,7 +113,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
-        let rows: Value = list.iter().map(|job| Value::Object(job.fields().clone())).collect();
+        let rows: Value = list.iter().map(|job| job.fields().clone()).collect();
         return print(&json_line(json!({"jobs": rows}))).map(|()| 0);
     }
     let zone = zone(env);
@@ -169,7 +169,7 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
         Ok(Response { error: None, output, .. }) => Ok(output.clone()),
         Ok(Response { error: Some(e), .. }) | Err(e) => Err(e.message.clone()),
     };
-    let recorded = jobs.finish(run.job.id(), run.at, &outcome, Some(run.ended()));
+    let recorded = jobs.finish(run.job.id(), run.at, &outcome, Some(now()));
     let code = answered?.error.as_ref().map_or(0, report);
     recorded.doing("recording the run").map(|()| code)
 }

@@ -41,16 +41,9 @@ impl JobsFile {
         let Value::Array(items) = fields.remove("jobs").unwrap_or_else(|| json!([])) else {
             return Err(broken("\"jobs\" is not a list".into()));
         };
-        let mut jobs = Vec::with_capacity(items.len());
-        for (number, item) in (1..).zip(items) {
-            match item {
-                Value::Object(fields)
-                    if fields.get("id").is_some_and(|id| id.as_str().is_some_and(|id| !id.is_empty())) =>
-                {
-                    jobs.push(Job { fields });
-                }
-                _ => return Err(broken(format!("job {number} of the list has no id"))),
-            }
+        let jobs: Vec<Job> = items.into_iter().map(Job).collect();
+        if let Some(at) = jobs.iter().position(|job| job.id().is_empty()) {
+            return Err(broken(format!("job {} of the list has no id", at + 1)));
         }
         Ok(Self { fields, jobs })
     }
@@ -59,7 +52,7 @@ impl JobsFile {
     pub(super) fn write(&self, home: &Home) -> Result<()> {
         let mut fields = self.fields.clone();
         fields.entry("version").or_insert(json!(1));
-        fields.insert("jobs".to_owned(), self.jobs.iter().map(|job| Value::Object(job.fields.clone())).collect());
+        fields.insert("jobs".to_owned(), self.jobs.iter().map(|job| job.0.clone()).collect());
         let text = format!("{:#}\n", Value::Object(fields));
         disk::replace(&home.cron_jobs(), text.as_bytes(), Durability::Now)
             .doing("saving the jobs")

@@ -2,12 +2,9 @@
 
 use serde_json::json;
 
-use super::job::{Due, Job};
-use super::schedule::Millis;
+use super::job::Job;
 use crate::error::Result;
 use crate::paths::{TELEGRAM, telegram_chat};
-use crate::zone::Zone;
-
 /// The id of its conversation and its runs.
 pub(crate) const ID: &str = "heartbeat";
 
@@ -18,24 +15,10 @@ pub(crate) const QUIET: &str = "HEARTBEAT_OK";
 /// not move them.
 pub(crate) fn job(minutes: u64, to: &str) -> Result<Job> {
     let chat = if to.is_empty() { to } else { telegram_chat(to)? };
-    let fields = json!({
+    Ok(Job(json!({
         "id": ID, "name": ID, "schedule": {"kind": "every", "everyMs": minutes.saturating_mul(60_000)},
-        "payload": {"deliver": !chat.is_empty(), "channel": TELEGRAM, "to": chat}, "state": {},
-    });
-    Ok(Job { fields: fields.as_object().cloned().unwrap_or_default() })
-}
-
-/// Whether it is due. If so, it counts as run.
-pub(crate) fn check(job: &mut Job, now: Millis, zone: &Zone) -> Result<Due> {
-    let due = job.due(now, 0, zone)?;
-    match due {
-        Due::Later(next) => job.set_next(next),
-        Due::Now | Due::Missed(_) => {
-            job.advance(now, zone)?;
-            job.set_state("lastRunAtMs", now.into());
-        }
-    }
-    Ok(due)
+        "payload": {"deliver": !chat.is_empty(), "channel": TELEGRAM, "to": chat},
+    })))
 }
 
 /// The prompt for this file; `None` when it has only comments (`<!-- -->`), headings and empty lines.
@@ -67,7 +50,6 @@ pub(crate) fn is_quiet(answer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zone::Zone;
 
     #[test]
     fn a_file_without_a_task_asks_nothing() {
@@ -83,21 +65,5 @@ mod tests {
     fn quiet_is_quiet_in_any_dress() {
         assert!(is_quiet("HEARTBEAT_OK") && is_quiet(" **HEARTBEAT_OK**.\n"));
         assert!(!is_quiet("HEARTBEAT_OK, but the plants are dry") && !is_quiet(""));
-    }
-
-    #[test]
-    fn it_beats_on_the_hour_and_the_half_and_not_again_when_the_clock_goes_back() {
-        let minute = 60_000;
-        let mut job = job(30, "").unwrap();
-        let mut checked = |minutes: Millis| check(&mut job, minutes * minute, &Zone::utc()).unwrap();
-        assert_eq!(checked(10), Due::Later(Some(30 * minute)));
-        assert_eq!(checked(30), Due::Now);
-        assert_eq!(checked(29), Due::Later(Some(60 * minute)), "corrected");
-        assert_eq!(checked(60), Due::Now);
-        // Late, after the machine was suspended.
-        assert_eq!(checked(215), Due::Missed(90 * minute));
-        assert_eq!(checked(216), Due::Later(Some(240 * minute)));
-        // Set back by hours.
-        assert_eq!(checked(20), Due::Later(Some(30 * minute)));
     }
 }

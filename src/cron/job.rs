@@ -2,7 +2,7 @@
 //!
 //! The names are those that several agents share (`nextRunAtMs`); `null` and an empty text count as missing.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::runs::{Run, Status};
 use super::schedule::{Cron, Millis, Schedule};
@@ -10,10 +10,9 @@ use crate::error::{Error, Result};
 use crate::text::one_line;
 use crate::zone::Zone;
 
+/// A JSON object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Job {
-    pub(super) fields: Map<String, Value>,
-}
+pub(crate) struct Job(pub(super) Value);
 
 /// Whether a job is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,56 +29,55 @@ pub(crate) enum Due {
 const CLOCK_CORRECTION: Millis = 3 * 3600 * 1000;
 
 impl Job {
-    pub(crate) fn fields(&self) -> &Map<String, Value> {
-        &self.fields
+    pub(crate) fn fields(&self) -> &Value {
+        &self.0
     }
 
     pub(crate) fn id(&self) -> &str {
-        get(&self.fields, "id").and_then(Value::as_str).unwrap_or_default()
+        self.text("/id").unwrap_or_default()
     }
 
     /// The name, else the message.
     pub(crate) fn name(&self) -> &str {
-        get(&self.fields, "name").and_then(Value::as_str).unwrap_or_else(|| self.message())
+        self.text("/name").unwrap_or_else(|| self.message())
     }
 
     pub(crate) fn is_enabled(&self) -> bool {
-        get(&self.fields, "enabled").and_then(Value::as_bool).unwrap_or(true)
+        self.0["enabled"] != false
     }
 
     pub(crate) fn message(&self) -> &str {
-        self.text("payload", "message").unwrap_or_default()
+        self.text("/payload/message").unwrap_or_default()
     }
 
     /// Where the answer goes, as `telegram:CHAT`.
     pub(crate) fn to(&self) -> Option<String> {
-        let deliver = self.part("payload", "deliver").and_then(Value::as_bool).unwrap_or(false);
-        let (channel, chat) = self.text("payload", "channel").zip(self.text("payload", "to")).filter(|_| deliver)?;
-        Some(format!("{channel}:{chat}"))
+        let (channel, chat) = self.text("/payload/channel").zip(self.text("/payload/to"))?;
+        (self.0["payload"]["deliver"] == true).then(|| format!("{channel}:{chat}"))
     }
 
     /// The conversation that the runs continue; without one, each starts its own.
     pub(crate) fn session(&self) -> Option<&str> {
-        self.text("payload", "session")
+        self.text("/payload/session")
     }
 
     /// The zone of the schedule's times of day; without one, the zone of this machine.
     pub(crate) fn tz(&self) -> Option<&str> {
-        self.text("schedule", "tz")
+        self.text("/schedule/tz")
     }
 
     /// As stored. Another program's may be wrong; [`Job::due`] checks it.
     pub(crate) fn next_run(&self) -> Option<Millis> {
-        self.number("state", "nextRunAtMs")
+        self.0["state"]["nextRunAtMs"].as_i64()
     }
 
     pub(crate) fn last_run(&self) -> Option<Millis> {
-        self.number("state", "lastRunAtMs")
+        self.0["state"]["lastRunAtMs"].as_i64()
     }
 
     /// `ok`, `error`, ...; empty before the first run.
     pub(crate) fn last_status(&self) -> &str {
-        self.text("state", "lastStatus").unwrap_or_default()
+        self.text("/state/lastStatus").unwrap_or_default()
     }
 
     /// Whether the last run has this status.
@@ -87,34 +85,20 @@ impl Job {
         self.last_status() == status.name()
     }
 
-    #[cfg(test)]
-    pub(crate) fn last_error(&self) -> &str {
-        self.text("state", "lastError").unwrap_or_default()
-    }
-
-    pub(crate) fn is_deleted_after_run(&self) -> bool {
-        get(&self.fields, "deleteAfterRun").and_then(Value::as_bool).unwrap_or(false)
-    }
-
     pub(crate) fn schedule(&self) -> Result<Schedule> {
-        let wrong = |what: String| Error::config(format!("the job {}: {what}", one_line(self.id(), 40)));
-        match self.text("schedule", "kind").unwrap_or_default() {
-            "at" => self
-                .number("schedule", "atMs")
-                .map(Schedule::At)
-                .ok_or_else(|| wrong("its schedule has no atMs".into())),
-            "every" => {
-                let interval = self.number("schedule", "everyMs").filter(|ms| *ms > 0);
-                let interval = interval.ok_or_else(|| wrong("its schedule has no everyMs above 0".into()))?;
-                let anchor = get(&self.fields, "createdAtMs").and_then(Value::as_i64).unwrap_or(0);
-                Ok(Schedule::Every { interval, anchor })
+        let schedule = &self.0["schedule"];
+        let read = match schedule["kind"].as_str().unwrap_or_default() {
+            "at" => schedule["atMs"].as_i64().map(Schedule::At).ok_or_else(|| "its schedule has no atMs".to_owned()),
+            "every" => match schedule["everyMs"].as_i64().filter(|ms| *ms > 0) {
+                Some(interval) => Ok(Schedule::Every { interval, anchor: self.0["createdAtMs"].as_i64().unwrap_or(0) }),
+                None => Err("its schedule has no everyMs above 0".to_owned()),
+            },
+            "cron" => {
+                Cron::parse(schedule["expr"].as_str().unwrap_or_default()).map(Schedule::Cron).map_err(|e| e.message)
             }
-            "cron" => Cron::parse(self.text("schedule", "expr").unwrap_or_default())
-                .map(Schedule::Cron)
-                .map_err(|e| wrong(e.message)),
-            kind => Err(wrong(format!("unknown kind of schedule \"{}\"", one_line(kind, 20)))
-                .hint("the kinds are at, every and cron")),
-        }
+            kind => Err(format!("unknown kind of schedule \"{}\": at, every or cron", one_line(kind, 20))),
+        };
+        read.map_err(|what| Error::config(format!("the job {}: {what}", one_line(self.id(), 40))))
     }
 
     /// The schedule for people: `every 60 s`, `30 7 * * * (Europe/Berlin)`.
@@ -125,9 +109,8 @@ impl Job {
             Ok(Schedule::Every { interval, .. }) if interval % 1000 != 0 => format!("every {interval} ms"),
             Ok(Schedule::Every { interval, .. }) => format!("every {} s", interval / 1000),
             Ok(Schedule::Cron(_)) => {
-                let expr = self.text("schedule", "expr").unwrap_or_default();
                 let tz = self.tz().map(|tz| format!(" ({tz})")).unwrap_or_default();
-                format!("{expr}{tz}")
+                format!("{}{tz}", self.text("/schedule/expr").unwrap_or_default())
             }
         }
     }
@@ -167,7 +150,7 @@ impl Job {
         let schedule = self.schedule()?;
         let next = schedule.next(now, zone);
         if matches!(schedule, Schedule::At(_)) && next.is_none() {
-            self.fields.insert("enabled".to_owned(), false.into());
+            self.0["enabled"] = false.into();
         }
         self.set_next(next.filter(|_| self.is_enabled()));
         Ok(())
@@ -179,11 +162,6 @@ impl Job {
         }
     }
 
-    pub(super) fn set_enabled(&mut self, enabled: bool, now: Millis) {
-        self.fields.insert("enabled".to_owned(), enabled.into());
-        self.fields.insert("updatedAtMs".to_owned(), now.into());
-    }
-
     /// Stores how the last run stands.
     pub(super) fn set_last(&mut self, run: &Run) {
         self.set_state("lastRunAtMs", run.at.into());
@@ -192,25 +170,15 @@ impl Job {
     }
 
     pub(super) fn set_state(&mut self, name: &str, value: Value) {
-        let state = self.fields.entry("state").or_insert(Value::Null);
+        let state = &mut self.0["state"];
         if !state.is_object() {
             *state = json!({});
         }
-        if let Value::Object(state) = state {
-            state.insert(name.to_owned(), value);
-        }
+        state[name] = value;
     }
 
-    fn part(&self, section: &str, name: &str) -> Option<&Value> {
-        get(get(&self.fields, section)?.as_object()?, name)
-    }
-
-    fn text(&self, section: &str, name: &str) -> Option<&str> {
-        self.part(section, name)?.as_str()
-    }
-
-    fn number(&self, section: &str, name: &str) -> Option<i64> {
-        self.part(section, name)?.as_i64()
+    fn text(&self, pointer: &str) -> Option<&str> {
+        self.0.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
     }
 }
 
@@ -225,8 +193,4 @@ fn counts(schedule: &Schedule, run: Millis, now: Millis, zone: &Zone) -> bool {
     let next = schedule.next(now, zone);
     let following = next.and_then(|next| schedule.next(next, zone));
     next.zip(following).is_some_and(|(next, following)| ahead < following - next)
-}
-
-fn get<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    fields.get(name).filter(|value| !value.is_null() && value.as_str() != Some(""))
 }

@@ -13,7 +13,7 @@ mod runs;
 pub(crate) mod schedule;
 
 pub(crate) use job::{Due, Job};
-pub(crate) use jobs::{ActiveRun, Jobs, Tick};
+pub(crate) use jobs::{ActiveRun, Jobs};
 pub(crate) use new::{NewJob, When};
 pub(crate) use runs::{Outcome, Run, Status};
 

@@ -1,8 +1,8 @@
 //! A job to be added, and the fields it gets in `cron/jobs.json`.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::schedule::{self, Cron, Millis, Schedule};
+use super::schedule::{self, Cron, EARLIEST, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::paths::{TELEGRAM, session_name, telegram_chat};
 use crate::text::one_line;
@@ -35,7 +35,11 @@ pub(crate) enum When {
 
 impl NewJob {
     /// Checks the job and returns all its fields but the id. `zone` is the zone of `tz`.
-    pub(super) fn fields(&self, zone: &Zone, now: Millis) -> Result<Map<String, Value>> {
+    pub(super) fn fields(&self, zone: &Zone, now: Millis) -> Result<Value> {
+        if now < EARLIEST {
+            return Err(Error::failed(format!("the clock is not set: it shows {}", zone.stamp(now / 1000)))
+                .hint("set it first, or let NTP do so"));
+        }
         let message = self.message.trim();
         if message.is_empty() {
             return Err(
@@ -78,10 +82,9 @@ impl NewJob {
         }
         let name = one_line(if self.name.trim().is_empty() { message } else { &self.name }, 60);
         let is_one_shot = matches!(schedule, Schedule::At(_));
-        let fields = json!({
+        Ok(json!({
             "name": name, "enabled": true, "schedule": stored, "payload": payload, "state": {"nextRunAtMs": next},
             "createdAtMs": now, "updatedAtMs": now, "deleteAfterRun": is_one_shot,
-        });
-        Ok(fields.as_object().cloned().unwrap_or_default())
+        }))
     }
 }

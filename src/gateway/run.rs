@@ -1,7 +1,7 @@
 //! A run of a job in the gateway: a message in a conversation of its own, whose answer goes to the chat that the job names.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
 use crate::bus::{Ack, Inbound, Origin, Response};
@@ -100,76 +100,52 @@ impl RunContext {
 /// A run of a job, or a heartbeat.
 pub(super) struct Run {
     context: Arc<RunContext>,
-    job: Job,
-    /// When the job was found due.
-    due_at: i64,
+    active: ActiveRun,
     session: String,
     /// The conversation is emptied before the run.
     is_fresh: bool,
-    /// Set while the run of a job is under way. A heartbeat is recorded only if it reports something.
-    active: Mutex<Option<ActiveRun>>,
 }
 
 impl Run {
     /// Sends a run to the dispatcher, which holds it until it is done.
     pub(super) fn send(
         context: &Arc<RunContext>,
-        job: &Job,
+        active: ActiveRun,
         text: String,
         inbound: &Sender<Inbound>,
-    ) -> Result<Weak<Self>> {
-        let (session, is_fresh) = job_session(&context.home, job)?;
-        let origin = Origin { channel: CHANNEL.to_owned(), chat: job.id().to_owned() };
+    ) -> Result<()> {
+        let (session, is_fresh) = job_session(&context.home, &active.job)?;
+        let origin = Origin { channel: CHANNEL.to_owned(), chat: active.job.id().to_owned() };
         let message = Inbound::message(origin, session.clone(), text);
-        let (context, job, active) = (context.clone(), job.clone(), Mutex::default());
-        let run = Arc::new(Self { context, job, due_at: now(), session, is_fresh, active });
-        let sent = Arc::downgrade(&run);
+        let run = Arc::new(Self { context: context.clone(), active, session, is_fresh });
+        // Nobody receives it when the program ends; the next start finds that it was interrupted.
         drop(inbound.send(Inbound { ids: vec![run.id()], ack: Some(run), ..message }));
-        Ok(sent)
+        Ok(())
     }
 
     fn id(&self) -> String {
-        run_id(self.job.id(), self.due_at)
-    }
-
-    fn is_heartbeat(&self) -> bool {
-        self.job.id() == heartbeat::ID
-    }
-
-    fn active(&self) -> MutexGuard<'_, Option<ActiveRun>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Stores that the run begins. Returns `false` if it must not.
-    fn start(&self) -> bool {
-        let mut active = self.active();
-        if self.is_heartbeat() || active.is_some() {
-            return true;
-        }
-        let RunContext { jobs, grace, .. } = &*self.context;
-        *active = self.context.logged(jobs.start_due(self.job.id(), self.due_at, *grace, now())).flatten();
-        active.is_some()
+        run_id(self.active.job.id(), self.active.at)
     }
 
     /// Posts the text of a run that has ended, and records the run.
     fn finish(&self, text: &str, outcome: &Outcome) {
-        let name = one_line(self.job.name(), 80);
-        if self.is_heartbeat() && outcome.as_ref().map_or(true, |answer| heartbeat::is_quiet(answer)) {
+        let job = &self.active.job;
+        let name = one_line(job.name(), 80);
+        // A heartbeat is recorded only if it reports something.
+        if job.id() == heartbeat::ID && outcome.as_ref().map_or(true, |answer| heartbeat::is_quiet(answer)) {
             return;
         }
-        if let Some((to, id)) = self.context.post(&self.job, text, vec![self.id()]) {
+        if let Some((to, id)) = self.context.post(job, text, vec![self.id()]) {
             let title = format!("The job “{name}” sent this to the chat");
             let noted = self.note(&to, &id, &title, text);
             self.context.logged(noted.doing(format_args!("noting in {to} what a job sent there")));
         }
-        let run = self.active().take();
-        let at = run.as_ref().map_or(self.due_at, |run| run.at);
-        let recorded = self.context.jobs.finish(self.job.id(), at, outcome, run.as_ref().map(ActiveRun::ended));
+        let recorded = self.context.jobs.finish(job.id(), self.active.at, outcome, Some(now()));
         self.context.logged(recorded.doing(format_args!("recording the run of {name}")));
     }
 
     fn failure(&self, why: &str) -> String {
-        format!("⚠️ The job “{}” failed: {why}", one_line(self.job.name(), 80))
+        format!("⚠️ The job “{}” failed: {why}", one_line(self.active.job.name(), 80))
     }
 
     /// Notes the text in the conversation of the chat, so that a reply there has something to refer to.
@@ -183,8 +159,7 @@ impl Run {
 
 impl Ack for Run {
     fn begin(&self, _: &mut Inbound) -> bool {
-        // A run that has not begun when the program ends is left to the next start.
-        if self.context.cancel.why().is_some() || !self.start() {
+        if self.context.cancel.why().is_some() {
             return false;
         }
         if self.is_fresh {
@@ -204,10 +179,8 @@ impl Ack for Run {
     }
 
     fn reply(&self, _: &Inbound, text: &str) -> bool {
-        // The run failed before it began.
-        if self.start() {
-            self.finish(&self.failure(text), &Err(text.to_owned()));
-        }
+        // The run failed before its turn began.
+        self.finish(&self.failure(text), &Err(text.to_owned()));
         true
     }
 }
