@@ -3,7 +3,7 @@
 //! Written for what models write, not for every corner of `CommonMark`: line breaks are kept, lists stay text with their
 //! indentation, a quote within a quote keeps its `>`, and there are no indented code blocks and no HTML.
 
-use super::inline::{self, Output};
+use super::inline::{self, TELEGRAM};
 use super::styled::{BOLD, PRE, QUOTE, Style, StyledText};
 use super::table::{self, Table};
 
@@ -123,7 +123,7 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
                 styled.end_quote();
                 at += count;
             }
-            Line::Heading(title) => inline::read(title, base | BOLD, Output::Telegram, styled),
+            Line::Heading(title) => inline::read(title, base | BOLD, TELEGRAM, styled),
             Line::Rule => styled.push(&"─".repeat(10), Style { marks: base, target: 0 }),
             _ if table::begins(line, rest.first()) => {
                 let table = Table::read(&lines[at - 1..], table::plain);
@@ -165,7 +165,7 @@ fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> 
         whole.push_str(line.trim());
         count += 1;
     }
-    inline::read(&whole, base, Output::Telegram, styled);
+    inline::read(&whole, base, TELEGRAM, styled);
     count
 }
 

@@ -8,7 +8,7 @@ use super::styled::{BOLD, CODE, ITALIC, LINK, SPOILER, STRIKE, Style, StyledText
 /// The longest address of a link, in bytes.
 const MAX_ADDRESS: usize = 2048;
 /// The longest run of backticks that opens code.
-const MAX_BACKTICKS: usize = 16;
+const MAX_BACKTICKS: usize = 31;
 /// The deepest parentheses in an address. Without a limit many unfinished links would be slow.
 const MAX_PARENTHESES: i32 = 32;
 
@@ -17,28 +17,21 @@ const MARKS: [(u8, usize, u16); 6] =
     [(b'*', 1, ITALIC), (b'*', 2, BOLD), (b'_', 1, ITALIC), (b'_', 2, BOLD), (b'~', 2, STRIKE), (b'|', 2, SPOILER)];
 const DOUBLE_UNDERSCORE: usize = 3;
 
-/// What becomes of links and marks.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Output {
-    Telegram,
-    /// No spoilers: they stay as written.
-    Terminal,
-    /// No links either.
-    Plain,
-}
+/// The styles that a writer shows. What it has none for stays as written.
+pub(super) const TELEGRAM: u16 = TERMINAL | SPOILER;
+pub(super) const TERMINAL: u16 = PLAIN | LINK;
+pub(super) const PLAIN: u16 = BOLD | ITALIC | STRIKE;
 
 enum Kind<'a> {
     Text,
     /// Text that should not be cut.
     Whole,
     Code,
-    /// A row of [`MARKS`] that begins (1) or ends (-1) here; with 0 it is text.
-    Mark {
-        row: usize,
-        turn: i32,
-    },
-    /// `[` or `![`: text, unless a link to this address begins here.
-    Bracket(Option<&'a str>),
+    /// A mark with which a style begins, or ends.
+    On(u16),
+    Off(u16),
+    /// A link to this address begins, or ends.
+    Link(&'a str),
     LinkEnd(&'a str),
 }
 
@@ -49,9 +42,9 @@ struct Token<'a> {
     kind: Kind<'a>,
 }
 
-/// Adds `text` to `styled`, with the marks of `base` over all of it.
-pub(super) fn read(text: &str, base: u16, output: Output, styled: &mut StyledText) {
-    write(&scan(text, None).tokens, base, output, styled);
+/// Adds `text` to `styled`, with the marks of `base` over all of it, and those of `shown` where it has them.
+pub(super) fn read(text: &str, base: u16, shown: u16, styled: &mut StyledText) {
+    write(&scan(text, None).tokens, base, shown, styled);
 }
 
 /// The same for a piece of a line on a terminal; `before` is the character before it. Unless the piece `is_last`, it stops
@@ -63,7 +56,7 @@ pub(super) fn read_piece(text: &str, before: Option<char>, is_last: bool, base: 
     if !is_last && !scanner.is_stable() {
         return 0;
     }
-    write(&scanner.tokens, base, Output::Terminal, styled);
+    write(&scanner.tokens, base, TERMINAL, styled);
     text.len()
 }
 
@@ -78,8 +71,8 @@ struct Scanner<'a> {
     openers: [Vec<usize>; MARKS.len()],
     /// The brackets that are not closed yet.
     brackets: Vec<usize>,
-    /// By the length of a run of backticks, whether no other one follows.
-    is_last_run: [bool; MAX_BACKTICKS + 1],
+    /// The lengths of runs of backticks that no other one follows, as bits.
+    last_runs: u32,
     /// A run of backticks, or the address of a link, is not closed.
     is_open: bool,
 }
@@ -142,22 +135,22 @@ impl<'a> Scanner<'a> {
             return run;
         }
         let mut end = run;
-        while let Some(start) = rest[end..].find('`').filter(|_| !self.is_last_run[run]).map(|found| end + found) {
+        while let Some(found) = rest[end..].find('`').filter(|_| self.last_runs & 1 << run == 0) {
+            let start = end + found;
             end = start + rest[start..].bytes().take_while(|b| *b == b'`').count();
+            let inside = &rest[run..start];
+            if end - start == run && inside.trim().is_empty() {
+                return run;
+            }
             if end - start == run {
-                let inside = &rest[run..start];
-                if inside.trim().is_empty() {
-                    return run;
-                }
                 // One space on either side belongs to the backticks.
                 let padded = inside.strip_prefix(' ').and_then(|inside| inside.strip_suffix(' '));
                 return self.push(at, end, padded.filter(|text| !text.trim().is_empty()).unwrap_or(inside), Kind::Code);
             }
         }
-        self.is_last_run[run] = true;
-        self.push(at, run, &rest[..run], Kind::Text);
+        self.last_runs |= 1 << run;
         self.is_open = true;
-        run
+        self.push(at, run, &rest[..run], Kind::Text)
     }
 
     /// A run of one to three marks. Three are two and one, so that either may find a partner.
@@ -171,23 +164,22 @@ impl<'a> Scanner<'a> {
         let (closes, opens) = (closes(mark, run, before, after), opens(mark, run, before, after));
         let mut start = at;
         for row in parts.into_iter().filter_map(row) {
-            let len = MARKS[row].1;
+            let (_, len, style) = MARKS[row];
             self.end_text(start);
-            let mut turn = 0;
+            let mut kind = Kind::Text;
             match if closes { self.openers[row].pop() } else { None } {
                 Some(opener) => {
                     let inside = &self.text[self.tokens[opener].at + len..start];
                     // `__init__`
                     let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
                     if row != DOUBLE_UNDERSCORE || !inside.bytes().all(is_name) {
-                        self.tokens[opener].kind = Kind::Mark { row, turn: 1 };
-                        turn = -1;
+                        (self.tokens[opener].kind, kind) = (Kind::On(style), Kind::Off(style));
                     }
                 }
                 None if opens => self.openers[row].push(self.tokens.len()),
                 None => {}
             }
-            self.push(start, len, &self.text[start..start + len], Kind::Mark { row, turn });
+            self.push(start, len, &self.text[start..start + len], kind);
             start += len;
         }
         run
@@ -196,7 +188,7 @@ impl<'a> Scanner<'a> {
     fn bracket(&mut self, at: usize, len: usize) -> usize {
         self.end_text(at);
         self.brackets.push(self.tokens.len());
-        self.push(at, len, &self.text[at..at + len], Kind::Bracket(None))
+        self.push(at, len, &self.text[at..at + len], Kind::Text)
     }
 
     fn link(&mut self, at: usize) -> usize {
@@ -206,7 +198,7 @@ impl<'a> Scanner<'a> {
             self.is_open |= rest.starts_with('(') && !rest.contains(')');
             return 1;
         };
-        self.tokens[bracket].kind = Kind::Bracket(Some(address));
+        self.tokens[bracket].kind = Kind::Link(address);
         if self.tokens[bracket].text == "[" {
             // There are no links within links; an image may stand in one.
             self.brackets.clear();
@@ -282,38 +274,31 @@ fn is_linkable(address: &str) -> bool {
     schemes.iter().find(|scheme| begins(scheme)).is_some_and(|scheme| address.len() > scheme.len())
 }
 
-fn write(tokens: &[Token], base: u16, output: Output, styled: &mut StyledText) {
-    // How often each row of `MARKS` is open.
-    let mut depths = [0_i32; MARKS.len()];
-    // Where the text of each open link begins, and the target of the outermost one.
-    let mut starts: Vec<usize> = Vec::new();
-    let mut target = None;
+fn write(tokens: &[Token], base: u16, shown: u16, styled: &mut StyledText) {
+    let mut open = base;
+    // How many links are open, the target of the outermost one, and where its text begins.
+    let (mut links, mut target, mut start) = (0, 0, 0);
     for token in tokens {
-        let open = MARKS.iter().zip(depths).filter(|(_, depth)| *depth > 0).fold(base, |marks, (row, _)| marks | row.2);
-        let marks = if target.is_some() { open | LINK } else { open };
-        let with = |mark: u16| Style { marks: marks | mark, target: target.unwrap_or(0) };
+        let with = |mark: u16| match links {
+            0 => Style { marks: open | mark, target: 0 },
+            _ => Style { marks: open | mark | LINK, target },
+        };
         match token.kind {
             Kind::Whole => styled.push(token.text, with(WHOLE)),
             Kind::Code => styled.push(token.text, with(CODE)),
-            Kind::Mark { row, turn }
-                if turn != 0 && (output == Output::Telegram || MARKS[row].2 & (BOLD | ITALIC | STRIKE) != 0) =>
-            {
-                depths[row] += turn;
-            }
-            Kind::Bracket(Some(address)) if output != Output::Plain => {
-                if starts.is_empty() {
-                    target = Some(styled.add_target(address));
+            Kind::On(style) if shown & style != 0 => open |= style,
+            Kind::Off(style) if shown & style != 0 => open = open & !style | base,
+            Kind::Link(address) if shown & LINK != 0 => {
+                if links == 0 {
+                    (target, start) = (styled.add_target(address), styled.text.len());
                 }
-                starts.push(styled.text.len());
+                links += 1;
             }
-            Kind::LinkEnd(address) if output != Output::Plain => {
-                let start = starts.pop().unwrap_or(0).min(styled.text.len());
-                if styled.text[start..].trim().is_empty() {
+            Kind::LinkEnd(address) if shown & LINK != 0 => {
+                if styled.text[start.min(styled.text.len())..].trim().is_empty() {
                     styled.push(address, with(WHOLE));
                 }
-                if starts.is_empty() {
-                    target = None;
-                }
+                links -= 1;
             }
             _ => styled.push(token.text, with(0)),
         }

@@ -5,6 +5,7 @@
 //! 32 KiB ("text is too long"), and ignores all but the first hundred entities of a message. Within these a message is as long
 //! as a good place to cut allows.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::html::switch;
@@ -18,29 +19,14 @@ pub(super) const MAX_UNITS: usize = 4096;
 const MAX_SOURCE: usize = 30_000;
 const MAX_ENTITIES: usize = 100;
 
-/// Places to cut, best first.
-const PARAGRAPH: usize = 0;
-const LINE: usize = 1;
-const SENTENCE: usize = 2;
-const WORD: usize = 3;
-const CHARACTER: usize = 4;
-/// Within something that should stay whole.
-const INNER: usize = 5;
-
-#[derive(Clone, Copy)]
-struct Cut {
-    /// The end of the last visible character.
-    end: usize,
-    /// The length up to there, in UTF-16 code units.
-    units: usize,
-}
-
 /// The parts of the text to send as messages, those left out that have nothing to see.
 pub(super) fn split(styled: &StyledText) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let mut at = 0;
     while let Some(start) = start_of_message(styled, at) {
-        at = end_of_message(styled, start);
+        let most = reach(styled, start);
+        at = if most == styled.text.len() { most } else { cut(styled, start, most) };
+        at = start + styled.text[start..at].trim_end().len();
         ranges.push(start..at);
     }
     ranges.retain(|range| !styled.text[range.clone()].chars().all(is_invisible));
@@ -56,61 +42,54 @@ fn start_of_message(styled: &StyledText, at: usize) -> Option<usize> {
     Some(at + if style.has(PRE) { indentation } else { space })
 }
 
-fn end_of_message(styled: &StyledText, start: usize) -> usize {
-    let mut runs = styled.runs_from(start).iter();
-    let (mut end_of_run, mut style, mut open) = (start, Style::default(), Vec::new());
-    let (mut units, mut source, mut entities) = (0, 0, 0);
-    let mut last = Cut { end: start, units: 0 };
-    let mut cuts: [Option<Cut>; 6] = [None; 6];
-    let mut previous = None;
-    for (at, c) in styled.text[start..].char_indices() {
-        let at = start + at;
-        let begins = begins_cluster(previous.replace(c), c);
-        let before = style;
-        if at == end_of_run {
-            let Some(run) = runs.next() else { break };
-            (end_of_run, style) = *run;
-            let (_, kept) = switch(&mut open, style);
-            let opened = &open[kept..];
-            entities += opened.len();
-            source += opened.iter().map(|tag| tag.opening(styled).len() + tag.closing(styled).len()).sum::<usize>();
+/// The first visible character that a message from `start` on has no room for, or the end of the text.
+fn reach(styled: &StyledText, start: usize) -> usize {
+    let (mut at, mut units, mut source, mut entities, mut open) = (start, 0, 0, 0, Vec::new());
+    for (end, style) in styled.runs_from(start) {
+        let (_, kept) = switch(&mut open, *style);
+        let opened = &open[kept..];
+        entities += opened.len();
+        source += opened.iter().map(|tag| tag.opening(styled).len() + tag.closing(styled).len()).sum::<usize>();
+        for c in styled.text[at..*end].chars() {
+            units += c.len_utf16();
+            source += if matches!(c, '&' | '<' | '>' | '"') { "&quot;".len() } else { c.len_utf8() };
+            if !c.is_whitespace() && (units > MAX_UNITS || entities > MAX_ENTITIES || source > MAX_SOURCE) {
+                return at;
+            }
+            at += c.len_utf8();
         }
-        if begins && !c.is_whitespace() && last.end > start {
-            let gap = &styled.text[last.end..at];
-            cuts[kind_of_cut(&styled.text[..last.end], gap, before, style)] = Some(last);
-        }
-        units += c.len_utf16();
-        source += if matches!(c, '&' | '<' | '>' | '"') { "&quot;".len() } else { c.len_utf8() };
-        if c.is_whitespace() {
-            continue;
-        }
-        if units > MAX_UNITS || entities > MAX_ENTITIES || source > MAX_SOURCE {
-            return best(&cuts, units).unwrap_or(last).end;
-        }
-        last = Cut { end: at + c.len_utf8(), units };
     }
-    last.end
+    at
 }
 
-/// What kind of place is between `text` and the next visible character, with `gap` between them.
-fn kind_of_cut(text: &str, gap: &str, before: Style, after: Style) -> usize {
-    let feeds = gap.matches('\n').count();
+/// The best place to end a message, up to `most`; of several alike, the last.
+fn cut(styled: &StyledText, start: usize, most: usize) -> usize {
+    let half = usize::midpoint(start, most);
+    let mut before = None;
+    let indentation = styled.text[start..].len() - styled.text[start..].trim_start().len();
+    let begins =
+        |(at, c): &(usize, char)| begins_cluster(before.replace(*c), *c) && !c.is_whitespace() && *at > indentation;
+    let text = styled.text[start..].char_indices().take_while(|(at, _)| *at <= most - start);
+    let places = text.filter(begins).map(|(at, _)| start + at);
+    places.min_by_key(|at| (badness(styled, *at, *at < half), Reverse(*at))).unwrap_or(most)
+}
+
+/// How bad a place to cut is before the visible character at `at`: from between two paragraphs (0) to within a word (4), early
+/// in the message, or within something that should stay whole (6).
+fn badness(styled: &StyledText, at: usize, is_early: bool) -> usize {
+    let text = styled.text[..at].trim_end();
+    let gap = &styled.text[text.len()..at];
+    let style = |at: usize| styled.runs_from(at).first().map_or(Style::default(), |run| run.1);
+    let (before, after) = (style(text.len().saturating_sub(1)), style(at));
     let both = |marks: u16| before.has(marks) && after.has(marks) && before.target == after.target;
-    if both(LINK) || feeds == 0 && both(CODE | WHOLE | PRE) {
-        return INNER;
-    }
     let ends_sentence = text.ends_with(['。', '！', '？', '…']) || !gap.is_empty() && text.ends_with(['.', '!', '?']);
-    match feeds {
-        0 if ends_sentence => SENTENCE,
-        0 if gap.is_empty() => CHARACTER,
-        0 => WORD,
-        1 => LINE,
-        _ => PARAGRAPH,
+    match gap.matches('\n').count() {
+        _ if both(LINK) => 6,
+        0 if both(CODE | WHOLE | PRE) => 6,
+        _ if is_early => 5,
+        0 if ends_sentence => 2,
+        0 => 3 + usize::from(gap.is_empty()),
+        1 => 1,
+        _ => 0,
     }
-}
-
-/// The best kind of cut that fills at least half of a message that could have `units`, else any.
-fn best(cuts: &[Option<Cut>; 6], units: usize) -> Option<Cut> {
-    let is_half_full = |cut: &&Cut| cut.units * 2 >= units;
-    cuts[..=CHARACTER].iter().flatten().find(is_half_full).or_else(|| cuts.iter().flatten().next()).copied()
 }

@@ -1,6 +1,6 @@
 //! Tables become fixed-width text with aligned columns: Telegram has none.
 
-use super::inline::{self, Output};
+use super::inline::{self, PLAIN};
 use super::styled::StyledText;
 use super::unicode::width;
 
@@ -17,20 +17,13 @@ pub(super) fn begins(line: &str, next: Option<&&str>) -> bool {
     line.contains('|') && next.is_some_and(|next| is_delimiter(next) && cells(next).len() == cells(line).len())
 }
 
-fn cells(line: &str) -> Vec<&str> {
-    let line = line.trim();
-    let line = line.strip_prefix('|').unwrap_or(line);
-    let mut is_escaped = false;
-    let mut cells: Vec<&str> = line
-        .split(|c| {
-            let ends = c == '|' && !is_escaped;
-            is_escaped = c == '\\' && !is_escaped;
-            ends
-        })
-        .map(str::trim)
-        .collect();
+fn cells(line: &str) -> Vec<String> {
+    // A bar behind a backslash ends no cell.
+    let line = line.trim().replace("\\|", "\0");
+    let line = line.strip_prefix('|').unwrap_or(&line);
+    let mut cells: Vec<String> = line.split('|').map(|cell| cell.trim().replace('\0', "|")).collect();
     // What follows a closing bar.
-    if cells.last() == Some(&"") {
+    if cells.last().is_some_and(String::is_empty) {
         cells.pop();
     }
     cells
@@ -51,10 +44,7 @@ impl Table {
     pub(super) fn read(lines: &[&str], shown: impl Fn(&str, bool) -> (String, usize)) -> Self {
         let count = lines.iter().take_while(|line| line.contains('|')).count();
         let is_right = cells(lines[1]).iter().map(|cell| cell.ends_with(':') && !cell.starts_with(':')).collect();
-        let row = |line: &&str, is_header| {
-            let cells = cells(line).into_iter();
-            cells.map(|cell| shown(&cell.replace("\\|", "|"), is_header)).collect::<Vec<_>>()
-        };
+        let row = |line: &&str, is_header| cells(line).iter().map(|cell| shown(cell, is_header)).collect::<Vec<_>>();
         let header = std::iter::once(row(&lines[0], true));
         let rows: Vec<_> = header.chain(lines[2..count].iter().map(|line| row(line, false))).collect();
         let mut widths: Vec<usize> = Vec::new();
@@ -106,7 +96,7 @@ impl Table {
 /// A cell without its styles, and with its links as written.
 pub(super) fn plain(cell: &str, _: bool) -> (String, usize) {
     let mut styled = StyledText::default();
-    inline::read(cell, 0, Output::Plain, &mut styled);
+    inline::read(cell, 0, PLAIN, &mut styled);
     let columns = width(&styled.text);
     (styled.text, columns)
 }

@@ -4,7 +4,7 @@
 //! never over the end of its line. A table is shown when it is complete.
 
 use super::blocks::{Fence, Line};
-use super::inline::{self, Output};
+use super::inline::{self, PLAIN, TERMINAL};
 use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText};
 use super::table::{self, Table};
 use super::unicode::width;
@@ -229,8 +229,8 @@ impl Markdown {
         let Some(first) = lines.first() else { return };
         let cell = |text: &str, is_header: bool| {
             let (mut styled, mut shown) = (StyledText::default(), String::new());
-            let output = if self.look.links { Output::Terminal } else { Output::Plain };
-            inline::read(text, if is_header { BOLD } else { 0 }, output, &mut styled);
+            let styles = if self.look.links { TERMINAL } else { PLAIN };
+            inline::read(text, if is_header { BOLD } else { 0 }, styles, &mut styled);
             self.paint_styled(&styled, &mut shown);
             (shown, width(&styled.text))
         };
