@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::message::{Media, Usage, add_cost};
 
 /// Where a message came from and where its answer goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The channel's name: `cli`, `telegram`, `cron`.
     pub channel: String,
@@ -17,7 +17,7 @@ pub struct Origin {
 }
 
 /// A message to the dispatcher.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Inbound {
     pub origin: Origin,
     /// The key of its conversation: `cli_default`.
@@ -37,24 +37,15 @@ pub struct Inbound {
 impl Inbound {
     /// A message that nothing keeps.
     pub fn message(origin: Origin, session: String, text: String) -> Self {
-        Self {
-            origin,
-            session,
-            text,
-            attachments: Vec::new(),
-            kind: Kind::Message,
-            ids: Vec::new(),
-            ack: None,
-            is_part: false,
-            is_alone: false,
-        }
+        Self { origin, session, text, ..Self::default() }
     }
 }
 
 /// What the dispatcher does with an [`Inbound`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A message for the model.
+    #[default]
     Message,
     /// The report of a background task, for the model.
     Report,

@@ -24,13 +24,10 @@ impl JobsFile {
             Error::config(format!("reading the jobs: {}: {what}", path.display()))
                 .hint("correct the file or move it away; until then nothing changes it")
         };
-        match fs_err::metadata(&path) {
+        let text = match fs_err::read_to_string(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            // Opening a named pipe would block.
-            Ok(found) if !found.is_file() => return Err(broken("it is not a regular file".into())),
-            _ => {}
-        }
-        let text = fs_err::read_to_string(&path).map_err(|e| broken(e.to_string()))?;
+            text => text.map_err(|e| broken(e.to_string()))?,
+        };
         // serde_json's error has the line and the column.
         let value: Value =
             serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;

@@ -1,7 +1,7 @@
 //! The jobs of a home: listing and changing them, starting what is due, and finishing runs.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use super::file::JobsFile;
@@ -84,13 +84,8 @@ impl Jobs {
     /// All jobs. A run that was cut short shows as of unknown outcome. Changes nothing.
     pub(crate) fn list(&self) -> Result<Vec<Job>> {
         let mut jobs = JobsFile::read(&self.home)?.jobs;
-        if jobs.iter().any(|job| job.is(Status::Running)) {
-            // Under the lock, because a run may be ending right now.
-            let _lock = self.lock()?;
-            jobs = JobsFile::read(&self.home)?.jobs;
-            for job in &mut jobs {
-                self.find_interrupted(job)?;
-            }
+        for job in &mut jobs {
+            self.find_interrupted(job)?;
         }
         Ok(jobs)
     }
@@ -114,14 +109,8 @@ impl Jobs {
         let zone = self.zone(tz).map_err(|e| Error { kind: Kind::Usage, ..e })?;
         let mut fields = new.fields(&zone, now)?;
         self.edit(|file| {
-            let mut hasher = DefaultHasher::new();
-            (now, std::process::id(), &new.message).hash(&mut hasher);
-            let mut id = hasher.finish();
-            let text = |id: u64| format!("{:06x}", id & 0xff_ffff);
-            while file.jobs.iter().any(|job| job.id() == text(id)) {
-                id = id.wrapping_add(1);
-            }
-            fields["id"] = text(id).into();
+            let mut ids = (0..).map(|n: u64| format!("{:06x}", RandomState::new().hash_one(n) & 0xff_ffff));
+            fields["id"] = ids.find(|id| file.jobs.iter().all(|job| job.id() != id)).into();
             file.jobs.push(Job(fields.clone()));
             Ok(Job(fields))
         })

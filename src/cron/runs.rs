@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::job::Job;
 use super::schedule::Millis;
-use crate::disk::{self, Durability, Journal, Line};
+use crate::disk::{self, Durability, Journal, Line, fields};
 use crate::error::{Context, Result};
 
 /// The state of a run.
@@ -72,42 +72,40 @@ impl Run {
     }
 }
 
-/// A record of this many lines is cut to its end.
+/// A record of this many lines is cut to its last runs.
 const MAX_LINES: usize = 1000;
-const KEPT_LINES: usize = 300;
+const KEPT_RUNS: usize = 300;
 
 /// All runs on record, the oldest first. Changes nothing and takes no lock.
 pub(super) fn read(path: &Path) -> Result<Vec<Run>> {
-    let found = disk::read_journal(path).doing("reading the record of runs")?.unwrap_or_default();
+    Ok(runs(&disk::read_journal(path).doing("reading the record of runs")?.unwrap_or_default().lines))
+}
+
+fn runs(lines: &[Line]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for Line { fields, .. } in found.lines {
-        // The first line is the header.
-        let Ok(run) = Run::deserialize(fields) else { continue };
+    // The first line is the header, and no run.
+    for run in lines.iter().filter_map(|line| Run::deserialize(&line.fields).ok()) {
         // A run recorded as unknown may have ended after all.
         match runs.iter_mut().rev().find(|other| other.is(&run)) {
             Some(other) => *other = run,
             None => runs.push(run),
         }
     }
-    Ok(runs)
+    runs
 }
 
 /// Appends a run; on disk before this returns. The caller holds the lock.
 pub(super) fn record(path: &Path, run: &Run) -> Result<()> {
-    let fields = |line: Value| line.as_object().cloned().unwrap_or_default();
-    let (header, line) = (fields(json!({"v": 1})), fields(json!(run)));
-    let Some(mut opened) = Journal::open(path)? else { return Journal::create(path, &[header, line]).map(drop) };
-    if opened.lines.len() < MAX_LINES {
-        return opened.journal.append(&[line], Durability::Now);
-    }
-    let mut lines = vec![header];
-    for kept in opened.lines.drain(opened.lines.len() - KEPT_LINES..) {
-        if let Value::Object(mut fields) = kept.fields {
-            fields.remove("crc");
-            fields.remove("seq");
-            lines.push(fields);
+    let mut lines = vec![json!({"v": 1})];
+    let opened = Journal::open(path)?;
+    if let Some(mut opened) = opened {
+        if opened.lines.len() < MAX_LINES {
+            return opened.journal.append(&fields(&[json!(run)]), Durability::Now);
         }
+        lines.extend(runs(&opened.lines).iter().rev().take(KEPT_RUNS).rev().map(|run| json!(run)));
+        lines.push(json!(run));
+        return opened.journal.restart(fields(&lines));
     }
-    lines.push(line);
-    opened.journal.restart(lines)
+    lines.push(json!(run));
+    Journal::create(path, &fields(&lines)).map(drop)
 }

@@ -74,7 +74,7 @@ impl Zone {
                 }
             }
         }
-        rule(name).or_else(|| rule(&format!("{name}{USUAL_CHANGES}"))).map(zone).ok_or_else(|| unknown(name))
+        rule(name).map(zone).ok_or_else(|| unknown(name))
     }
 
     /// The zone in a file, if there is one.
@@ -151,9 +151,6 @@ fn parse(bytes: &[u8]) -> Option<TimeZone> {
     let is_near = rules.as_ref().local_time_types().iter().all(|local| local.ut_offset().abs() < MAX_OFFSET);
     is_near.then_some(rules)
 }
-
-/// What POSIX leaves open for a zone with a summer time and no dates for it: those of the United States.
-const USUAL_CHANGES: &str = ",M3.2.0,M11.1.0";
 
 /// Reads a rule. tz-rs takes the times of day that RFC 8536 allows beyond POSIX (`M3.5.0/-1`) only from a file of version 3,
 /// so this wraps the rule in one that holds nothing else.

@@ -157,10 +157,6 @@ fn a_broken_file_is_reported_by_line_and_left_as_it_is() {
         }
         assert_eq!(fs::read_to_string(home.path("cron/jobs.json")).unwrap(), text);
     }
-    fs::remove_file(home.path("cron/jobs.json")).unwrap();
-    let pipe = std::process::Command::new("mkfifo").arg(home.path("cron/jobs.json")).status().unwrap();
-    assert!(pipe.success());
-    cron(&home, ["list"]).exits(3).says("not a regular file");
 }
 
 #[test]
