@@ -48,8 +48,6 @@ pub(crate) struct Pending {
     pub item: Item,
     /// How many of its pieces are sent.
     pub pieces: usize,
-    /// How often it was redirected to another chat.
-    pub moves: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +122,7 @@ impl Outbox {
     /// Redirects the rest of a message to another chat.
     pub(crate) fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
         let item = Item { to, ..pending.item.clone() };
-        self.append(&json!(Pending { item, moves: pending.moves + 1, ..pending.clone() }), Durability::Now)
+        self.append(&json!(Pending { item, ..pending.clone() }), Durability::Now)
     }
 
     /// The messages to send, the oldest first.

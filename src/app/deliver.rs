@@ -7,7 +7,7 @@ use super::bot::Bot;
 use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::config::{Config, Env};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::gateway::status::is_running;
 use crate::notify;
 use crate::outbox::{Item, Outbox, Outcome};
@@ -19,8 +19,6 @@ use crate::text::one_line;
 
 /// How long to wait for a delivery. What is being sent then is finished.
 const WAIT: Duration = Duration::from_secs(30);
-/// The pause between checks of what another process delivers.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Delivers what turns of a command send.
 pub(crate) struct Delivery {
@@ -107,25 +105,11 @@ impl Delivery {
 
     /// Sends the outbox, or waits while another process does, until `is_done` or a timeout. Returns the last problem.
     fn send_until(&self, is_done: &dyn Fn() -> bool) -> Result<String> {
-        let cancel = Cancel::new(Some(WAIT));
         let last = Arc::new(Mutex::new(String::new()));
-        while !is_done() {
-            match self.outbox.sender(Duration::ZERO, &cancel) {
-                Ok(lock) => {
-                    let last = last.clone();
-                    let log = move |_, line: &str| {
-                        *last.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
-                    };
-                    let (api, outbox) = (self.api.clone(), self.outbox.clone());
-                    MessageSender::new(api, outbox, cancel.clone(), Arc::new(log)).deliver_until(lock, is_done);
-                }
-                Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => {}
-                Err(e) => return Err(e),
-            }
-            if is_done() || cancel.sleep(PAUSE).is_err() {
-                break;
-            }
-        }
+        let heard = last.clone();
+        let log = move |_, line: &str| *heard.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
+        let (api, outbox) = (self.api.clone(), self.outbox.clone());
+        MessageSender::new(api, outbox, Cancel::new(Some(WAIT)), Arc::new(log)).deliver_until(is_done)?;
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(last)
     }

@@ -73,11 +73,15 @@ fn is_own(message: &Inbound) -> bool {
 
 impl Ack for TelegramAck {
     fn begin(&self, message: &mut Inbound) -> bool {
-        if self.sender.cancel.why().is_some() || !self.wait_for_calm(&message.ids) {
+        if !self.wait_for_calm(&message.ids) {
+            return false;
+        }
+        // Held over the check: the shutdown records what is running after it has set the cancel.
+        let mut inbox = self.inbox();
+        if self.sender.cancel.why().is_some() {
             return false;
         }
         if is_own(message) {
-            let mut inbox = self.inbox();
             // It may have been edited. What is there tells of its files.
             message.text.insert_str(0, &inbox.texts(&message.ids));
             self.sender.is_ok("recording that a turn begins", &inbox.start(&message.ids));

@@ -1,6 +1,6 @@
 //! Shows that an answer is being written: the typing action, and in private chats a draft of the text so far.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -51,8 +51,6 @@ pub(super) struct Activity {
     pub turns: Turns,
     pub drafts: bool,
     pub cancel: Cancel,
-    /// Chats that refuse drafts.
-    pub without_drafts: BTreeSet<String>,
 }
 
 impl Activity {
@@ -91,54 +89,35 @@ impl Activity {
         }
     }
 
-    /// Shows what is due. Returns when something is due again.
+    /// Shows what is due of all turns, and returns when something is due again.
     fn show(&mut self) -> Option<Instant> {
         let turns = self.turns.clone();
         let mut turns = turns.lock();
-        let shown = turns.iter_mut().map(|(chat, turn)| {
-            if let Err(wait) = self.show_draft(chat, turn).and_then(|()| self.show_typing(chat, turn)) {
-                // Time for which the server wants to hear no more.
-                (turn.next_draft, turn.next_typing) = (Instant::now() + wait, Instant::now() + wait);
-            }
-            let has_more = turn.draft.trim().len() > turn.shown && self.shows_drafts(chat);
-            if has_more { turn.next_draft.min(turn.next_typing) } else { turn.next_typing }
-        });
-        shown.min()
+        turns.iter_mut().map(|(chat, turn)| self.show_turn(chat, turn)).min()
     }
 
-    /// There are no drafts in groups, whose ids are negative.
-    fn shows_drafts(&self, chat: &str) -> bool {
-        self.drafts && !chat.starts_with('-') && !chat.contains('_') && !self.without_drafts.contains(chat)
-    }
-
-    fn show_draft(&mut self, chat: &str, turn: &mut ActiveTurn) -> Result<(), Duration> {
-        let draft = turn.draft.trim();
-        if draft.len() <= turn.shown || turn.next_draft > Instant::now() || !self.shows_drafts(chat) {
-            return Ok(());
+    fn show_turn(&mut self, chat: &str, turn: &mut ActiveTurn) -> Instant {
+        let (now, draft, mut params) = (Instant::now(), turn.draft.trim(), chat_params(chat));
+        // There are no drafts in groups, whose ids are negative.
+        let has_more = self.drafts && draft.len() > turn.shown && !chat.contains(['-', '_']);
+        let method = if has_more && turn.next_draft <= now {
+            (turn.next_draft, turn.shown) = (now + DRAFTS, draft.len());
+            (params["draft_id"], params["text"]) = (turn.id.into(), clip(draft, MAX_DRAFT).into());
+            "sendMessageDraft"
+        } else if turn.next_typing <= now {
+            turn.next_typing = now + TYPING;
+            params["action"] = "typing".into();
+            "sendChatAction"
+        } else {
+            return if has_more { turn.next_draft.min(turn.next_typing) } else { turn.next_typing };
+        };
+        match self.api.call(method, &params, Duration::ZERO, &self.cancel) {
+            // Time for which the server wants to hear no more.
+            Err(Failure::TooMany(wait)) => (turn.next_draft, turn.next_typing) = (now + wait, now + wait),
+            // This server has no drafts, or not here.
+            Err(Failure::Refused(..) | Failure::Unauthorized(_)) if method == "sendMessageDraft" => self.drafts = false,
+            _ => {}
         }
-        (turn.next_draft, turn.shown) = (Instant::now() + DRAFTS, draft.len());
-        let mut params = chat_params(chat);
-        (params["draft_id"], params["text"]) = (turn.id.into(), clip(draft, MAX_DRAFT).into());
-        match self.api.call("sendMessageDraft", &params, Duration::ZERO, &self.cancel) {
-            Err(Failure::TooMany(time)) => return Err(time),
-            // This server has no drafts.
-            Err(Failure::Refused(404, _) | Failure::Unauthorized(_)) => self.drafts = false,
-            Err(Failure::Refused(..)) => drop(self.without_drafts.insert(chat.to_owned())),
-            Ok(_) | Err(_) => {}
-        }
-        Ok(())
-    }
-
-    fn show_typing(&self, chat: &str, turn: &mut ActiveTurn) -> Result<(), Duration> {
-        if turn.next_typing > Instant::now() {
-            return Ok(());
-        }
-        turn.next_typing = Instant::now() + TYPING;
-        let mut params = chat_params(chat);
-        params["action"] = "typing".into();
-        match self.api.call("sendChatAction", &params, Duration::ZERO, &self.cancel) {
-            Err(Failure::TooMany(time)) => Err(time),
-            _ => Ok(()),
-        }
+        now
     }
 }

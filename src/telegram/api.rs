@@ -5,7 +5,7 @@ use std::time::Duration;
 use fs_err::File;
 use serde_json::{Value, json};
 
-use crate::cancel::{Cancel, Why};
+use crate::cancel::Cancel;
 use crate::http::{Body, Client, Fault, Outgoing, Settings};
 use crate::markdown::Piece;
 use crate::secret::Secret;
@@ -57,6 +57,7 @@ impl Failure {
             Self::Unauthorized(m) => {
                 format!("Telegram refused the token ({m}): copy it again from @BotFather into channels.telegram.token")
             }
+            Self::Refused(409, m) => format!("another program polls with this token, or a webhook is set ({m})"),
             Self::Refused(_, m) | Self::Failing(m) | Self::Lost(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests, retry after {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat has moved to {chat}"),
@@ -105,10 +106,7 @@ impl Api {
     fn ask(&self, method: &str, body: Body, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
         let is_upload = body.content_type.starts_with("multipart");
-        let outgoing = Outgoing { url, headers: Vec::new(), body: Some(body) };
-        let mut bytes = Vec::new();
-        let status =
-            self.stream(outgoing, within, MAX_ANSWER, cancel, &mut |_, piece| bytes.extend_from_slice(piece))?;
+        let (status, bytes) = self.receive(url, Some(body), within, MAX_ANSWER, cancel)?;
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         if answer["ok"] == true {
             return Ok(answer["result"].clone());
@@ -116,71 +114,60 @@ impl Api {
         let why = answer["description"].as_str().unwrap_or("no answer of the Bot API").to_owned();
         let parameters = &answer["parameters"];
         let is_answer = answer["ok"] == false;
-        Err(match answer["error_code"].as_u64().unwrap_or(status.into()) {
-            429 => {
+        let moved = parameters["migrate_to_chat_id"].as_i64();
+        Err(match (answer["error_code"].as_u64().unwrap_or(status.into()), moved) {
+            (429, _) => {
                 Failure::TooMany(Duration::from_secs(parameters["retry_after"].as_u64().unwrap_or(5).clamp(1, 3600)))
             }
-            413 if is_upload && !is_answer => Failure::Refused(413, "too large for the server".to_owned()),
-            401 if is_answer => Failure::Unauthorized(why),
+            (413, _) if is_upload && !is_answer => Failure::Refused(413, "too large for the server".to_owned()),
+            (401, _) if is_answer => Failure::Unauthorized(why),
             // The server answers so to an unknown token, and to an unknown method.
-            404 if is_answer && matches!(method, "getMe" | "getUpdates") => Failure::Unauthorized(why),
-            400 if parameters["migrate_to_chat_id"].is_i64() => {
-                Failure::Migrated(parameters["migrate_to_chat_id"].as_i64().unwrap_or_default())
-            }
-            code @ 400..=499 if is_answer => Failure::Refused(code, why),
+            (404, _) if is_answer && matches!(method, "getMe" | "getUpdates") => Failure::Unauthorized(why),
+            (400, Some(chat)) => Failure::Migrated(chat),
+            (code @ 400..=499, _) if is_answer => Failure::Refused(code, why),
             // Also the page of a proxy or a captive portal, which is not an answer of the server.
-            code => Failure::Failing(format!("{code}: {why}")),
+            (code, _) => Failure::Failing(format!("{code}: {why}")),
         })
     }
 
-    /// Downloads a file, and gives it to `take` part by part.
-    pub(crate) fn fetch(&self, id: &str, cancel: &Cancel, take: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
-        let refused = |why: &str| Failure::Refused(0, why.to_owned());
+    /// Downloads a file.
+    pub(crate) fn fetch(&self, id: &str, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
         let found = self.call("getFile", &json!({"file_id": id}), Duration::ZERO, cancel)?;
-        let path = found["file_path"].as_str().ok_or_else(|| refused("Telegram gave no path for the file"))?;
-        if path.contains("..") || path.starts_with('/') {
-            return Err(refused("Telegram gave an invalid path for the file"));
-        }
+        let path = found["file_path"].as_str().filter(|path| !path.contains("..") && !path.starts_with('/'));
+        let path = path.ok_or_else(|| Failure::Refused(0, "Telegram gave no valid path for the file".to_owned()))?;
         let url = format!("{}/{path}", self.files.reveal());
-        let outgoing = Outgoing { url, headers: Vec::new(), body: None };
-        let mut good = |status, piece: &[u8]| {
-            if status == 200 {
-                take(piece);
-            }
-        };
-        let said = |status| format!("the download failed with status {status}");
-        match self.stream(outgoing, Duration::ZERO, MAX_FILE, cancel, &mut good)? {
-            200 => Ok(()),
-            status @ (400..=407 | 410..=428) => Err(Failure::Refused(status.into(), said(status))),
-            status => Err(Failure::Failing(said(status))),
+        let (status, bytes) = self.receive(url, None, Duration::ZERO, MAX_FILE, cancel)?;
+        let said = format!("the download failed with status {status}");
+        match status {
+            200 => Ok(bytes),
+            400..=407 | 410..=428 => Err(Failure::Refused(status.into(), said)),
+            _ => Err(Failure::Failing(said)),
         }
     }
 
-    /// Gives the status and the body of an answer to `take`, part by part.
-    fn stream(
+    /// The status and the body of an answer.
+    fn receive(
         &self,
-        outgoing: Outgoing,
+        url: String,
+        body: Option<Body>,
         within: Duration,
         most: usize,
         cancel: &Cancel,
-        take: &mut dyn FnMut(u16, &[u8]),
-    ) -> Result<u16, Failure> {
+    ) -> Result<(u16, Vec<u8>), Failure> {
+        let outgoing = Outgoing { url, headers: Vec::new(), body };
         let mut exchange = self.client.send(outgoing, cancel).map_err(|e| Failure::Failing(e.message))?;
+        let mut bytes = Vec::new();
         let mut receive = || {
-            let (status, mut len) = (exchange.head(within + TIMEOUT)?.status, 0);
-            while let Some(piece) = exchange.body(within + TIMEOUT)? {
-                len += piece.len();
-                if len > most {
-                    break;
-                }
-                take(status, &piece);
+            let status = exchange.head(within + TIMEOUT)?.status;
+            while let Some(piece) = exchange.body(within + TIMEOUT)?.filter(|_| bytes.len() <= most) {
+                bytes.extend_from_slice(&piece);
             }
-            Ok((status, len))
+            Ok(status)
         };
         let why = match receive() {
-            Ok((_, len)) if len > most => return Err(Failure::Refused(0, "the answer is too large".to_owned())),
-            Ok((status, _)) => return Ok(status),
-            Err(Fault::Cancelled(Why::Stopped | Why::Deadline)) => return Err(Failure::Stopped),
+            Ok(_) if bytes.len() > most => return Err(Failure::Refused(0, "the answer is too large".to_owned())),
+            Ok(status) => return Ok((status, bytes)),
+            Err(Fault::Cancelled(_)) => return Err(Failure::Stopped),
             Err(Fault::Broken(text) | Fault::Unreachable(text)) => text,
             Err(Fault::Config(e)) => e.message,
             Err(Fault::Silent) => "no answer in time".to_owned(),

@@ -2,9 +2,8 @@
 //!
 //! A journal for each bot, `state/telegram-BOT.jsonl`. Its lines are `{"in":UPDATE,"chat",..}`, a message as it is now, which
 //! replaces an earlier line about it; `{"closed":[UPDATE..]}` once messages are answered; `{"stranger":USER}` for an unknown
-//! user; and `{"seen":[UPDATE..]}` for ids to remember.
+//! user; and `{"seen":[UPDATE..]}` for the ids of closed messages.
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -16,9 +15,9 @@ use crate::error::{Context, Result};
 
 /// Compacts above this size in bytes.
 const COMPACT_AT: u64 = 1 << 20;
-/// Update ids to remember, for deduplication.
+/// Update ids to remember at least, for deduplication.
 const MAX_SEEN: usize = 4000;
-/// Unknown users to remember.
+/// Unknown users to remember at least.
 const MAX_UNKNOWN_USERS: usize = 1000;
 
 /// A message that is not answered yet.
@@ -44,10 +43,9 @@ pub(crate) struct Inbox {
     journal: Option<Journal>,
     open: Vec<OpenMessage>,
     /// In order of arrival: Telegram may restart its ids anywhere.
-    seen: VecDeque<u64>,
+    seen: Vec<u64>,
     /// The newest at the end.
-    unknown_users: VecDeque<i64>,
-    is_stopping: bool,
+    unknown_users: Vec<i64>,
 }
 
 impl Inbox {
@@ -65,8 +63,7 @@ impl Inbox {
     }
 
     fn empty(path: PathBuf) -> Self {
-        let (open, seen, unknown_users) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        Self { path, journal: None, open, seen, unknown_users, is_stopping: false }
+        Self { path, journal: None, open: Vec::new(), seen: Vec::new(), unknown_users: Vec::new() }
     }
 
     /// The open messages, the oldest first.
@@ -88,27 +85,24 @@ impl Inbox {
         self.seen.contains(&update)
     }
 
-    /// Records an unknown user; true if new.
-    pub(crate) fn add_unknown_user(&mut self, user: i64) -> Result<bool> {
-        if self.unknown_users.contains(&user) {
-            return Ok(false);
-        }
-        self.append(&[json!({"stranger": user})], Durability::Later)?;
-        Ok(true)
+    /// Records unknown users, and returns those that are new.
+    pub(crate) fn keep_unknown_users(&mut self, mut users: Vec<i64>) -> Result<Vec<i64>> {
+        users.retain(|user| !self.unknown_users.contains(user));
+        let lines: Vec<Value> = users.iter().map(|user| json!({"stranger": user})).collect();
+        self.append(&lines, Durability::Later)?;
+        Ok(users)
     }
 
-    /// Records the updates of a poll: messages, and others to remember as seen. An edit replaces the text of its message until
-    /// the first turn of that begins. On disk when this returns.
-    pub(crate) fn keep(&mut self, messages: &[(u64, IncomingMessage)], others: &[u64]) -> Result<()> {
+    /// Records the messages of a poll. An edit replaces the text of its message until the first turn of that begins. On disk
+    /// when this returns.
+    pub(crate) fn keep(&mut self, messages: &[(u64, IncomingMessage)]) -> Result<()> {
         let mut changed: Vec<OpenMessage> = Vec::new();
-        let mut seen = others.to_vec();
         for (update, message) in messages {
             if !message.is_edit {
                 let (update, message) = (*update, message.clone());
                 changed.push(OpenMessage { update, message, ..OpenMessage::default() });
                 continue;
             }
-            seen.push(*update);
             let is_same = |open: &&OpenMessage| open.message.id == message.id && open.message.chat == message.chat;
             let open = self.open.iter().chain(&changed).find(is_same).filter(|open| open.group.is_empty());
             if let Some(mut open) = open.cloned() {
@@ -116,29 +110,20 @@ impl Inbox {
                 changed.push(open);
             }
         }
-        let mut lines: Vec<Value> = changed.iter().map(OpenMessage::line).collect();
-        if !seen.is_empty() {
-            lines.push(json!({"seen": seen}));
-        }
-        self.append(&lines, if changed.is_empty() { Durability::Later } else { Durability::Now })
+        self.append_open(&changed, Durability::Now)
     }
 
     /// Records that a turn for these messages begins.
     pub(crate) fn start(&mut self, ids: &[String]) -> Result<()> {
-        if self.is_stopping {
-            return Ok(());
-        }
         let group = numbers(ids);
         let started =
             self.find(ids).cloned().map(|open| OpenMessage { group: group.clone(), is_running: true, ..open });
-        let lines: Vec<Value> = started.map(|open| open.line()).collect();
-        self.append(&lines, Durability::Later)
+        self.append_open(&started.collect::<Vec<_>>(), Durability::Later)
     }
 
     /// Records that the running turns were cut short, by a crash or a shutdown. A crash counts against a turn only if no other
     /// was running.
     pub(crate) fn interrupt(&mut self, is_crash: bool) -> Result<()> {
-        self.is_stopping |= !is_crash;
         let running: Vec<&OpenMessage> = self.open.iter().filter(|open| open.is_running).collect();
         let is_alone = running.iter().all(|open| open.group == running[0].group);
         let crashes = u32::from(is_crash && is_alone);
@@ -147,8 +132,7 @@ impl Inbox {
             crashes: open.crashes + crashes,
             ..open.clone()
         });
-        let lines: Vec<Value> = ended.map(|open| open.line()).collect();
-        self.append(&lines, Durability::Later)
+        self.append_open(&ended.collect::<Vec<_>>(), Durability::Later)
     }
 
     /// Records that these messages are answered.
@@ -157,6 +141,11 @@ impl Inbox {
             return Ok(());
         }
         self.append(&[json!({"closed": numbers(ids)})], Durability::Later)
+    }
+
+    fn append_open(&mut self, changed: &[OpenMessage], durability: Durability) -> Result<()> {
+        let lines: Vec<Value> = changed.iter().map(|open| json!(open)).collect();
+        self.append(&lines, durability)
     }
 
     fn append(&mut self, lines: &[Value], durability: Durability) -> Result<()> {
@@ -179,18 +168,16 @@ impl Inbox {
         let list = |key: &str| line[key].as_array().into_iter().flatten().filter_map(Value::as_u64).collect::<Vec<_>>();
         if line.get("in").is_some() {
             let new = OpenMessage::deserialize(line).unwrap_or_default();
-            push(&mut self.seen, new.update, MAX_SEEN);
             match self.open.iter_mut().find(|open| open.update == new.update) {
                 Some(open) => *open = new,
-                None => self.open.push(new),
+                None => {
+                    self.seen.push(new.update);
+                    self.open.push(new);
+                }
             }
         }
-        if let Some(user) = line["stranger"].as_i64() {
-            push(&mut self.unknown_users, user, MAX_UNKNOWN_USERS);
-        }
-        for update in list("seen") {
-            push(&mut self.seen, update, MAX_SEEN);
-        }
+        self.unknown_users.extend(line["stranger"].as_i64());
+        self.seen.extend(list("seen"));
         let closed = list("closed");
         self.open.retain(|open| !closed.contains(&open.update));
     }
@@ -202,26 +189,12 @@ impl Inbox {
         if fs_err::metadata(&self.path)?.len() <= COMPACT_AT.max(2 * open as u64) {
             return Ok(());
         }
+        self.seen.drain(..self.seen.len().saturating_sub(MAX_SEEN));
+        self.unknown_users.drain(..self.unknown_users.len().saturating_sub(MAX_UNKNOWN_USERS));
         let mut lines = vec![json!({"v": 1}), json!({"seen": self.seen})];
         lines.extend(self.unknown_users.iter().map(|user| json!({"stranger": user})));
-        lines.extend(self.open.iter().map(OpenMessage::line));
+        lines.extend(self.open.iter().map(|open| json!(open)));
         journal.restart(fields(&lines))
-    }
-}
-
-impl OpenMessage {
-    fn line(&self) -> Value {
-        json!(self)
-    }
-}
-
-/// Adds an item unless it is there, and drops the oldest of more than `max`.
-fn push<T: PartialEq>(list: &mut VecDeque<T>, item: T, max: usize) {
-    if !list.contains(&item) {
-        list.push_back(item);
-    }
-    if list.len() > max {
-        list.pop_front();
     }
 }
 

@@ -12,11 +12,9 @@ mod poll;
 mod send;
 #[cfg(test)]
 mod tests;
-mod unknown_users;
 mod update;
 mod upload;
 
-use std::collections::BTreeSet;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
@@ -74,8 +72,7 @@ impl Channel for Telegram {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let Self { sender, settings, account, inbox, hands, local_time, transcribe, watch } = *self;
         let (api, cancel, turns) = (sender.api.clone(), sender.cancel.clone(), Turns::default());
-        let drafts = settings.drafts;
-        let activity = Activity { api, turns: turns.clone(), drafts, cancel, without_drafts: BTreeSet::new() };
+        let activity = Activity { api, turns: turns.clone(), drafts: settings.drafts, cancel };
         sender.start()?;
         let (started, inbox) = (Instant::now(), Mutex::new(inbox));
         let ack = Arc::new(TelegramAck { started, sender, inbox, hands, local_time, transcribe, turns });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,6 @@ use super::ack::TelegramAck;
 use super::api::Failure;
 use super::inbox::{OpenMessage, id};
 use super::send::MessageSender;
-use super::unknown_users::UnknownUsers;
 use super::update::{self, IncomingMessage, KINDS, Me, Update};
 use super::{CHANNEL, MAX_CRASHES, Settings};
 use crate::bus::{Inbound, Kind, Origin};
@@ -82,7 +81,6 @@ impl Poller {
         let mut back_off = BackOff::default();
         let Some(me) = self.introduce(&mut back_off) else { return };
         self.resume();
-        let mut unknown_users = UnknownUsers::default();
         // Confirms the updates before it. A poll that succeeds has confirmed them, so the next one needs none: Telegram may
         // restart its ids below any old offset.
         let mut offset = None;
@@ -96,25 +94,25 @@ impl Poller {
                 Ok(updates) => {
                     let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
                     // Updates that cannot be recorded stay with Telegram.
-                    if let Err(e) = self.take(updates, &me, &mut unknown_users) {
+                    if let Err(e) = self.take(updates, &me) {
                         self.pause(&mut back_off, &format!("cannot record messages: {e}"), None);
                         continue;
                     }
-                    self.report(&mut unknown_users);
                     if !std::mem::take(&mut back_off).reason.is_empty() {
                         self.log(Level::Info, "polling works again");
                     }
                     offset = updates.iter().filter_map(update_id).max().map(|last| last + 1);
                     (self.watch.tell)(PollEvent::Polled);
                 }
-                Err(Failure::Refused(409, why)) => {
-                    let time = (back_off.failures >= QUICK_TRIES).then_some(CONFLICT_BACK_OFF);
-                    let text = format!("another program polls with this token, or a webhook is set ({why})");
-                    self.pause(&mut back_off, &text, time);
+                Err(failure) => {
+                    let time = match failure {
+                        Failure::TooMany(time) => Some(time),
+                        Failure::Unauthorized(_) => Some(MAX_BACK_OFF),
+                        Failure::Refused(409, _) if back_off.failures >= QUICK_TRIES => Some(CONFLICT_BACK_OFF),
+                        _ => None,
+                    };
+                    self.pause(&mut back_off, &failure.text(), time);
                 }
-                Err(Failure::TooMany(time)) => self.pause(&mut back_off, "too many requests", Some(time)),
-                Err(e @ Failure::Unauthorized(_)) => self.pause(&mut back_off, &e.text(), Some(MAX_BACK_OFF)),
-                Err(e) => self.pause(&mut back_off, &e.text(), None),
             }
         }
     }
@@ -158,64 +156,50 @@ impl Poller {
     }
 
     /// Records the updates of a poll, and passes the messages on.
-    fn take(&self, updates: &[Value], me: &Me, unknown_users: &mut UnknownUsers) -> error::Result<()> {
-        let (mut messages, mut others, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    fn take(&self, updates: &[Value], me: &Me) -> error::Result<()> {
+        let (mut messages, mut unknown) = (Vec::new(), Vec::new());
         for update in updates {
             let Some(update_id) = update_id(update).filter(|id| !self.ack.inbox().has_seen(*id)) else { continue };
             match update::read(update, &self.settings, me) {
                 Update::Message(message) => messages.push((update_id, message)),
-                Update::UnknownUser(user) => {
-                    unknown.push(user);
-                    others.push(update_id);
-                }
-                Update::Ignored => others.push(update_id),
+                Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),
+                Update::UnknownUser(_) | Update::Ignored => {}
             }
         }
-        self.ack.inbox().keep(&messages, &others)?;
+        self.ack.inbox().keep(&messages)?;
         for (update_id, message) in messages.iter().filter(|(_, message)| !message.is_edit) {
             self.dispatch(&[*update_id], message);
         }
-        for user in unknown {
-            let is_new = self.ack.inbox().add_unknown_user(user);
-            if matches!(is_new, Ok(true)) && unknown_users.add(user) {
-                let text = format!("ignored a message of user {user}, who is not in allow_from");
-                self.log(Level::Info, &text);
+        let unknown: Vec<String> = self.ack.inbox().keep_unknown_users(unknown)?.iter().map(i64::to_string).collect();
+        if !unknown.is_empty() {
+            let text = format!("Unknown users wrote to this bot and were not answered: {}.", unknown.join(", "));
+            self.log(Level::Info, &text);
+            if let Some(owner) = self.settings.allow_from.first() {
+                let text = format!("{text} To let one in, add the id to `channels.telegram.allow_from`.");
+                self.ack.post(&owner.to_string(), &text, &[]);
             }
-            self.sender().is_ok("recording an unknown user", &is_new.map(drop));
         }
         Ok(())
-    }
-
-    /// Tells the owner of unknown users, when it is time.
-    fn report(&self, unknown_users: &mut UnknownUsers) {
-        let Some(owner) = self.settings.allow_from.first() else { return };
-        if let Some(text) = unknown_users.report(Instant::now()) {
-            self.ack.post(&owner.to_string(), &text, &[]);
-        }
     }
 
     /// Takes up what an earlier run left. Turns that were interrupted run one at a time, so that a message that crashes the
     /// program is found.
     fn resume(&self) {
         self.sender().is_ok("recording a crash", &self.ack.inbox().interrupt(true));
-        let open = self.ack.inbox().all();
         // The program ended between posting an answer and closing its messages.
         let answered = self.sender().outbox.answered();
         self.sender().is_ok("reading which messages were answered", &answered);
         let answered = answered.unwrap_or_default();
-        let (answered, open): (Vec<OpenMessage>, Vec<OpenMessage>) =
-            open.into_iter().partition(|open| answered.contains(&id(open.update)));
-        let is_allowed = |open: &OpenMessage| self.settings.allow_from.contains(&open.message.from);
-        let (open, barred): (Vec<OpenMessage>, Vec<OpenMessage>) = open.into_iter().partition(is_allowed);
-        if !barred.is_empty() {
-            let text = format!("dropped {} messages of users who are no longer in allow_from", barred.len());
-            self.log(Level::Info, &text);
-        }
-        let closed: Vec<u64> = answered.iter().chain(&barred).map(|open| open.update).collect();
-        self.ack.close(&ids(&closed));
         let mut resumed: Vec<u64> = Vec::new();
+        let open = self.ack.inbox().all();
         for open in open {
-            if !resumed.contains(&open.update) {
+            let own = ids(&[open.update]);
+            if answered.contains(&own[0]) {
+                self.ack.close(&own);
+            } else if !self.settings.allow_from.contains(&open.message.from) {
+                self.log(Level::Info, "dropped a message of a user who is no longer in allow_from");
+                self.ack.close(&own);
+            } else if !resumed.contains(&open.update) {
                 resumed.extend(&open.group);
                 self.resume_message(open);
             }
@@ -224,27 +208,24 @@ impl Poller {
 
     /// Resumes a message, with those that its last turn answered, too.
     fn resume_message(&self, open: OpenMessage) {
-        let OpenMessage { update, mut message, group, crashes, .. } = open;
-        let was_running = !group.is_empty();
-        let group = if was_running { group } else { vec![update] };
-        if crashes >= MAX_CRASHES {
-            self.quarantine(&message.chat, &group);
-        } else if message.command.is_none() || was_running {
-            message.text = self.ack.inbox().texts(&ids(&group));
-            self.send(&group, &message, Kind::Message, was_running);
-        } else if message.command.as_deref() == Some("/stop") {
-            // There is nothing to stop any more.
-            self.ack.close(&ids(&group));
-        } else {
-            self.dispatch(&group, &message);
+        let OpenMessage { update, mut message, mut group, crashes, .. } = open;
+        if group.is_empty() {
+            group.push(update);
+            return match message.command.as_deref() {
+                None => self.send(&group, &message, Kind::Message, false),
+                // There is nothing to stop any more.
+                Some("/stop") => self.ack.close(&ids(&group)),
+                Some(_) => self.dispatch(&group, &message),
+            };
         }
-    }
-
-    /// Closes messages that crashed the program too often, without their text: it might crash the sender as well.
-    fn quarantine(&self, chat: &str, group: &[u64]) {
+        message.text = self.ack.inbox().texts(&ids(&group));
+        if crashes < MAX_CRASHES {
+            return self.send(&group, &message, Kind::Message, true);
+        }
+        // Without their text: it might crash the sender as well.
         let what = if group.len() == 1 { "Your message was" } else { "Your messages were" };
         let text = format!("{what} set aside: this program crashed each time it tried to answer.");
-        self.ack.post(chat, &text, &ids(group));
+        self.ack.post(&message.chat, &text, &ids(&group));
     }
 
     fn dispatch(&self, updates: &[u64], message: &IncomingMessage) {
@@ -297,14 +278,9 @@ impl Poller {
         }
         let grown = Duration::from_secs(1 << back_off.failures.min(6));
         back_off.failures += 1;
-        let until = Instant::now() + time.unwrap_or(grown).min(MAX_BACK_OFF);
-        loop {
-            (self.watch.tell)(PollEvent::Waiting);
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.sender().cancel.sleep(left.min(self.watch.within)).is_err() {
-                return;
-            }
-        }
+        (self.watch.tell)(PollEvent::Waiting);
+        let wait = time.unwrap_or(grown).min(MAX_BACK_OFF).min(self.watch.within);
+        let _ended = self.sender().cancel.sleep(wait);
     }
 }
 

@@ -11,7 +11,7 @@ use super::CHANNEL;
 use super::api::{Api, Failure, send_styled};
 use crate::cancel::Cancel;
 use crate::disk::Lock;
-use crate::error::{Context, Result};
+use crate::error::{Context, Kind, Result};
 use crate::log::{Level, Sink};
 use crate::markdown::{self, Piece};
 use crate::outbox::{Item, Outbox, Pending};
@@ -24,8 +24,6 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(60);
 const MAX_CAPTION: usize = 1024;
 /// Failures in a row, two minutes of back-off, before a message is given up on which alone the server fails.
 const MAX_FAILURES: u32 = 7;
-/// How often to follow one message's chat to another id.
-const MAX_MOVES: usize = 3;
 /// How long another process may send before the log says that it blocks this one.
 const OTHER_SENDER: Duration = Duration::from_secs(60);
 /// Between two checks of whether something is sent.
@@ -51,14 +49,8 @@ struct ActiveChats {
     chats: BTreeSet<String>,
 }
 
-/// What went wrong in a chat lately.
-#[derive(Default)]
-struct Trouble {
-    /// Failures in a row.
-    failures: u32,
-    /// The notice that a message was given up. Nothing is said when that one fails.
-    notice: String,
-}
+/// Begins the notice that a message was given up. Nothing is said when that one fails.
+const NOTICE: &str = "⚠️ Delivery: ";
 
 fn back_off(failures: u32) -> Duration {
     Duration::from_secs(1 << failures.min(6)).min(MAX_BACK_OFF)
@@ -85,13 +77,21 @@ impl MessageSender {
         Builder::new().spawn(work).map(drop).doing("starting a thread")
     }
 
-    /// Delivers until `is_done` or the cancel. What is being sent then is finished. `lock` is that of [`Outbox::sender`].
-    pub(crate) fn deliver_until(self: &Arc<Self>, lock: Lock, is_done: &dyn Fn() -> bool) {
-        self.begin(lock);
-        while !is_done() && self.cancel.sleep(PAUSE).is_ok() {}
+    /// Delivers, or waits while another process does, until `is_done` or the cancel. What is being sent then is finished.
+    pub(crate) fn deliver_until(self: &Arc<Self>, is_done: &dyn Fn() -> bool) -> Result<()> {
+        while !is_done() && self.cancel.sleep(PAUSE).is_ok() {
+            if self.active().is_none() {
+                match self.outbox.sender(Duration::ZERO, &self.cancel) {
+                    Ok(lock) => self.begin(lock),
+                    Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
         self.cancel.stop();
         self.wait(Duration::MAX);
         *self.active() = None;
+        Ok(())
     }
 
     fn begin(self: &Arc<Self>, lock: Lock) {
@@ -157,14 +157,14 @@ impl MessageSender {
 
     /// Delivers the messages to a chat until none is left or the program stops.
     fn deliver_chat(self: &Arc<Self>, chat: &str) {
-        let mut trouble = Trouble::default();
+        let mut failures = 0;
         while let Some(pending) = self.next(chat) {
             let guard = if pending.item.file.is_empty() { &self.sending } else { &self.uploading }.clone();
             if self.cancel.why().is_some() {
                 return;
             }
             let result = self.send(&pending);
-            let wait = self.settle(&pending, result, &mut trouble);
+            let wait = self.settle(&pending, result, &mut failures);
             drop(guard);
             if self.cancel.sleep(wait).is_err() {
                 return;
@@ -172,31 +172,31 @@ impl MessageSender {
         }
     }
 
-    /// Acts on the result of sending one message. Returns how long to wait before the next try.
-    fn settle(self: &Arc<Self>, pending: &Pending, result: Result<(), Failure>, trouble: &mut Trouble) -> Duration {
-        let Pending { id, item, moves, .. } = pending;
+    /// Acts on the result of sending one message, after so many failures in a row. Returns how long to wait before the next try.
+    fn settle(self: &Arc<Self>, pending: &Pending, result: Result<(), Failure>, failures: &mut u32) -> Duration {
+        let Pending { id, item, .. } = pending;
         let Err(failure) = result else {
             self.record(|| self.outbox.done(id));
-            trouble.failures = 0;
+            *failures = 0;
             return Duration::ZERO;
         };
         match &failure {
             Failure::TooMany(time) => return *time,
-            Failure::Migrated(new) if *moves < MAX_MOVES => {
+            Failure::Migrated(new) => {
                 let topic = chat_of(item).split_once('_').map_or(String::new(), |(_, topic)| format!("_{topic}"));
                 self.record(|| self.outbox.redirect(pending, format!("{CHANNEL}:{new}{topic}")));
                 self.wake();
             }
-            Failure::Refused(..) | Failure::Migrated(_) | Failure::Lost(_) => {
-                self.give_up(id, item, &failure, trouble);
-            }
-            _ if trouble.failures >= MAX_FAILURES && self.server_works() => {
-                self.give_up(id, item, &failure, trouble);
+            Failure::Failing(_) | Failure::Unauthorized(_) | Failure::Stopped
+                if *failures < MAX_FAILURES || !self.server_works() =>
+            {
+                (self.log)(Level::Warn, &format!("sending to {}, will retry: {}", item.to, failure.text()));
+                *failures += 1;
+                return back_off(*failures - 1);
             }
             _ => {
-                (self.log)(Level::Warn, &format!("sending to {}, will retry: {}", item.to, failure.text()));
-                trouble.failures += 1;
-                return back_off(trouble.failures - 1);
+                self.give_up(id, item, &failure);
+                *failures = 0;
             }
         }
         Duration::ZERO
@@ -217,26 +217,22 @@ impl MessageSender {
     }
 
     /// Gives up a message that will never be accepted, or may have arrived, and says so in its chat.
-    fn give_up(&self, id: &str, item: &Item, failure: &Failure, trouble: &mut Trouble) {
+    fn give_up(&self, id: &str, item: &Item, failure: &Failure) {
         let why = match failure {
             Failure::Lost(why) => format!("may not have arrived: Telegram did not confirm it ({why})"),
             failure => format!("could not be sent: {}", failure.text()),
         };
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
         let is_about_chat = matches!(failure, Failure::Refused(403, _)) || why.contains("chat not found");
-        if !is_about_chat && trouble.notice != id {
+        if !is_about_chat && !item.text.starts_with(NOTICE) {
             let what = match item.name.as_str() {
-                "" => "A message".to_owned(),
-                name => format!("The file `{}`", one_line(name, 80).replace('`', "")),
+                "" => "a message".to_owned(),
+                name => format!("the file `{}`", one_line(name, 80).replace('`', "")),
             };
-            let text = format!("⚠️ {what} {}", one_line(&why, 200));
-            match self.outbox.post(&Item { to: item.to.clone(), text, ..Item::default() }) {
-                Ok(id) => trouble.notice = id,
-                Err(e) => drop(self.is_ok::<()>("the outbox", &Err(e))),
-            }
+            let text = format!("{NOTICE}{what} {}", one_line(&why, 200));
+            self.is_ok("the outbox", &self.outbox.post(&Item { to: item.to.clone(), text, ..Item::default() }));
         }
         self.record(|| self.outbox.give_up(id, &why));
-        trouble.failures = 0;
     }
 
     /// Sends the rest of a message piece by piece, its file last.

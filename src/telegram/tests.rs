@@ -110,25 +110,8 @@ fn send(outbox: &Outbox, url: &str, time: u64) -> usize {
     let log: Sink = Arc::new(|_, line: &str| eprintln!("{line}"));
     let is_done = || outbox.pending().unwrap().is_empty();
     let cancel = Cancel::new(Some(Duration::from_secs(time)));
-    let lock = outbox.sender(Duration::ZERO, &cancel).unwrap();
-    MessageSender::new(api, outbox.clone(), cancel, log).deliver_until(lock, &is_done);
+    MessageSender::new(api, outbox.clone(), cancel, log).deliver_until(&is_done).unwrap();
     outbox.pending().unwrap().len()
-}
-
-#[test]
-fn a_chat_that_is_always_another_one_is_given_up() {
-    for does in [
-        (|_: &str| Does::Says(400, r#"{"ok":false,"error_code":400,"parameters":{"migrate_to_chat_id":-100}}"#))
-            as fn(&str) -> Does,
-        |_| Does::Says(400, r#"{"ok":false,"error_code":400,"parameters":{"migrate_to_chat_id":-1}}"#),
-    ] {
-        let (url, asked) = server(does);
-        let outbox = Scratch::new();
-        let id = outbox.post(&text("telegram:-1")).unwrap();
-        assert_eq!(send(&outbox, &url, 20), 0);
-        assert!(matches!(outbox.outcome(&id).unwrap(), Outcome::GivenUp(_)));
-        assert!(asked.lock().unwrap().len() < 12, "{:?}", asked.lock().unwrap());
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Settings;
-use crate::text::{fence, one_line};
+use crate::text::{fenced, one_line};
 
 /// The kinds of updates to poll for.
 pub(super) const KINDS: [&str; 2] = ["message", "edited_message"];
@@ -100,7 +100,7 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     let author = others.into_iter().find(|(_, author)| !author.is_null());
     let command = Some(text.clone()).filter(|text| text.starts_with('/') && files.is_empty() && author.is_none());
     parts.push(match author {
-        Some((how, author)) if !text.is_empty() => fenced(&format!("{how} {}", name(author)), &text),
+        Some((how, author)) if !text.is_empty() => format!("[{how} {}:]\n{}", name(author), fenced(&text)),
         _ => text,
     });
     let topic = message["message_thread_id"].as_i64().filter(|_| message["is_topic_message"] == true);
@@ -126,7 +126,7 @@ fn is_addressed(message: &Value, text: &str, me: &Me) -> bool {
 }
 
 /// A name that others chose, to show in brackets: it cannot close them, or open a fence.
-fn word(text: &str, max: usize) -> String {
+pub(super) fn word(text: &str, max: usize) -> String {
     one_line(text, max).replace('[', "(").replace(']', ")").replace('`', "'")
 }
 
@@ -145,12 +145,6 @@ fn name(from: &Value) -> String {
     }
 }
 
-/// Text that others may have written: data to the model, not the user's words.
-fn fenced(what: &str, text: &str) -> String {
-    let fence = fence(text);
-    format!("[{what}:]\n{fence}\n{text}\n{fence}")
-}
-
 /// An excerpt of the message that this one replies to.
 fn quoted(message: &Value, me: &Me) -> Option<String> {
     let quote = message["quote"]["text"].as_str();
@@ -161,7 +155,7 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
         Some(id) if id == me.id => "your message".to_owned(),
         _ => format!("a message of {}", name(from)),
     };
-    Some(fenced(&format!("in reply to {whose}"), &one_line(text, 500)))
+    Some(format!("[in reply to {whose}:]\n{}", fenced(&one_line(text, 500))))
 }
 
 /// One line for a location, contact, poll, dice or sticker, with what Telegram says of it.
@@ -200,17 +194,10 @@ fn files(message: &Value) -> Vec<Attachment> {
     if sticker["is_animated"] != true && sticker["is_video"] != true {
         add(sticker, "sticker.webp", "");
     }
+    // Forwarded, it is what somebody else said.
+    let is_own = message["forward_origin"].is_null() && message["via_bot"].is_null();
     for (field, name, what) in [
-        // Forwarded, it is what somebody else said.
-        (
-            "voice",
-            "voice.ogg",
-            if message["forward_origin"].is_null() && message["via_bot"].is_null() {
-                "voice message"
-            } else {
-                "forwarded voice message"
-            },
-        ),
+        ("voice", "voice.ogg", if is_own { "voice message" } else { "forwarded voice message" }),
         ("audio", "audio.mp3", "audio"),
         ("video", "video.mp4", "video"),
         ("video_note", "video.mp4", "video message"),

@@ -155,23 +155,6 @@ fn what_cannot_be_kept_or_fetched_is_said_and_the_turn_goes_on() {
 }
 
 #[test]
-fn a_large_file_is_never_in_memory() {
-    let model = Model::answering(|_, _| Reply::text("Seen."));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let gateway = start(&home);
-    api.document(OWNER, "small.bin", "x/y", &[0, 1], &json!({}));
-    api.wait_for_texts(OWNER, 1);
-    let before = gateway.peak();
-    api.document(OWNER, "large.bin", "x/y", &vec![7; 18 << 20], &json!({}));
-    api.wait_for_texts(OWNER, 2);
-    let grown = gateway.peak() - before;
-    ends(gateway);
-    assert_eq!(fs::metadata(place_of(&home, &model, 1, "large.bin")).unwrap().len(), 18 << 20);
-    assert!(grown < 6 << 10, "{grown} KB for a file of 18 MB");
-}
-
-#[test]
 fn a_file_is_kept_once_though_its_turn_begins_twice() {
     let model = Model::answering(|_, n| if n == 0 { Reply::text("Never.").held() } else { Reply::text("Seen.") });
     let api = BotApi::start();
