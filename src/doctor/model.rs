@@ -15,6 +15,7 @@ use crate::secret::Redactor;
 use crate::text::{millis, one_line};
 
 const NAME: &str = "model";
+const ANSWER: &str = "answer";
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Enough for a model that thinks first.
@@ -55,9 +56,11 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
 const IMAGE: &str =
     "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFklEQVR42mP4z8BAEmIY1TCqYfhqAACQ+f8B8u7oVwAAAABJRU5ErkJggg==";
 
-/// What a request brought besides its reply.
+/// What a request brought.
 struct Asked {
     reply: Reply,
+    /// What it was made without.
+    left_out: Option<String>,
     /// Pieces of text and of thoughts.
     pieces: u32,
     first: Option<Duration>,
@@ -66,61 +69,53 @@ struct Asked {
 
 /// Asks twice, without a conversation: for a call of a tool, and about an image. Tells what works, and how fast.
 pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
-    const NAME: &str = "answer";
     let model = provider.model();
     if model.starts_with("demo/") {
-        return vec![Check::info(NAME, format!("{model} is built in: there is no model to ask"))];
+        return vec![Check::info(ANSWER, format!("{model} is built in: there is no model to ask"))];
     }
-    let failed = |e: ProviderError| match e {
-        ProviderError::Cancelled(_) => Check::fail(NAME, format!("{model} said nothing in {} s", TIMEOUT.as_secs()))
-            .fix("check the network and the model's api_base, or try again later"),
-        e => Check::of_error(NAME, e.into_error(model)),
-    };
+    abilities(provider, redactor).unwrap_or_else(|e| match e {
+        ProviderError::Cancelled(_) => {
+            vec![
+                Check::fail(ANSWER, format!("{model} said nothing in {} s", TIMEOUT.as_secs()))
+                    .fix("check the network and the model's api_base, or try again later"),
+            ]
+        }
+        e => vec![Check::of_error(ANSWER, e.into_error(model))],
+    })
+}
+
+fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>, ProviderError> {
+    let model = provider.model();
     let ping = ToolOffer {
         name: "ping".into(),
         description: "Tests tool calls.".into(),
         schema: r#"{"type":"object","properties":{"word":{"type":"string"}},"required":["word"]}"#.into(),
     };
-    let question = Message::user("Call the tool ping with the word ready.");
-    let (called, without_tools) = match send(provider, question, &[ping]) {
-        Ok(asked) => asked,
-        Err(e) => return vec![failed(e)],
-    };
-    let image = Media { mime: "image/png".to_owned(), base64: IMAGE.to_owned(), ..Media::default() };
-    let question = User {
-        content: "Which colour is it? Answer in one sentence.".to_owned(),
-        media: vec![image],
-        ..User::default()
-    };
-    let (seen, without_images) = match send(provider, Message::User(question), &[]) {
-        Ok(asked) => asked,
-        Err(e) => return vec![failed(e)],
-    };
+    let called = send(provider, Message::user("Call the tool ping with the word ready."), &[ping])?;
+    let media = vec![Media { mime: "image/png".to_owned(), base64: IMAGE.to_owned(), ..Media::default() }];
+    let content = "Which colour is it? Answer in one sentence.".to_owned();
+    let seen = send(provider, Message::User(User { content, media, ..User::default() }), &[])?;
     let text = one_line(&redactor.redact(seen.reply.text.clone()), 60);
-    let checks = [
-        Check::ok(NAME, format!("{model} said \"{text}\" after {} ms{}", millis(seen.took), speed(&seen))),
-        match (without_tools, called.reply.calls.first()) {
+    Ok(vec![
+        Check::ok(ANSWER, format!("{model} said \"{text}\" after {} ms{}", millis(seen.took), speed(&seen))),
+        match (called.left_out, called.reply.calls.first()) {
             (Some(why), _) => Check::info("tools", why),
             (None, Some(_)) => Check::ok("tools", format!("{model} calls them")),
             (None, None) => Check::info("tools", format!("{model} was asked to call one, and did not")),
         },
-        if seen.pieces > 1 {
-            Check::ok("streaming", format!("{} pieces", seen.pieces))
-        } else {
-            Check::info("streaming", format!("{model} sends its answer in one piece"))
+        match seen.pieces {
+            0 | 1 => Check::info("streaming", format!("{model} sends its answer in one piece")),
+            pieces => Check::ok("streaming", format!("{pieces} pieces")),
         },
-        without_images
-            .map_or_else(|| Check::ok("images", format!("{model} takes them")), |why| Check::info("images", why)),
-    ];
-    checks.into()
+        match seen.left_out {
+            Some(why) => Check::info("images", why),
+            None => Check::ok("images", format!("{model} takes them")),
+        },
+    ])
 }
 
-/// Asks once. The reply comes with what it was made without.
-fn send(
-    provider: &dyn Provider,
-    message: Message,
-    tools: &[ToolOffer],
-) -> Result<(Asked, Option<String>), ProviderError> {
+/// Asks once.
+fn send(provider: &dyn Provider, message: Message, tools: &[ToolOffer]) -> Result<Asked, ProviderError> {
     let (started, pieces, first) = (Instant::now(), Cell::new(0), Cell::new(None));
     let count = |_: &str| {
         pieces.set(pieces.get() + 1);
@@ -135,18 +130,15 @@ fn send(
         cancel: &Cancel::new(Some(TIMEOUT)),
     };
     let reply = provider.chat(&request, &mut |text| count(text))?;
-    let asked = Asked { reply, pieces: pieces.get(), first: first.get(), took: started.elapsed() };
-    Ok((asked, provider.left_out(&request)))
+    let (left_out, took) = (provider.left_out(&request), started.elapsed());
+    Ok(Asked { reply, left_out, pieces: pieces.get(), first: first.get(), took })
 }
 
 /// "; first byte after 300 ms, 40 tokens/s", as far as it can be told.
 fn speed(asked: &Asked) -> String {
     let Some(first) = asked.first else { return String::new() };
     let (written, writing) = (asked.reply.usage.completion_tokens, millis(asked.took.saturating_sub(first)).max(1));
-    let rate = if written > 0 && asked.pieces > 1 {
-        format!(", {} tokens/s", written * 1000 / writing)
-    } else {
-        String::new()
-    };
+    let is_known = written > 0 && asked.pieces > 1;
+    let rate = if is_known { format!(", {} tokens/s", written * 1000 / writing) } else { String::new() };
     format!("; first byte after {} ms{rate}", millis(first))
 }
