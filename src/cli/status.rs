@@ -22,63 +22,133 @@ pub(super) const COMMAND: Command =
     Command::new("status", "", run, "show what is configured, and where each value came from")
         .with_flags(&[("-v, --verbose", "also show defaults"), ("--json", "one JSON object")]);
 
-fn run(given: &Args, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
-    let loaded = config::read(&home).and_then(|file| config::load_for(&home, file.as_deref(), env, Vec::new()));
-    let status = object(&home, env, &loaded, given.has("verbose"));
-    print(&if given.has("json") { json_line(&status) } else { page(&status, &home, &zone(env)) })?;
-    // An unusable configuration exits as it would for a question.
-    Ok(loaded.err().map_or(0, |e| report(&e)))
+/// What is told.
+pub(super) struct Status<'a> {
+    pub home: &'a Home,
+    pub env: &'a Env,
+    pub zone: Zone,
+    /// What `--json` prints: no secrets, times as RFC 3339, and null for what is not known.
+    pub object: Value,
+    /// The same for people: names and texts of lines. One without a name continues the line above.
+    pub lines: Vec<(&'static str, String)>,
+    pub warnings: Vec<String>,
 }
 
-/// What `--json` prints: no secrets, times as RFC 3339, and null for what is not known.
-fn object(home: &Home, env: &Env, loaded: &Result<Loaded>, with_defaults: bool) -> Value {
-    let mut warnings = Vec::new();
-    let sessions = archive::list(home).unwrap_or_else(|e| {
-        warnings.push(format!("cannot list the conversations: {e}"));
-        Vec::new()
-    });
-    let allowed = loaded.as_ref().map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids());
-    let learned = learned::read(home);
-    let learned = learned.iter().map(|row| {
-        // A day is enough, in UTC.
-        let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.at))[..10].to_owned();
-        json!({"host": row.host, "model": row.model, "quirk": row.quirk, "says": row.words(), "since": since})
-    });
-    let mut object = json!({
+fn run(given: &Args, env: &Env) -> Result<u8> {
+    let home = &config::home(env)?;
+    let loaded = config::read(home).and_then(|file| config::load_for(home, file.as_deref(), env, Vec::new()));
+    let (root, file, has_file) = (home.root().display(), home.config(), home.config().exists());
+    let object = json!({
         "ok": loaded.is_ok(),
         "version": env!("CARGO_PKG_VERSION"),
-        "home": home.root().display().to_string(),
-        "config": {"path": home.config().display().to_string(), "exists": home.config().exists()},
+        "home": root.to_string(),
+        "config": {"path": file.display().to_string(), "exists": has_file},
         "model": null,
         "key": null,
         "trouble": null,
         "workspace": home.workspace().display().to_string(),
         "sandbox": null,
-        "sessions": {
-            "count": sessions.len(),
-            "newest": sessions.first().map(|s| json!({"key": s.key, "last": s.last})),
-        },
-        "gateway": gateway_status::object(home, env, &sessions, &allowed, &mut warnings),
-        "learned": learned.collect::<Value>(),
         "values": [],
         "error": loaded.as_ref().err().map(error_json),
     });
-    if let Ok(loaded) = loaded {
-        match chosen_model(loaded, env, home.config().exists()) {
-            Ok((model, key)) => (object["model"], object["key"]) = (model.into(), key.into()),
-            Err(e) => object["trouble"] = error_json(&e),
-        }
-        match app::workspace(home, &loaded.config, env) {
-            Ok(path) => object["workspace"] = path.display().to_string().into(),
-            Err(e) => warnings.push(e.message),
-        }
-        object["sandbox"] = loaded.values["tools"]["exec"]["sandbox"].clone();
-        object["values"] = values(loaded, env, with_defaults).into();
-        warnings.extend_from_slice(&loaded.warnings);
+    let absent = if has_file { "" } else { " (missing; bantam onboard writes one)" };
+    let lines = vec![("home", root.to_string()), ("config", format!("{}{absent}", file.display()))];
+    let mut status = Status { home, env, zone: zone(env), object, lines, warnings: Vec::new() };
+    if let Ok(loaded) = &loaded {
+        status.configuration(loaded, has_file);
     }
-    object["warnings"] = warnings.into();
-    object
+    let sessions = status.or_warn(archive::list(home));
+    status.sessions(&sessions);
+    let allowed = loaded.as_ref().map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids());
+    gateway_status::add(&mut status, &sessions, &allowed);
+    status.learned();
+    if let Ok(loaded) = &loaded {
+        status.object["values"] = values(loaded, env, given.has("verbose")).into();
+        status.warnings.extend_from_slice(&loaded.warnings);
+    }
+    status.object["warnings"] = status.warnings.as_slice().into();
+    print(&if given.has("json") { json_line(&status.object) } else { status.page() })?;
+    // An unusable configuration exits as it would for a question.
+    Ok(loaded.err().map_or(0, |e| report(&e)))
+}
+
+impl Status<'_> {
+    pub(super) fn or_warn<T: Default>(&mut self, result: Result<T>) -> T {
+        result.unwrap_or_else(|e| {
+            self.warnings.push(e.message);
+            T::default()
+        })
+    }
+
+    pub(super) fn time(&self, stored: &str) -> String {
+        local_time(stored, &self.zone)
+    }
+
+    fn configuration(&mut self, loaded: &Loaded, has_file: bool) {
+        match chosen_model(loaded, self.env, has_file) {
+            Ok((model, key)) => {
+                (self.object["model"], self.object["key"]) = (model.as_str().into(), key.as_str().into());
+                self.lines.extend([("model", model), ("key", key)]);
+            }
+            Err(e) => {
+                self.object["trouble"] = error_json(&e);
+                self.lines.extend([("model", format!("none: {}", e.message)), ("", e.hint.unwrap_or_default())]);
+            }
+        }
+        let workspace = self.or_warn(app::workspace(self.home, &loaded.config, self.env)).display().to_string();
+        self.object["workspace"] = workspace.as_str().into();
+        let sandbox = &loaded.values["tools"]["exec"]["sandbox"];
+        let jail = format!("{} (bantam doctor tests it)", sandbox.as_str().unwrap_or_default());
+        self.object["sandbox"] = sandbox.clone();
+        self.lines.extend([("workspace", workspace), ("jail", jail)]);
+    }
+
+    fn sessions(&mut self, sessions: &[archive::Summary]) {
+        let newest = sessions.first().map(|newest| json!({"key": newest.key, "last": newest.last}));
+        self.object["sessions"] = json!({"count": sessions.len(), "newest": newest});
+        let text = sessions.first().map_or("none".to_owned(), |newest| {
+            format!("{}, the newest is {} ({})", sessions.len(), newest.key, local_time(&newest.last, &self.zone))
+        });
+        self.lines.push(("sessions", text));
+    }
+
+    fn learned(&mut self) {
+        let mut learned = Vec::new();
+        for row in learned::read(self.home) {
+            // A day is enough, in UTC.
+            let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.at))[..10].to_owned();
+            let (model, host, says) = (&row.model, &row.host, row.words());
+            let name = if learned.is_empty() { "learned" } else { "" };
+            self.lines.push((name, format!("{model} at {host}: {says} (since {since})")));
+            learned.push(json!({"host": host, "model": model, "quirk": row.quirk, "says": says, "since": since}));
+        }
+        if !learned.is_empty() {
+            let path = learned::path(self.home);
+            let text = format!("(learned from the hosts' own answers; delete {} to learn it again)", path.display());
+            self.lines.push(("", text));
+        }
+        self.object["learned"] = learned.into();
+    }
+
+    fn page(&self) -> String {
+        let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
+        for (name, text) in &self.lines {
+            page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let values = self.object["values"].as_array().into_iter().flatten().map(|row| {
+            let value = match &row["value"] {
+                Value::String(hidden) if hidden.starts_with('(') => hidden.clone(),
+                value => value.to_string(),
+            };
+            one_line(&format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])), 300)
+        });
+        let warnings = self.warnings.iter().map(|warning| format!("warning: {}", one_line(warning, 500)));
+        for block in [values.collect::<Vec<_>>(), warnings.collect()].iter().filter(|block| !block.is_empty()) {
+            page.push_str(&format!("\n{}\n", block.join("\n")));
+        }
+        page
+    }
 }
 
 /// The model that answers, and where its key comes from.
@@ -97,13 +167,13 @@ fn chosen_model(loaded: &Loaded, env: &Env, has_config: bool) -> Result<(String,
 /// The settings that have a value: path, value, and where it comes from.
 fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
     let redactor = Redactor::new(loaded.config.secrets(env));
-    let shown = |path: &str, setting: Option<&Setting>, origin: String| {
+    let shown = |path: &str, from: String| {
         let value = path.split('.').try_fold(&loaded.values, |at, name| match at {
             Value::Array(items) => items.get(name.parse::<usize>().ok()?),
             at => at.get(name),
         });
         let value = value.unwrap_or(&Value::Null);
-        let value = match viewable(setting, value) {
+        let value = match viewable(setting_at(path), value) {
             Some(Value::String(text)) => redactor.redact(text).into(),
             Some(value) => value,
             None => match keys::missing(&Secret::new(value.as_str().unwrap_or_default()), env) {
@@ -111,74 +181,17 @@ fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
                 None => "(set)".into(),
             },
         };
-        json!({"path": path, "value": value, "from": origin})
+        json!({"path": path, "value": value, "from": from})
     };
-    let set = loaded.origins.iter().map(|(path, origin)| {
-        let origin = match origin {
-            Origin::File => "config.json".to_owned(),
-            Origin::Env(name) => format!("the variable {name}"),
-            Origin::Flag(name) => (*name).to_owned(),
-        };
-        shown(path, setting_at(path), origin)
+    let set = loaded.origins.iter().map(|(path, origin)| match origin {
+        Origin::File => shown(path, "config.json".to_owned()),
+        Origin::Env(name) => shown(path, format!("the variable {name}")),
+        Origin::Flag(name) => shown(path, (*name).to_owned()),
     });
     let defaults = SETTINGS
         .iter()
         .filter(|setting| with_defaults && setting.env_name().is_some() && !loaded.origins.contains_key(setting.path));
-    set.chain(defaults.map(|setting| shown(setting.path, Some(setting), "default".to_owned()))).collect()
-}
-
-/// The same for people.
-fn page(status: &Value, home: &Home, zone: &Zone) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let rows = |name: &str| status[name].as_array().cloned().unwrap_or_default();
-    let mut lines = vec![("home", text(&status["home"]))];
-    let absent = if status["config"]["exists"] == true { "" } else { " (missing; bantam onboard writes one)" };
-    lines.push(("config", format!("{}{absent}", text(&status["config"]["path"]))));
-    if status["trouble"].is_object() {
-        lines.push(("model", format!("none: {}", text(&status["trouble"]["message"]))));
-        lines.push(("", text(&status["trouble"]["hint"])));
-    } else if status["model"].is_string() {
-        lines.push(("model", text(&status["model"])));
-        lines.push(("key", text(&status["key"])));
-    }
-    lines.push(("workspace", text(&status["workspace"])));
-    if status["sandbox"].is_string() {
-        lines.push(("jail", format!("{} (bantam doctor tests it)", text(&status["sandbox"]))));
-    }
-    let sessions = match &status["sessions"] {
-        sessions if sessions["newest"].is_null() => "none".to_owned(),
-        sessions => {
-            let (key, last) = (text(&sessions["newest"]["key"]), text(&sessions["newest"]["last"]));
-            format!("{}, the newest is {key} ({})", sessions["count"], local_time(&last, zone))
-        }
-    };
-    lines.push(("sessions", sessions));
-    lines.extend(gateway_status::lines(&status["gateway"], zone));
-    for (n, row) in rows("learned").iter().enumerate() {
-        let [model, host, says, since] = ["model", "host", "says", "since"].map(|name| text(&row[name]));
-        let name = if n == 0 { "learned" } else { "" };
-        lines.push((name, format!("{model} at {host}: {says} (since {since})")));
-    }
-    if status["learned"] != json!([]) {
-        let path = learned::path(home);
-        lines.push(("", format!("(learned from the hosts' own answers; delete {} to learn it again)", path.display())));
-    }
-    let mut page = format!("bantam {}\n", text(&status["version"]));
-    for (name, text) in &lines {
-        page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
-    }
-    let values = rows("values").into_iter().map(|row| {
-        let value = match &row["value"] {
-            Value::String(hidden) if hidden.starts_with('(') => hidden.clone(),
-            value => value.to_string(),
-        };
-        one_line(&format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])), 300)
-    });
-    let warnings = rows("warnings").into_iter().map(|warning| format!("warning: {}", one_line(&text(&warning), 500)));
-    for block in [values.collect::<Vec<_>>(), warnings.collect()].iter().filter(|block| !block.is_empty()) {
-        page.push_str(&format!("\n{}\n", block.join("\n")));
-    }
-    page
+    set.chain(defaults.map(|setting| shown(setting.path, "default".to_owned()))).collect()
 }
 
 fn key_source(model: &Model, env: &Env) -> String {
