@@ -7,7 +7,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::agent::fresh_key;
-use super::commands;
 use super::question::Question;
 use super::repl::Conversation;
 use super::terminal::Connection;
@@ -22,31 +21,7 @@ use crate::text::{counted, one_line};
 use crate::usage::Totals;
 
 impl Conversation {
-    /// Runs a command, but for `/quit` and `/retry`. Returns what to tell.
-    pub(super) fn command(&mut self, name: &str, argument: &str) -> Result<String> {
-        let needs = |what: &str| Err(Error::usage(format!("{name} needs {what}")).hint(format!("{name} {what}")));
-        match name {
-            "/new" => self.start_over(),
-            "/model" if argument.is_empty() => self.model(),
-            "/model" => self.switch_model(argument),
-            "/attach" | "/export" if argument.is_empty() => needs("FILE"),
-            "/resume" if argument.is_empty() => needs("KEY"),
-            "/attach" => {
-                self.attach(argument).map(|shown| format!("bantam: attached {shown}; it goes with the next message"))
-            }
-            "/undo" => self.undo(),
-            "/copy" => self.copy(),
-            "/export" => self.export(argument),
-            "/sessions" => Ok(self.sessions()),
-            "/resume" => self.resume(argument),
-            "/skills" => Ok(self.skills()),
-            "/thinking" => Ok(self.toggle_thinking()),
-            "/usage" => self.usage(),
-            _ => Ok(commands::help()),
-        }
-    }
-
-    fn start_over(&mut self) -> Result<String> {
+    pub(super) fn start_over(&mut self) -> Result<String> {
         let mut kept = "";
         if self.repl.factory.options.memory.is_some() {
             self.repl.chat = fresh_key();
@@ -59,13 +34,19 @@ impl Conversation {
         Ok(format!("bantam: started a new conversation{kept}"))
     }
 
-    fn model(&self) -> Result<String> {
-        let (model, models) = (self.agent.agent("")?.model().to_owned(), self.repl.models.join(", "));
-        let or = if models.is_empty() { "" } else { ", or " };
-        Ok(format!("bantam: the model is {model}\nbantam: /model NAME changes it: {models}{or}vendor/model"))
+    pub(super) fn attach_next(&mut self, path: &str) -> Result<String> {
+        self.attach(path).map(|shown| format!("bantam: attached {shown}; it goes with the next message"))
     }
 
-    fn switch_model(&self, name: &str) -> Result<String> {
+    /// Lists the models, or changes to one.
+    pub(super) fn model(&self, name: &str) -> Result<String> {
+        if name.is_empty() {
+            let (model, models) = (self.agent.agent("")?.model().to_owned(), self.repl.models.join(", "));
+            let or = if models.is_empty() { "" } else { ", or " };
+            return Ok(format!(
+                "bantam: the model is {model}\nbantam: /model NAME changes it: {models}{or}vendor/model"
+            ));
+        }
         let model = self.set_model(Some(name))?;
         self.repl.factory.choose_model(&self.repl.session, name)?;
         Ok(format!("bantam: the model is now {model}"))
@@ -96,7 +77,7 @@ impl Conversation {
         self.turn(dispatcher, question)
     }
 
-    fn undo(&mut self) -> Result<String> {
+    pub(super) fn undo(&mut self) -> Result<String> {
         self.unanswered = None;
         Ok(match self.repl.factory.undo(&self.repl.session)? {
             Some(user) => format!("bantam: took back: {}", one_line(&user.content, 60)),
@@ -105,13 +86,13 @@ impl Conversation {
     }
 
     /// By OSC 52, which also reaches the clipboard over SSH.
-    fn copy(&self) -> Result<String> {
+    pub(super) fn copy(&self) -> Result<String> {
         let session = self.repl.factory.peek(&self.repl.session)?;
-        let answers = session.messages.iter().rev().filter_map(|message| match message {
+        let answer = session.messages.iter().rev().find_map(|message| match message {
             Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text.trim()),
             _ => None,
         });
-        let Some(answer) = answers.take(1).next() else { return Ok("bantam: there is no answer yet".to_owned()) };
+        let Some(answer) = answer else { return Ok("bantam: there is no answer yet".to_owned()) };
         if !self.screen.style.ansi || !self.screen.stderr_is_terminal {
             return Err(Error::failed("this terminal has no clipboard").hint("/export FILE writes a file"));
         }
@@ -122,7 +103,7 @@ impl Conversation {
     }
 
     /// Writes what was said, without tool calls and their results.
-    fn export(&self, path: &str) -> Result<String> {
+    pub(super) fn export(&self, path: &str) -> Result<String> {
         let session = self.repl.factory.peek(&self.repl.session)?;
         let mut page = String::new();
         if let Some(summary) = &session.summary {
@@ -146,29 +127,23 @@ impl Conversation {
         Ok(format!("bantam: wrote {shown}"))
     }
 
-    fn sessions(&self) -> String {
+    pub(super) fn sessions(&self) -> String {
         let all = super::sessions::of_cli(&self.repl.factory.home);
         if all.is_empty() {
             return "bantam: no conversations yet".to_owned();
         }
-        let zone = super::zone(&self.repl.factory.env);
-        let row = |(chat, summary): &(String, archive::Summary)| {
-            let here = if summary.key == self.repl.session { "*" } else { "" };
-            let last = super::local_time(&summary.last, &zone);
-            [here.to_owned(), chat.clone(), counted(summary.messages, "message"), last]
-        };
-        let rows: Vec<_> = all.iter().map(row).collect();
-        format!("{}bantam: /resume KEY goes on with one", super::table(&rows))
+        let page = super::sessions::page(&all, &self.repl.factory.env);
+        format!("{page}bantam: this is {}; /resume KEY goes on with another", self.repl.chat)
     }
 
-    fn resume(&mut self, key: &str) -> Result<String> {
+    pub(super) fn resume(&mut self, key: &str) -> Result<String> {
         let factory = &self.repl.factory;
         if factory.options.memory.is_some() {
             return Err(Error::usage("this conversation is not kept, and goes on with no other")
                 .hint("start bantam agent without --no-session"));
         }
-        let listed = super::sessions::of_cli(&factory.home).into_iter().find(|(chat, _)| chat == key);
-        let session = listed.map_or_else(|| archive::find(&factory.home, key), |(_, summary)| Ok(summary.key))?;
+        let listed = archive::find(&factory.home, &format!("cli_{key}"));
+        let session = listed.or_else(|_| archive::find(&factory.home, key))?;
         let Some(chat) = session.strip_prefix("cli_") else {
             let shown = one_line(key, 80);
             return Err(Error::usage(format!("{shown} belongs to another channel")).hint("/sessions lists yours"));
@@ -184,21 +159,21 @@ impl Conversation {
         Ok(format!("bantam: this is {} now, with {model}{last}", self.repl.chat))
     }
 
-    fn skills(&self) -> String {
+    pub(super) fn skills(&self) -> String {
         let names: Vec<String> = self.repl.skills.iter().map(|name| format!("/{name}")).collect();
         if names.is_empty() { "bantam: no skills".to_owned() } else { format!("bantam: {}", names.join(", ")) }
     }
 
-    fn toggle_thinking(&mut self) -> String {
+    pub(super) fn toggle_thinking(&mut self) -> String {
         let thinking = &mut self.repl.output.thinking;
         *thinking = !*thinking;
         format!("bantam: what the model thinks is {}", if *thinking { "shown" } else { "hidden" })
     }
 
-    fn usage(&self) -> Result<String> {
+    pub(super) fn usage(&self) -> Result<String> {
         let Totals { calls, usage, cost } = &self.total;
         let Usage { prompt_tokens, completion_tokens, cached_tokens } = usage;
-        let turns = if *calls == 1 { "1 turn".to_owned() } else { format!("{calls} turns") };
+        let turns = counted(usize::try_from(*calls).unwrap_or(usize::MAX), "turn");
         let cost = cost.map_or(String::new(), |_| format!("; cost {}", super::usage::cost(*cost)));
         let context = self.agent.agent("")?.window_use(&self.repl.session)?;
         Ok(format!(

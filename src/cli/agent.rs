@@ -11,14 +11,14 @@ use super::printer::{Format, Output, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
 use super::{json_line, notice, print, report, tell, terminal};
-use crate::agent::Request;
+use crate::agent::{Agent, Request};
 use crate::app::deliver::Delivery;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
 use crate::app::media::{self, Converted};
 use crate::app::{self, Layout, Options};
 use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
-use crate::config::{self, Env, Origin as Source, Override};
+use crate::config::{self, Config, Env, Origin as Source, Override};
 use crate::error::{Context, Error, Result};
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{Memory, archive};
@@ -67,21 +67,21 @@ pub(super) const COMMAND: Command = Command::new(
     "bantam agent -a photo.jpg \"What is this plant?\"",
 ]);
 
+/// Flags that exclude each other.
+const EXCLUSIVE: [(&str, &str); 8] = [
+    ("quiet", "verbose"),
+    ("json", "events"),
+    ("new", "session"),
+    ("new", "no-session"),
+    ("continue", "new"),
+    ("continue", "session"),
+    ("continue", "no-session"),
+    ("tools", "no-tools"),
+];
+
 fn run(args: &Args, env: &Env) -> Result<u8> {
-    for (one, other) in [
-        ("quiet", "verbose"),
-        ("json", "events"),
-        ("new", "session"),
-        ("new", "no-session"),
-        ("continue", "new"),
-        ("continue", "session"),
-        ("continue", "no-session"),
-        ("tools", "no-tools"),
-    ] {
-        args.exclude(one, other)?;
-    }
-    let output = Output::of(args);
-    let factory = factory(args, env)?;
+    EXCLUSIVE.iter().try_for_each(|(one, other)| args.exclude(one, other))?;
+    let (output, factory) = (Output::of(args), factory(args, env)?);
     let to = args.value("to").map(telegram_chat).transpose()?.map(str::to_owned);
     let chat = match args.value("session") {
         None if args.has("new") => fresh_key(),
@@ -94,41 +94,29 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         return Err(Error::usage("--to needs a question").hint("ask it with -m \"...\""));
     }
     let (loaded, ready) = factory.for_session(&session)?;
-    if let (Some(question), true) = (&mut question, args.has("attach")) {
-        let layout = Layout::new(&factory.home, &loaded.config, env)?;
-        let parts = (&factory.home, &loaded.config, env);
-        let is_sent = !args.has("dry-run");
-        let convert = |name: &str, file| {
-            if is_sent { media::convert(parts, name, file) } else { Ok(Converted::Media(file)) }
-        };
-        args.values("attach").try_for_each(|path| question.attach(path, &layout, &ready.agent, &convert))?;
-    }
-    if !args.has("dry-run") {
-        app::make_workspace(&factory.home, &loaded.config, env)?;
-    }
-    output.warn(loaded.warnings.iter().chain(&ready.notices));
+    let (config, agent) = (&loaded.config, ready.agent);
+    attach(args, question.as_mut(), &factory, config, &agent)?;
     let origin = Origin { channel: "cli".to_owned(), chat: chat.clone() };
     if let (Some(Question { text, media }), true) = (&question, args.has("dry-run")) {
+        output.warn(loaded.warnings.iter().chain(&ready.notices));
         let (media, cancel) = (media.clone(), Cancel::new(None));
         let request = Request { media, session, origin, cancel, ..Request::new(text.clone(), "") };
-        return print(&json_line(ready.agent.preview(&request)?)).map(|()| 0);
+        return print(&json_line(agent.preview(&request)?)).map(|()| 0);
     }
-    let delivery = Delivery::find(&factory.home, &loaded.config, env, to.as_deref(), notice)?;
+    app::make_workspace(&factory.home, config, env)?;
+    output.warn(loaded.warnings.iter().chain(&ready.notices));
+    let delivery = Delivery::find(&factory.home, config, env, to.as_deref(), notice)?;
     let is_kept = factory.options.memory.is_none();
     if is_kept && output.verbosity == Verbosity::Verbose {
         tell(&format!("bantam: session {chat}"));
     }
-    let model = loaded.config.choose_model(env)?;
-    let default_window = loaded.config.agents.defaults.context_window;
     let Some(Question { text, media: attachments }) = question else {
-        let models = loaded.config.model_list.iter().map(|m| m.model_name.clone()).filter(|m| !m.is_empty()).collect();
-        let skills = app::skills(&factory.home, &loaded.config).all().skills.into_iter().map(|s| s.name).collect();
-        let code = repl::run(Repl { factory, session, chat, output, models, skills }, ready.agent);
+        let code = repl::run(Repl::new(factory, config, chat, session, output), agent);
         delivery.iter().for_each(Delivery::send_posted);
         return code;
     };
     let inbound = Inbound { attachments, ..Inbound::message(origin, session, text) };
-    let mut response = terminal::ask(ready.agent, inbound, output, env)?;
+    let mut response = terminal::ask(agent, inbound, output, env)?;
     if !is_kept {
         response.session.clear();
     }
@@ -139,11 +127,32 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     if output.format != Format::Text {
         print(&json_line(response_json(&response)))?;
     }
-    // Not on the way of the answer.
-    if let Some(model) = model.filter(|_| response.error.is_none()) {
-        output.warn(&app::learn_window(&factory.home, default_window, &model));
-    }
-    Ok(response.error.as_ref().map_or(0, report))
+    let Some(e) = &response.error else {
+        // Not on the way of the answer.
+        let (window, model) = (config.agents.defaults.context_window, config.choose_model(env).ok().flatten());
+        if let Some(model) = model {
+            output.warn(&app::learn_window(&factory.home, window, &model));
+        }
+        return Ok(0);
+    };
+    Ok(report(e))
+}
+
+/// Adds the files of `--attach`. A dry run converts none.
+fn attach(
+    args: &Args,
+    question: Option<&mut Question>,
+    factory: &AgentFactory,
+    config: &Config,
+    agent: &Agent,
+) -> Result<()> {
+    let Some(question) = question.filter(|_| args.has("attach")) else { return Ok(()) };
+    let layout = Layout::new(&factory.home, config, &factory.env)?;
+    let parts = (&factory.home, config, &factory.env);
+    let convert = |name: &str, file| {
+        if args.has("dry-run") { Ok(Converted::Media(file)) } else { media::convert(parts, name, file) }
+    };
+    args.values("attach").try_for_each(|path| question.attach(path, &layout, agent, &convert))
 }
 
 /// Applies the flags to the agents of this command.

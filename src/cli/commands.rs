@@ -1,26 +1,54 @@
 //! The commands of a conversation, and what a line typed there is.
 
+use super::repl::Conversation;
+use super::terminal::Connection;
+use crate::error::Result;
 use crate::text::nearest;
 
-/// A command: its name, its argument, what it does, and its other names.
-type Command = (&'static str, &'static str, &'static str, &'static [&'static str]);
+/// A command of a conversation.
+pub(super) struct Command {
+    pub name: &'static str,
+    /// `FILE` is required, `[NAME]` optional.
+    pub argument: &'static str,
+    about: &'static str,
+    /// Its other names.
+    aliases: &'static [&'static str],
+    pub run: Run,
+}
+
+/// Returns what to tell; `None` ends the conversation.
+type Run = fn(&mut Conversation, &Connection, &str) -> Result<Option<String>>;
 
 const COMMANDS: [Command; 14] = [
-    ("/help", "", "show this", &["/?"]),
-    ("/new", "", "start a new conversation", &["/clear", "/reset"]),
-    ("/model", "[NAME]", "list the models, or change to one", &[]),
-    ("/attach", "FILE", "send a file with the next message", &[]),
-    ("/retry", "", "ask the last question again", &[]),
-    ("/undo", "", "take back the last question and its answer", &[]),
-    ("/copy", "", "copy the last answer to the clipboard", &[]),
-    ("/export", "FILE", "write the conversation to a new Markdown file", &[]),
-    ("/sessions", "", "list the conversations", &[]),
-    ("/resume", "KEY", "go on with another conversation", &[]),
-    ("/thinking", "", "show what the model thinks, or hide it again", &[]),
-    ("/usage", "", "show tokens and cost so far", &[]),
-    ("/skills", "", "list the skills; /NAME runs one", &[]),
-    ("/quit", "", "leave", &["/exit", "exit", "quit"]),
+    row("/help", "", "show this", &["/?"], |_, _, _| Ok(Some(help()))),
+    row("/new", "", "start a new conversation", &["/clear", "/reset"], |talk, _, _| talk.start_over().map(Some)),
+    row("/model", "[NAME]", "list the models, or change to one", &[], |talk, _, name| talk.model(name).map(Some)),
+    row("/attach", "FILE", "send a file with the next message", &[], |talk, _, path| talk.attach_next(path).map(Some)),
+    row("/retry", "", "ask the last question again", &[], |talk, dispatcher, _| talk.retry(dispatcher).map(Some)),
+    row("/undo", "", "take back the last question and its answer", &[], |talk, _, _| talk.undo().map(Some)),
+    row("/copy", "", "copy the last answer to the clipboard", &[], |talk, _, _| talk.copy().map(Some)),
+    row("/export", "FILE", "write the conversation to a new Markdown file", &[], |talk, _, path| {
+        talk.export(path).map(Some)
+    }),
+    row("/sessions", "", "list the conversations", &[], |talk, _, _| Ok(Some(talk.sessions()))),
+    row("/resume", "KEY", "go on with another conversation", &[], |talk, _, key| talk.resume(key).map(Some)),
+    row("/thinking", "", "show what the model thinks, or hide it again", &[], |talk, _, _| {
+        Ok(Some(talk.toggle_thinking()))
+    }),
+    row("/usage", "", "show tokens and cost so far", &[], |talk, _, _| talk.usage().map(Some)),
+    row("/skills", "", "list the skills; /NAME runs one", &[], |talk, _, _| Ok(Some(talk.skills()))),
+    row("/quit", "", "leave", &["/exit", "exit", "quit"], |_, _, _| Ok(None)),
 ];
+
+const fn row(
+    name: &'static str,
+    argument: &'static str,
+    about: &'static str,
+    aliases: &'static [&'static str],
+    run: Run,
+) -> Command {
+    Command { name, argument, about, aliases, run }
+}
 
 const KEYS: &str = "\
 Ctrl-C stops an answer or clears the line; pressed again, it leaves, as does
@@ -28,11 +56,10 @@ Ctrl-D. Alt-Enter, or \\ at the end of a line, begins another line. Ctrl-R
 searches what was typed before, Tab completes. @FILE in a message attaches the
 file. To send a line that looks like a command, put a space before it.";
 
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input {
     Message(String),
-    /// A command's name, and the text behind it.
-    Command(&'static str, String),
+    /// A command, and the text behind it.
+    Command(&'static Command, String),
     /// Looks like a command; a hint.
     Unknown(String, String),
     Empty,
@@ -43,9 +70,9 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     if trimmed.is_empty() {
         return Input::Empty;
     }
-    if let Some(name) = find(line) {
+    if let Some(command) = find(line) {
         let rest = trimmed.split_once(char::is_whitespace).map_or("", |(_, rest)| rest.trim());
-        return Input::Command(name, rest.to_owned());
+        return Input::Command(command, rest.to_owned());
     }
     let (message, first) =
         (Input::Message(line.trim_end().to_owned()), line.split_whitespace().next().unwrap_or_default());
@@ -64,23 +91,23 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
 }
 
 /// The command in a line.
-pub(super) fn find(line: &str) -> Option<&'static str> {
+fn find(line: &str) -> Option<&'static Command> {
     let mut words = line.split_whitespace();
     let first = words.next()?;
-    let (name, argument, ..) =
-        COMMANDS.iter().find(|(name, .., aliases)| *name == first || aliases.contains(&first))?;
-    let fits = line.starts_with(first) && (!argument.is_empty() || words.next().is_none());
-    fits.then_some(*name)
+    let command = COMMANDS.iter().find(|command| command.name == first || command.aliases.contains(&first))?;
+    let fits = line.starts_with(first) && (!command.argument.is_empty() || words.next().is_none());
+    fits.then_some(command)
 }
 
 /// The words that a command or a skill begins with.
 pub(super) fn words(skills: &[String]) -> Vec<String> {
     let skills = skills.iter().map(|name| format!("/{name}"));
-    COMMANDS.iter().map(|(name, ..)| (*name).to_owned()).chain(skills).collect()
+    COMMANDS.iter().map(|command| command.name.to_owned()).chain(skills).collect()
 }
 
-pub(super) fn help() -> String {
-    let line = |(name, argument, about, aliases): &Command| {
+fn help() -> String {
+    let line = |command: &Command| {
+        let Command { name, argument, about, aliases, .. } = command;
         let also = if aliases.is_empty() { String::new() } else { format!(" (also {})", aliases.join(", ")) };
         format!("{:<15} {about}{also}\n", format!("{name} {argument}"))
     };
@@ -91,11 +118,21 @@ pub(super) fn help() -> String {
 mod tests {
     use super::*;
 
+    /// What a line is, in words.
+    fn kind(line: &str, skills: &[String]) -> String {
+        match parse(line, skills) {
+            Input::Message(text) => format!("message {text}"),
+            Input::Command(command, rest) => format!("{} {rest}", command.name),
+            Input::Unknown(word, hint) => format!("unknown {word}: {hint}"),
+            Input::Empty => String::new(),
+        }
+    }
+
     #[test]
     fn a_line_is_a_command_a_skill_a_message_or_a_mistake() {
         let skills = ["weather".to_owned(), "write-news".to_owned()];
         let is = |line, name, rest: &str| {
-            assert_eq!(parse(line, &skills), Input::Command(name, rest.to_owned()), "{line}");
+            assert_eq!(kind(line, &skills), format!("{name} {rest}"));
         };
         is("/help", "/help", "");
         is("/clear ", "/new", "");
@@ -104,10 +141,10 @@ mod tests {
         is("/exit", "/quit", "");
         is("exit", "/quit", "");
         for line in ["exit the loop", "/etc/hosts: what is it?", " /help me", "// a comment", "/ 2", "quit smoking"] {
-            assert_eq!(parse(line, &skills), Input::Message(line.to_owned()));
+            assert_eq!(kind(line, &skills), format!("message {line}"));
         }
         for line in ["/weather in Berlin", "/write-news"] {
-            assert_eq!(parse(line, &skills), Input::Message(line.to_owned()), "the agent adds the skill");
+            assert_eq!(kind(line, &skills), format!("message {line}"), "the agent adds the skill");
         }
         for (line, hint) in [
             ("/modle x", "did you mean /model?"),
@@ -115,9 +152,9 @@ mod tests {
             ("/zzzzz", "/help lists them"),
         ] {
             let word = line.split(' ').next().unwrap();
-            assert_eq!(parse(line, &skills), Input::Unknown(word.to_owned(), hint.to_owned()));
+            assert_eq!(kind(line, &skills), format!("unknown {word}: {hint}"));
         }
-        assert_eq!(parse(" \t", &skills), Input::Empty);
+        assert_eq!(kind(" \t", &skills), "");
     }
 
     #[test]

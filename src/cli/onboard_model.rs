@@ -161,7 +161,7 @@ fn ask_key(vendor: &Vendor, env: &Env) -> Result<Option<Secret>> {
         name if has_key(vendor, env) => format!("Enter: leave it in {name}"),
         name => format!("Enter: set {name} later"),
     };
-    let _hidden = Hidden::begin()?;
+    let _hidden = Hidden::begin(env)?;
     ask_until(&format!("Key, not shown ({enter}): "), |text| {
         // A command that prints the key may have spaces.
         if text.is_empty() {

@@ -31,7 +31,7 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     }
     let bot = loop {
         if !configured {
-            let token = ask_token()?;
+            let token = ask_token(env)?;
             if token.is_empty() {
                 return Ok(());
             }
@@ -69,8 +69,8 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     Ok(())
 }
 
-fn ask_token() -> Result<String> {
-    let _hidden = Hidden::begin()?;
+fn ask_token(env: &Env) -> Result<String> {
+    let _hidden = Hidden::begin(env)?;
     ask_until("Token, not shown (Enter: skip): ", |text| {
         let is_token = text.split_once(':').is_some_and(|(id, _)| id.parse::<u64>().is_ok()) || text.contains("${");
         if text.is_empty() || is_token {

@@ -11,7 +11,6 @@ use super::{error_json, json_line, tty};
 use crate::bus::{Event, Response, TurnStop};
 use crate::error::{Error, Kind as ErrorKind};
 use crate::markdown::{Look, Markdown};
-use crate::message::Usage;
 use crate::text::{one_line, printable};
 
 /// What goes to standard output.
@@ -82,16 +81,12 @@ impl Printer {
         Self { output, screen, streams, markdown, answers: String::new() }
     }
 
-    pub(super) fn begin(&self) {
-        self.progress("thinking...");
-    }
-
     /// A second has passed without an event.
     pub(super) fn tick(&self) {
         self.screen.tick();
     }
 
-    fn progress(&self, text: &'static str) {
+    pub(super) fn progress(&self, text: &'static str) {
         if self.output.format == Format::Text && self.output.verbosity != Verbosity::Quiet {
             self.screen.progress(text);
         }
@@ -148,13 +143,9 @@ impl Printer {
         self.end_text();
         // A pipe gets no half answers.
         if !response.partial && !response.output.is_empty() {
-            if !self.answers.is_empty() {
-                self.answers.push('\n');
-            }
-            self.answers.push_str(&response.output);
-            if !self.answers.ends_with('\n') {
-                self.answers.push('\n');
-            }
+            let gap = if self.answers.is_empty() { "" } else { "\n" };
+            let end = if response.output.ends_with('\n') { "" } else { "\n" };
+            self.answers.push_str(&format!("{gap}{}{end}", response.output));
         }
         if tasks > 0 {
             self.progress("waiting for background tasks...");
@@ -194,7 +185,7 @@ pub(super) fn response_json(response: &Response) -> Value {
         "ok": response.error.is_none(),
         "output": response.output,
         "session": Some(&response.session).filter(|session| !session.is_empty()),
-        "model": response.model,
+        "model": Some(&response.model).filter(|model| !model.is_empty()),
         "stop": response.stop.name(),
         "steps": response.steps,
         "tool_calls": response.tool_calls.iter()
@@ -209,8 +200,5 @@ pub(super) fn response_json(response: &Response) -> Value {
 /// The object of `--json` for a failure before the turn.
 pub(super) fn failure_json(e: &Error) -> Value {
     let stop = if e.kind == ErrorKind::Interrupted { TurnStop::Cancelled } else { TurnStop::Error };
-    json!({
-        "ok": false, "output": "", "session": null, "model": null, "stop": stop.name(), "steps": 0, "tool_calls": [],
-        "usage": Usage::default().to_json(), "cost": null, "ms": 0, "error": error_json(e),
-    })
+    response_json(&Response { stop, error: Some(e.clone()), ..Response::default() })
 }

@@ -4,9 +4,11 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use rustix::event::{EventfdFlags, eventfd};
+
 use super::attach;
-use super::commands::{self, Input};
-use super::editor::{Completer, Editor, History, Outcome};
+use super::commands::{self, Command, Input};
+use super::editor::{CONTINUATION, Completer, Editor, History, Outcome, PROMPT};
 use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
 use super::screen::Screen;
@@ -14,19 +16,17 @@ use super::signals::Signals;
 use super::terminal::{Connection, serve};
 use super::tty;
 use crate::agent::Agent;
-use crate::app::Layout;
 use crate::app::factory::AgentFactory;
 use crate::app::media;
+use crate::app::{self, Layout};
 use crate::bus::{Inbound, Origin};
-use crate::error::{Context, Kind as ErrorKind, Result};
+use crate::config::Config;
+use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::tasks::Tasks;
 use crate::gateway::{Dispatcher, Handler};
 use crate::message::add_cost;
 use crate::text::{one_line, printable, rfc3339};
 use crate::usage::Totals;
-
-const PROMPT: &str = "> ";
-const CONTINUATION: &str = ". ";
 
 pub(super) struct Repl {
     pub factory: AgentFactory,
@@ -43,7 +43,8 @@ pub(super) struct Repl {
 /// Talks until the user leaves. Returns the exit code.
 pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
     let screen = Screen::new(&repl.factory.env);
-    let (signals, resized) = Signals::watch_conversation(screen.clone())?;
+    let resized = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).doing("watching the terminal's size")?);
+    let signals = Signals::watch(screen.clone(), Some(resized.clone()))?;
     if repl.output.verbosity != Verbosity::Quiet {
         let (version, model) = (env!("CARGO_PKG_VERSION"), agent.model());
         screen.note(&format!("bantam {version}, {model}. /help lists the commands, Ctrl-D ends."));
@@ -73,10 +74,14 @@ pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
 }
 
 impl Repl {
+    pub(super) fn new(factory: AgentFactory, config: &Config, chat: String, session: String, output: Output) -> Self {
+        let models = config.model_list.iter().map(|m| m.model_name.clone()).filter(|name| !name.is_empty()).collect();
+        let skills = app::skills(&factory.home, config).all().skills.into_iter().map(|skill| skill.name).collect();
+        Self { factory, session, chat, output, models, skills }
+    }
+
     fn completer(&self) -> Completer {
-        let home = self.factory.home.clone();
-        let sessions = Box::new(move || super::sessions::of_cli(&home).into_iter().map(|(chat, _)| chat).collect());
-        Completer { skills: self.skills.clone(), models: self.models.clone(), sessions }
+        Completer { skills: self.skills.clone(), models: self.models.clone(), home: self.factory.home.clone() }
     }
 }
 
@@ -128,10 +133,11 @@ impl Conversation {
             };
             self.was_interrupted = false;
             let done = match commands::parse(&line, &self.repl.skills) {
-                Input::Empty => Ok(String::new()),
-                Input::Command("/quit", _) => return 0,
-                Input::Command("/retry", _) => self.retry(dispatcher),
-                Input::Command(name, argument) => self.command(name, &argument),
+                Input::Empty => continue,
+                Input::Command(command, argument) => match self.command(dispatcher, command, &argument).transpose() {
+                    Some(done) => done,
+                    None => return 0,
+                },
                 Input::Unknown(name, hint) => Ok(format!("bantam: unknown command {}: {hint}", one_line(&name, 40))),
                 // Hints name variables; a key typed here would go to the model.
                 Input::Message(text) if is_for_a_shell(&text) => {
@@ -151,6 +157,14 @@ impl Conversation {
                 return ErrorKind::Interrupted.exit_code();
             }
         }
+    }
+
+    fn command(&mut self, dispatcher: &Connection, command: &Command, argument: &str) -> Result<Option<String>> {
+        let (name, needed) = (command.name, command.argument);
+        if argument.is_empty() && !needed.is_empty() && !needed.starts_with('[') {
+            return Err(Error::usage(format!("{name} needs {needed}")).hint(format!("{name} {needed}")));
+        }
+        (command.run)(self, dispatcher, argument)
     }
 
     /// Asks what was typed, with what is attached.
@@ -204,7 +218,7 @@ impl Conversation {
             self.screen.note("");
         }
         let Some(editor) = &mut self.editor else { return read_plain(&self.screen) };
-        let outcome = editor.read(PROMPT)?;
+        let outcome = editor.read()?;
         if let Outcome::Text(line) = &outcome {
             if !line.trim().is_empty() && !is_for_a_shell(line) {
                 if let Err(e) = editor.history.add(line) {
@@ -222,13 +236,14 @@ fn is_for_a_shell(text: &str) -> bool {
 
 /// Reads lines that the terminal edits. One that ends in a backslash goes on.
 fn read_plain(screen: &Screen) -> Result<Outcome> {
-    screen.prompt(PROMPT);
-    let mut message = String::new();
+    let (mut message, mut prompt) = (String::new(), PROMPT);
     loop {
-        let before = message.len();
+        if screen.stderr_is_terminal {
+            screen.draw(prompt);
+        }
         // Bytes that are not UTF-8 end it like Ctrl-D.
         let read = io::stdin().read_line(&mut message).doing("reading what is typed")?;
-        if read == 0 && before == 0 {
+        if message.is_empty() {
             return Ok(Outcome::End);
         }
         if message.ends_with('\n') {
@@ -240,6 +255,6 @@ fn read_plain(screen: &Screen) -> Result<Outcome> {
         }
         message.pop();
         message.push('\n');
-        screen.prompt(CONTINUATION);
+        prompt = CONTINUATION;
     }
 }

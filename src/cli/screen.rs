@@ -36,14 +36,13 @@ impl Style {
         let is_modern = ["kitty", "alacritty", "foot", "ghostty", "wezterm"].iter().any(|name| term.contains(name));
         let has_256 = is_modern || term.contains("256color") || set("COLORTERM").is_some();
         let colors = if has_256 { 256 } else { 8 };
-        let version =
-            |name| set(name).and_then(|version| version.split_once('.').map_or(&**version, |v| v.0).parse().ok());
+        let since = |name, first: &str| set(name).is_some_and(|version| version.as_str() >= first);
         let links = match set("TERM_PROGRAM").map(String::as_str) {
             // It passes them on since 3.4.
-            Some("tmux") => set("TERM_PROGRAM_VERSION").is_some_and(|version| version.as_str() >= "3.4"),
+            Some("tmux") => since("TERM_PROGRAM_VERSION", "3.4"),
             Some("iTerm.app" | "WezTerm" | "vscode" | "ghostty" | "Hyper" | "rio") => true,
             _ if term.starts_with("screen") || term.starts_with("tmux") => false,
-            _ => is_modern || set("WT_SESSION").is_some() || version("VTE_VERSION") >= Some(5000),
+            _ => is_modern || set("WT_SESSION").is_some() || since("VTE_VERSION", "5000"),
         };
         Self { ansi, utf8, colors, links: ansi && links }
     }
@@ -58,7 +57,7 @@ pub(super) struct Screen {
     pub stderr_is_terminal: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Stream {
     Out,
     Err,
@@ -102,21 +101,30 @@ impl Screen {
         }
     }
 
-    /// Writes to standard output.
-    pub(super) fn answer(&self, text: &str) -> Result<()> {
-        if text.is_empty() {
-            return Ok(());
-        }
+    /// Goes on with the line of a stream. What is open of the other one on this terminal is ended before.
+    fn write(&self, stream: Stream, text: &str) -> Result<()> {
         let mut cursor = self.lock();
         cursor.erase();
-        if matches!(cursor.open_line, Some(Stream::Err)) {
+        let is_shown = if stream == Stream::Out { self.stdout_is_terminal } else { self.stderr_is_terminal };
+        if is_shown && cursor.open_line.is_some_and(|open| open != stream) {
             cursor.end_line();
         }
-        if self.stdout_is_terminal {
-            cursor.progress = None;
-            cursor.open_line = (!text.ends_with('\n')).then_some(Stream::Out);
+        if is_shown || stream == Stream::Err {
+            cursor.open_line = (!text.ends_with('\n')).then_some(stream);
         }
-        super::print(text)
+        match stream {
+            Stream::Err => drop(io::stderr().lock().write_all(text.as_bytes())),
+            Stream::Out => {
+                cursor.progress = cursor.progress.filter(|_| !is_shown);
+                return super::print(text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes to standard output.
+    pub(super) fn answer(&self, text: &str) -> Result<()> {
+        if text.is_empty() { Ok(()) } else { self.write(Stream::Out, text) }
     }
 
     /// Writes a line to standard error.
@@ -127,42 +135,32 @@ impl Screen {
     /// The same, dimmed where there are colours.
     pub(super) fn detail(&self, line: &str) {
         let bullet = if self.style.utf8 { "·" } else { "-" };
-        let line = format!("{bullet} {}", printable(line));
-        if self.style.ansi && self.stderr_is_terminal {
-            self.write_line(&format!("\x1b[2m{line}\x1b[0m"));
-        } else {
-            self.write_line(&line);
-        }
+        self.write_line(&self.dimmed(&format!("{bullet} {}", printable(line))));
     }
 
     /// Adds to the model's thoughts on standard error, dimmed likewise.
     pub(super) fn thought(&self, text: &str) {
-        let mut cursor = self.lock();
-        cursor.erase();
-        if self.stderr_is_terminal && matches!(cursor.open_line, Some(Stream::Out)) {
-            cursor.end_line();
-        }
-        let dimmed = self.style.ansi && self.stderr_is_terminal;
-        let text = if dimmed { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() };
-        drop(io::stderr().lock().write_all(text.as_bytes()));
-        cursor.open_line = Some(Stream::Err);
+        self.draw(&self.dimmed(text));
+    }
+
+    fn dimmed(&self, text: &str) -> String {
+        let has_colors = self.style.ansi && self.stderr_is_terminal;
+        if has_colors { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
     }
 
     fn write_line(&self, line: &str) {
         let mut cursor = self.lock();
         cursor.erase();
-        if self.stderr_is_terminal || matches!(cursor.open_line, Some(Stream::Err)) {
+        if self.stderr_is_terminal || cursor.open_line == Some(Stream::Err) {
             cursor.end_line();
         }
         super::tell(line);
         cursor.draw();
     }
 
-    /// Draws an edited line.
+    /// Writes an edited line, or a part of one, to standard error.
     pub(super) fn draw(&self, text: &str) {
-        let mut cursor = self.lock();
-        drop(io::stderr().lock().write_all(text.as_bytes()));
-        cursor.open_line = Some(Stream::Err);
+        drop(self.write(Stream::Err, text));
     }
 
     /// Whether a line can be edited here.
@@ -170,17 +168,7 @@ impl Screen {
         self.stderr_is_terminal && env.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
     }
 
-    /// Shows a prompt, unless standard error goes elsewhere.
-    pub(super) fn prompt(&self, text: &str) {
-        let mut cursor = self.lock();
-        cursor.end_line();
-        if self.stderr_is_terminal {
-            drop(io::stderr().lock().write_all(text.as_bytes()));
-            cursor.open_line = Some(Stream::Err);
-        }
-    }
-
-    /// Records that the line of the prompt is ended.
+    /// Records that the cursor is at the beginning of a line.
     pub(super) fn entered(&self) {
         self.lock().open_line = None;
     }

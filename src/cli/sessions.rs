@@ -34,10 +34,11 @@ pub(super) const COMMANDS: &[Command] = &[
         .with_examples(&["bantam sessions erase garden"]),
 ];
 
-/// The conversations of the command line that can be read, newest first, by their names.
-pub(super) fn of_cli(home: &Home) -> Vec<(String, archive::Summary)> {
-    let list = archive::list(home).unwrap_or_default().into_iter();
-    list.filter_map(|summary| Some((summary.key.strip_prefix("cli_")?.to_owned(), summary))).collect()
+/// The conversations of the command line that can be read, newest first.
+pub(super) fn of_cli(home: &Home) -> Vec<archive::Summary> {
+    let mut list = archive::list(home).unwrap_or_default();
+    list.retain(|summary| summary.key.starts_with("cli_"));
+    list
 }
 
 fn list(args: &Args, env: &Env) -> Result<u8> {
@@ -55,15 +56,20 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
         tell("bantam: no conversations yet");
         return Ok(0);
     }
+    print(&page(&list, env)).map(|()| 0)
+}
+
+/// The conversations of a list, for people.
+pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
     let zone = zone(env);
     let head = ["key", "messages", "last used", "size", "state", "first question"].map(str::to_owned);
     let rows = list.iter().map(|s| {
         let damage = if s.damage > 0 { format!("  (damage: bantam sessions show {})", s.key) } else { String::new() };
-        let state = format!("{}{damage}", s.state);
         let key = s.key.strip_prefix("cli_").unwrap_or(&s.key).to_owned();
-        [key, s.messages.to_string(), local_time(&s.last, &zone), size(s.bytes), state, s.title.clone()]
+        let (last, state) = (local_time(&s.last, &zone), format!("{}{damage}", s.state));
+        [key, s.messages.to_string(), last, size(s.bytes), state, s.title.clone()]
     });
-    print(&table(&[head].into_iter().chain(rows).collect::<Vec<_>>())).map(|()| 0)
+    table(&[head].into_iter().chain(rows).collect::<Vec<_>>())
 }
 
 fn show(args: &Args, env: &Env) -> Result<u8> {
@@ -107,17 +113,16 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
 }
 
 fn object(entry: &TranscriptEntry) -> Value {
-    let mut fields = serde_json::Map::new();
-    fields.insert("seq".to_owned(), entry.seq.into());
+    let mut object = match &entry.item {
+        Item::Summary(text) => json!({"summary": text}),
+        Item::Message(message) => Value::Object(message.to_json()),
+        Item::TurnEnd(end) => json!({"turn": end.name()}),
+    };
+    object["seq"] = entry.seq.into();
     if !entry.time.is_empty() {
-        fields.insert("time".to_owned(), entry.time.as_str().into());
+        object["time"] = entry.time.as_str().into();
     }
-    match &entry.item {
-        Item::Summary(text) => drop(fields.insert("summary".to_owned(), text.as_str().into())),
-        Item::Message(message) => fields.extend(message.to_json()),
-        Item::TurnEnd(end) => drop(fields.insert("turn".to_owned(), end.name().into())),
-    }
-    Value::Object(fields)
+    object
 }
 
 /// An entry for a reader: a message in full, one line for each call and for the start of each result.

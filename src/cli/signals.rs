@@ -5,8 +5,6 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::screen::Screen;
 use super::tty;
 use crate::bus::{Inbound, Kind};
@@ -27,36 +25,22 @@ struct SignalState {
 }
 
 impl Signals {
-    /// Blocks the signals in every thread started from now on, and starts one that waits for them.
-    pub(super) fn watch(screen: Screen) -> Result<Self> {
-        Self::start(screen, sys::ENDING, || ())
-    }
-
-    /// The same for a conversation. What is returned beside it becomes readable when the terminal has another size.
-    pub(super) fn watch_conversation(screen: Screen) -> Result<(Self, Arc<OwnedFd>)> {
-        let resized = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).doing("watching the terminal's size")?);
-        let told = resized.clone();
-        // It fails only when nobody has read it for 2^64 times.
-        let resize = move || {
-            rustix::io::write(&told, &1_u64.to_ne_bytes()).ok();
-        };
-        Ok((Self::start(screen, sys::CONVERSATION, resize)?, resized))
-    }
-
-    fn start(screen: Screen, set: &'static [i32], resize: impl Fn() + Send + 'static) -> Result<Self> {
+    /// Blocks the signals in every thread started from now on, and starts one that waits for them. In a conversation
+    /// `resized` becomes readable when the terminal has another size.
+    pub(super) fn watch(screen: Screen, resized: Option<Arc<OwnedFd>>) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
+        let set = if resized.is_some() { sys::CONVERSATION } else { sys::ENDING };
         sys::block_signals(set);
         let watching = move || {
             loop {
                 match sys::wait_for_signal(set) {
-                    libc::SIGWINCH => resize(),
-                    libc::SIGTSTP => {
-                        tty::suspend();
-                        resize();
-                    }
+                    libc::SIGWINCH => {}
+                    libc::SIGTSTP => tty::suspend(),
                     signal => watched.end(signal, &screen),
                 }
+                // It fails only when nobody has read it for 2^64 times.
+                resized.as_ref().map(|told| rustix::io::write(told, &1_u64.to_ne_bytes()).ok());
             }
         };
         Builder::new().spawn(watching).doing("starting a thread")?;

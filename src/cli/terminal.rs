@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// Asks one question and prints the answer, but for the object of `--json`.
 pub(super) fn ask(agent: Agent, question: Inbound, output: Output, env: &Env) -> Result<Response> {
     let screen = Screen::new(env);
-    let signals = Signals::watch(screen.clone())?;
+    let signals = Signals::watch(screen.clone(), None)?;
     let mut printer = Printer::new(output, screen);
     let agent = Arc::new(agent);
     // The program ends with this turn: the kernel frees the agent faster.
@@ -63,7 +63,7 @@ impl Connection {
     pub(super) fn turn(&self, question: Inbound, printer: &mut Printer, signals: &Signals) -> Result<Response> {
         let gone = || Error::failed("the dispatcher ended before the turn");
         signals.turn_begins(&self.inbound, &question);
-        printer.begin();
+        printer.progress("thinking...");
         self.inbound.send(question).map_err(|_| gone())?;
         let response = self.follow(printer, signals).ok_or_else(gone)?;
         Ok(printer.finish(response))
@@ -82,6 +82,9 @@ impl Connection {
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
             };
+            if let Event::Background(left) = event {
+                (tasks, had_tasks) = (left, true);
+            }
             match event {
                 Event::Done(response) => {
                     printer.turn_ends(&response, tasks);
@@ -89,10 +92,6 @@ impl Connection {
                         None => total = Some(*response),
                         Some(before) => before.join(*response),
                     }
-                }
-                Event::Background(left) => {
-                    (tasks, had_tasks) = (left, true);
-                    printer.event(event);
                 }
                 event => printer.event(event),
             }

@@ -2,14 +2,15 @@
 
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread::Builder;
 
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-use super::tell;
-use crate::error::{Context, Kind, Result};
+use super::screen::Screen;
+use super::signals::Signals;
+use crate::config::Env;
+use crate::error::{Context, Result};
 use crate::sys;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,15 +113,8 @@ pub(super) struct Hidden(());
 impl Hidden {
     /// Turns the echo off. A signal restores it before it ends the program, if no other thread runs yet: signals are blocked
     /// only in threads started from now on.
-    pub(super) fn begin() -> Result<Self> {
-        sys::block_signals(sys::ENDING);
-        let watching = || {
-            let _signal = sys::wait_for_signal(sys::ENDING);
-            restore();
-            tell("");
-            std::process::exit(Kind::Interrupted.exit_code().into());
-        };
-        Builder::new().spawn(watching).doing("starting a thread")?;
+    pub(super) fn begin(env: &Env) -> Result<Self> {
+        Signals::watch(Screen::new(env), None)?;
         set(Mode::Hidden).map(|()| Self(()))
     }
 }

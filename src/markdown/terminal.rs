@@ -10,7 +10,7 @@ use super::table::{self, Table};
 use super::unicode::width;
 
 /// What the terminal can show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
     /// Bullets and rules beyond ASCII.
     pub utf8: bool,
@@ -32,6 +32,7 @@ const STYLES: [(u16, &str); 4] = [(BOLD, "\x1b[1m"), (ITALIC, "\x1b[3m"), (STRIK
 const MAX_HELD: usize = 600;
 
 /// The writer of one answer.
+#[derive(Default)]
 pub(crate) struct Markdown {
     look: Look,
     /// What is not shown yet of the current line.
@@ -53,9 +54,7 @@ pub(crate) struct Markdown {
 
 impl Markdown {
     pub(crate) fn new(look: Look) -> Self {
-        let (held, table) = (String::new(), Vec::new());
-        let (is_begun, is_silent, base, before, fence, column) = (false, false, 0, None, None, 0);
-        Self { look, held, is_begun, is_silent, base, before, fence, column, table }
+        Self { look, ..Self::default() }
     }
 
     /// Takes the next piece of the answer and returns what can be shown now.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged, seen};
-use crate::model::{Model, Reply};
+use crate::model::{Model, Reply, USAGE};
 
 const MARKDOWN: &str = "# Plants\n\n- **water** the `basil`\n- 2*3*4 litres\n\n```sh\nls *.txt\n```\n| [a](http://h) | b |\n|---|---|\n| 世界 | 2 |\n\nDone.";
 
@@ -20,6 +20,10 @@ fn markdown_is_readable_on_a_terminal() {
     );
     assert!(run.stdout.contains("\u{1b}[1mwater\u{1b}[0m"), "{:?}", run.stdout);
     assert_eq!(home.session("cli_default").texts("assistant"), [MARKDOWN], "what is stored is what came");
+    let usage = home.bantam().arg("usage").on_a_clever_terminal(80).run();
+    usage.exits(0);
+    let tokens = USAGE.0 + USAGE.1;
+    assert!(usage.stdout.ends_with(&format!("  {} {tokens}\r\n", "█".repeat(50))), "{:?}", usage.stdout);
 }
 
 #[test]

@@ -89,17 +89,6 @@ impl Buffer {
         self.insert(&cut);
     }
 
-    /// Swaps the characters on both sides of the cursor.
-    pub(super) fn swap(&mut self) {
-        if self.target(Motion::Right) == self.cursor {
-            self.go(Motion::Left);
-        }
-        let (left, right) = (self.target(Motion::Left), self.target(Motion::Right));
-        let before: String = self.text.drain(left..self.cursor).collect();
-        self.text.insert_str(right - before.len(), &before);
-        self.cursor = right;
-    }
-
     fn target(&self, motion: Motion) -> usize {
         let (before, after) = self.text.split_at(self.cursor);
         let start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -204,14 +193,5 @@ mod tests {
         is(&lines, "one|two");
         lines.replace_from(1, "NE ");
         is(&lines, "oNE |two");
-    }
-
-    #[test]
-    fn characters_are_swapped() {
-        for (from, to) in [("ab|", "ba|"), ("a|b", "ba|"), ("x|", "x|"), ("|", "|"), ("世|界!", "界世|!")] {
-            let mut buffer = at(from);
-            buffer.swap();
-            is(&buffer, to);
-        }
     }
 }

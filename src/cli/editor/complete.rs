@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use crate::cli::commands;
+use crate::cli::{commands, sessions};
+use crate::paths::Home;
 
 pub(in crate::cli) struct Completer {
     /// The names of skills.
     pub skills: Vec<String>,
     /// The names in `model_list`.
     pub models: Vec<String>,
-    /// The keys of conversations, without their channel.
-    pub sessions: Box<dyn Fn() -> Vec<String> + Send>,
+    pub home: Home,
 }
 
 /// The most candidates that are worth reading.
@@ -28,7 +28,10 @@ impl Completer {
                 commands::words(&self.skills).into_iter().filter(|name| name.starts_with(word)).collect()
             }
             "/model" => of(&self.models),
-            "/resume" => of(&(self.sessions)()),
+            "/resume" => of(&sessions::of_cli(&self.home)
+                .into_iter()
+                .map(|s| s.key["cli_".len()..].to_owned())
+                .collect::<Vec<_>>()),
             "/attach" | "/export" => files(word),
             _ => word.strip_prefix('@').map_or(Vec::new(), files).into_iter().map(|path| format!("@{path}")).collect(),
         };
@@ -59,8 +62,7 @@ mod tests {
     fn completed(before: &str) -> (usize, Vec<String>) {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let (skills, models) = (names(&["weather", "write-news"]), names(&["fast", "slow"]));
-        let sessions = Box::new(|| vec!["default".to_owned(), "diary".to_owned()]);
-        Completer { skills, models, sessions }.complete(before)
+        Completer { skills, models, home: Home::new("/nowhere".into()) }.complete(before)
     }
 
     #[test]
@@ -71,7 +73,6 @@ mod tests {
         is("/un", 0, &["/undo"]);
         is("/w", 0, &["/weather", "/write-news"]);
         is("/model f", 7, &["fast"]);
-        is("/resume d", 8, &["default", "diary"]);
         is("look at @src/cli/editor/comp", 8, &["@src/cli/editor/complete.rs"]);
         is("/attach src/cl", 8, &["src/cli/"]);
         is("say /un", 4, &[]);

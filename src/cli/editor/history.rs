@@ -1,9 +1,6 @@
 //! What was typed before, kept in `state/history`: an entry a line, with `\n` and `\\` for line feeds and backslashes.
 
-use std::time::Duration;
-
-use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Lock};
+use crate::disk::{self, Durability};
 use crate::error::Result;
 use crate::paths::Home;
 use crate::text::printable;
@@ -47,7 +44,6 @@ impl History {
 
 fn append(home: &Home, line: &str) -> Result<()> {
     let path = home.history();
-    let _lock = Lock::acquire(&home.session_lock("history"), Duration::from_secs(1), &Cancel::new(None))?;
     disk::append_line(&path, line, Durability::Later)?;
     let bytes = fs_err::read(&path)?;
     if bytes.len() > 2 * MAX_BYTES {

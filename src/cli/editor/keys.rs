@@ -10,7 +10,7 @@ use rustix::io::retry_on_intr;
 use super::buffer::Motion;
 use crate::sys;
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Text(String),
     Paste(String),
@@ -23,7 +23,6 @@ pub(super) enum Key {
     Cut(Motion),
     /// Puts back what was cut.
     PutBack,
-    Swap,
     /// Ctrl-R.
     Search,
     /// Ctrl-L.
@@ -56,8 +55,6 @@ pub(super) struct Keys {
 
 /// How long the rest of a sequence may take to follow its first byte.
 const SEQUENCE: Duration = Duration::from_millis(50);
-/// A terminal that does not mark pastes writes them in pieces, at most this far apart.
-const PASTE_GAP: Duration = Duration::from_millis(20);
 
 impl Keys {
     pub(super) fn next(&mut self, resized: BorrowedFd) -> Happened {
@@ -84,30 +81,48 @@ impl Keys {
                 }
                 Err(_) => return Happened::Gone,
             }
-            if !self.fill() {
-                return Happened::Gone;
+            let mut piece = [0; 4096];
+            match retry_on_intr(|| rustix::io::read(io::stdin(), &mut piece)) {
+                Ok(read) if read > 0 => self.bytes.extend_from_slice(&piece[..read]),
+                _ => return Happened::Gone,
             }
         }
-    }
-
-    /// What follows in the same paste.
-    pub(super) fn pasted(&mut self) -> &[u8] {
-        let stdin = io::stdin();
-        if self.bytes.is_empty() && sys::poll(&[(stdin.as_fd(), PollFlags::IN)], Some(PASTE_GAP)).is_ok_and(|r| r[0]) {
-            self.fill();
-        }
-        &self.bytes
-    }
-
-    fn fill(&mut self) -> bool {
-        let mut piece = [0; 4096];
-        let read = retry_on_intr(|| rustix::io::read(io::stdin(), &mut piece)).unwrap_or(0);
-        self.bytes.extend_from_slice(&piece[..read]);
-        read > 0
     }
 }
 
 const PASTE_END: &[u8] = b"\x1b[201~";
+
+/// What terminals send for each key; a row for several of a kind.
+const KEYS: &[(&[&str], Key)] = {
+    use Motion::{Down, Left, LineEnd, LineStart, Right, Up, WordLeft, WordRight};
+    &[
+        (&["\r", "\n", "\x1bOM"], Key::Enter),
+        // The last two are Shift-Enter or the like of some terminals.
+        (&["\x1b\r", "\x1b\n", "\x1b[27;2;13~", "\x1b[27;3;13~", "\x1b[13;2u", "\x1b[13;3u"], Key::Newline),
+        (&["\t"], Key::Tab),
+        (&["\x02", "\x1b[D", "\x1bOD"], Key::Go(Left)),
+        (&["\x06", "\x1b[C", "\x1bOC"], Key::Go(Right)),
+        (&["\x10", "\x1b[A", "\x1bOA"], Key::Go(Up)),
+        (&["\x0e", "\x1b[B", "\x1bOB"], Key::Go(Down)),
+        (&["\x1bb", "\x1b[1;3D", "\x1b[1;5D"], Key::Go(WordLeft)),
+        (&["\x1bf", "\x1b[1;3C", "\x1b[1;5C"], Key::Go(WordRight)),
+        (&["\x01", "\x1b[H", "\x1bOH", "\x1b[1~", "\x1b[7~"], Key::Go(LineStart)),
+        (&["\x05", "\x1b[F", "\x1bOF", "\x1b[4~", "\x1b[8~"], Key::Go(LineEnd)),
+        (&["\x7f", "\x08"], Key::Delete(Left)),
+        (&["\x1b[3~"], Key::Delete(Right)),
+        (&["\x17", "\x1b\x7f", "\x1b\x08"], Key::Cut(WordLeft)),
+        (&["\x1bd"], Key::Cut(WordRight)),
+        (&["\x15"], Key::Cut(LineStart)),
+        (&["\x0b"], Key::Cut(LineEnd)),
+        (&["\x19"], Key::PutBack),
+        (&["\x12"], Key::Search),
+        (&["\x0c"], Key::Clear),
+        (&["\x03"], Key::Interrupt),
+        (&["\x04"], Key::End),
+        (&["\x1a"], Key::Suspend),
+        (&["\x07"], Key::Cancel),
+    ]
+};
 
 /// The first key in `bytes` and its length. `None` if more bytes are needed; if it `is_whole`, no more come for now.
 fn parse(bytes: &[u8], is_whole: bool) -> Option<(Key, usize)> {
@@ -116,15 +131,24 @@ fn parse(bytes: &[u8], is_whole: bool) -> Option<(Key, usize)> {
         let text = String::from_utf8_lossy(&pasted[..len]).replace("\r\n", "\n").replace('\r', "\n");
         return Some((Key::Paste(text), 2 * PASTE_END.len() + len));
     }
-    match *bytes {
-        [] => None,
-        [0x1b, b'[', ..] => sequence(bytes).or(is_whole.then_some((Key::Unknown, bytes.len()))),
-        [0x1b, b'O', last, ..] => Some((named(last, false), 3)),
-        [0x1b, key, ..] if key != b'O' && key != 0x1b => Some((with_alt(key), 2)),
-        [0x1b, ..] => (is_whole || bytes.get(1) == Some(&0x1b)).then_some((Key::Cancel, 1)),
-        [control, ..] if control < b' ' || control == 0x7f => Some((with_ctrl(control), 1)),
-        _ => text(bytes, is_whole),
-    }
+    let len = match *bytes {
+        [] => return None,
+        // Parameters, and a last byte.
+        [0x1b, b'[', ref rest @ ..] => match rest.iter().position(|b| (0x40..=0x7e).contains(b)) {
+            Some(last) => last + 3,
+            None if is_whole => bytes.len(),
+            None => return None,
+        },
+        [0x1b, b'O', _, ..] => 3,
+        [0x1b, 0x1b, ..] => return Some((Key::Cancel, 1)),
+        [0x1b, key, ..] if key != b'O' => 2,
+        [0x1b, ..] => return is_whole.then_some((Key::Cancel, 1)),
+        [control, ..] if control < b' ' || control == 0x7f => 1,
+        _ => return text(bytes, is_whole),
+    };
+    let is = |sent: &&str| sent.as_bytes() == &bytes[..len];
+    let key = KEYS.iter().find(|(sent, _)| sent.iter().any(is));
+    Some((key.map_or(Key::Unknown, |(_, key)| key.clone()), len))
 }
 
 fn text(bytes: &[u8], is_whole: bool) -> Option<(Key, usize)> {
@@ -134,78 +158,6 @@ fn text(bytes: &[u8], is_whole: bool) -> Option<(Key, usize)> {
         Err(e) if e.valid_up_to() > 0 => text(&bytes[..e.valid_up_to()], true),
         Err(e) if e.error_len().is_none() && run == bytes.len() && !is_whole => None,
         Err(e) => Some((Key::Unknown, e.error_len().unwrap_or(run))),
-    }
-}
-
-fn with_ctrl(byte: u8) -> Key {
-    match byte {
-        b'\r' | b'\n' => Key::Enter,
-        b'\t' => Key::Tab,
-        0x7f | 0x08 => Key::Delete(Motion::Left),
-        _ => match byte | 0x60 {
-            b'a' => Key::Go(Motion::LineStart),
-            b'b' => Key::Go(Motion::Left),
-            b'c' => Key::Interrupt,
-            b'd' => Key::End,
-            b'e' => Key::Go(Motion::LineEnd),
-            b'f' => Key::Go(Motion::Right),
-            b'g' => Key::Cancel,
-            b'k' => Key::Cut(Motion::LineEnd),
-            b'l' => Key::Clear,
-            b'n' => Key::Go(Motion::Down),
-            b'p' => Key::Go(Motion::Up),
-            b'r' => Key::Search,
-            b't' => Key::Swap,
-            b'u' => Key::Cut(Motion::LineStart),
-            b'w' => Key::Cut(Motion::WordLeft),
-            b'y' => Key::PutBack,
-            b'z' => Key::Suspend,
-            _ => Key::Unknown,
-        },
-    }
-}
-
-fn with_alt(byte: u8) -> Key {
-    match byte {
-        b'\r' | b'\n' => Key::Newline,
-        0x7f | 0x08 => Key::Cut(Motion::WordLeft),
-        b'b' => Key::Go(Motion::WordLeft),
-        b'f' => Key::Go(Motion::WordRight),
-        b'd' => Key::Cut(Motion::WordRight),
-        _ => Key::Unknown,
-    }
-}
-
-/// `ESC [`, parameters, and a last byte.
-fn sequence(bytes: &[u8]) -> Option<(Key, usize)> {
-    let end = 2 + bytes[2..].iter().position(|b| (0x40..=0x7e).contains(b))?;
-    let parameters: Vec<&[u8]> = bytes[2..end].split(|b| *b == b';').collect();
-    // 2 is Shift, 3 Alt, 5 Ctrl.
-    let is_word = matches!(parameters.get(1), Some([b'3'..=b'8']));
-    let key = match (bytes[end], parameters[..].first().copied().unwrap_or_default()) {
-        (b'~', b"1" | b"7") => Key::Go(Motion::LineStart),
-        (b'~', b"4" | b"8") => Key::Go(Motion::LineEnd),
-        (b'~', b"3") => Key::Delete(Motion::Right),
-        // Shift-Enter and the like, as some terminals send it.
-        (b'~', b"27") if parameters.get(2) == Some(&&b"13"[..]) => Key::Newline,
-        (b'u', b"13") => Key::Newline,
-        (last, _) => named(last, is_word),
-    };
-    Some((key, end + 1))
-}
-
-fn named(last: u8, is_word: bool) -> Key {
-    match (last, is_word) {
-        (b'A', _) => Key::Go(Motion::Up),
-        (b'B', _) => Key::Go(Motion::Down),
-        (b'C', false) => Key::Go(Motion::Right),
-        (b'C', true) => Key::Go(Motion::WordRight),
-        (b'D', false) => Key::Go(Motion::Left),
-        (b'D', true) => Key::Go(Motion::WordLeft),
-        (b'F', _) => Key::Go(Motion::LineEnd),
-        (b'H', _) => Key::Go(Motion::LineStart),
-        (b'M', _) => Key::Enter,
-        _ => Key::Unknown,
     }
 }
 

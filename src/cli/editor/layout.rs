@@ -1,9 +1,7 @@
 //! Where each character of an edited text goes on the screen.
 
+use super::CONTINUATION;
 use crate::markdown::{begins_cluster, width};
-
-/// Before each line of a message but the first.
-const CONTINUATION: &str = ". ";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
@@ -41,12 +39,10 @@ pub(super) fn layout(prompt: &str, text: &str, cursor: usize, columns: usize) ->
 
 /// What people see as the first character.
 fn cluster(text: &str) -> &str {
-    let mut before = None;
-    let next = text.char_indices().skip(1).find(|(at, c)| {
-        before = text[..*at].chars().next_back();
-        begins_cluster(before, *c)
-    });
-    next.map_or(text, |(at, _)| &text[..at])
+    let characters = text.char_indices().zip(text.char_indices().skip(1));
+    let next =
+        characters.map(|((_, before), next)| (before, next)).find(|(before, (_, c))| begins_cluster(Some(*before), *c));
+    next.map_or(text, |(_, (at, _))| &text[..at])
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod layout;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use super::commands;
 use super::screen::Screen;
 use super::tty::{self, Mode};
 use crate::error::Result;
@@ -19,6 +18,10 @@ pub(super) use complete::Completer;
 pub(super) use history::History;
 use keys::{Happened, Key, Keys};
 use layout::{Layout, layout};
+
+/// Before a message, and before each of its lines but the first.
+pub(super) const PROMPT: &str = "> ";
+pub(super) const CONTINUATION: &str = ". ";
 
 /// How reading a message ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,34 +75,34 @@ impl Editor {
     }
 
     /// Reads a message or a command.
-    pub(super) fn read(&mut self, prompt: &str) -> Result<Outcome> {
+    pub(super) fn read(&mut self) -> Result<Outcome> {
         (self.entry, self.search, self.has_paste) = (self.history.entries.len(), None, false);
         tty::set(Mode::Editing)?;
-        self.draw(prompt);
+        self.draw();
         self.screen.draw(tty::PASTE_ON);
         let outcome = loop {
             let key = match self.keys.next(self.resized.as_fd()) {
                 Happened::Key(key) => key,
                 Happened::Resized => {
-                    self.draw(prompt);
+                    self.draw();
                     continue;
                 }
                 Happened::Gone => break Outcome::End,
             };
             let key = if self.search.is_some() { self.search_key(key) } else { Some(key) };
-            if let Some(outcome) = key.and_then(|key| self.press(key, prompt)) {
+            if let Some(outcome) = key.and_then(|key| self.press(key)) {
                 break outcome;
             }
-            self.draw(prompt);
+            self.draw();
         };
-        self.leave(if matches!(outcome, Outcome::Interrupted { .. }) { "^C" } else { "" }, prompt);
+        self.leave(if matches!(outcome, Outcome::Interrupted { .. }) { "^C" } else { "" });
         tty::set(Mode::Waiting)?;
         self.buffer.take();
         Ok(outcome)
     }
 
     /// Does what a key says.
-    fn press(&mut self, key: Key, prompt: &str) -> Option<Outcome> {
+    fn press(&mut self, key: Key) -> Option<Outcome> {
         match key {
             Key::Text(text) => self.buffer.insert(&printable(&text)),
             Key::Paste(text) => {
@@ -108,20 +111,18 @@ impl Editor {
             }
             Key::Enter => return self.enter(),
             Key::Newline => self.buffer.insert("\n"),
-            Key::Tab => self.complete(prompt),
+            Key::Tab => self.complete(),
             Key::Go(motion) => {
-                if !self.buffer.go(motion) && matches!(motion, Motion::Up | Motion::Down) {
-                    let last = self.history.entries.len();
-                    self.show_entry(
-                        if motion == Motion::Up { self.entry.wrapping_sub(1) } else { self.entry + 1 },
-                        last,
-                    );
+                let moved = self.buffer.go(motion);
+                match motion {
+                    Motion::Up if !moved && self.entry > 0 => self.show_entry(self.entry - 1),
+                    Motion::Down if !moved => self.show_entry(self.entry + 1),
+                    _ => {}
                 }
             }
             Key::Delete(motion) => self.buffer.delete(motion),
             Key::Cut(motion) => self.buffer.cut(motion),
             Key::PutBack => self.buffer.paste(),
-            Key::Swap => self.buffer.swap(),
             Key::Search => {
                 self.draft = self.buffer.text().to_owned();
                 self.search = Some(String::new());
@@ -134,7 +135,7 @@ impl Editor {
             Key::End if self.buffer.text().is_empty() => return Some(Outcome::End),
             Key::End => self.buffer.delete(Motion::Right),
             Key::Suspend => {
-                self.leave("", prompt);
+                self.leave("");
                 tty::suspend();
                 self.screen.draw(tty::PASTE_ON);
             }
@@ -143,35 +144,26 @@ impl Editor {
         None
     }
 
-    /// Ends the message, unless it goes on: behind a backslash, and in a paste that the terminal did not mark as one.
+    /// Ends the message, unless it goes on behind a backslash.
     fn enter(&mut self) -> Option<Outcome> {
-        let text = self.buffer.text();
-        let is_command = text.trim().is_empty() || commands::find(text).is_some();
-        let pasted = String::from_utf8_lossy(self.keys.pasted());
-        let next = pasted.split(['\r', '\n']).next().unwrap_or_default();
-        let goes_on = pasted.starts_with(|c: char| !c.is_control() || "\r\n\t".contains(c));
-        if goes_on && !is_command && commands::find(next).is_none() {
-            self.has_paste = true;
-            self.buffer.insert("\n");
-        } else if self.buffer.before().ends_with('\\') {
-            self.buffer.delete(Motion::Left);
-            self.buffer.insert("\n");
-        } else {
+        if !self.buffer.before().ends_with('\\') {
             return Some(Outcome::Text(self.buffer.text().to_owned()));
         }
+        self.buffer.delete(Motion::Left);
+        self.buffer.insert("\n");
         None
     }
 
-    /// Shows another entry of the history; `last` is the new text.
-    fn show_entry(&mut self, entry: usize, last: usize) {
-        if entry > last {
-            return;
-        }
-        if self.entry == last {
+    /// Shows another entry of the history; behind the last one is the new text.
+    fn show_entry(&mut self, entry: usize) {
+        let last = self.history.entries.len();
+        if self.entry == last && entry < last {
             self.draft = self.buffer.text().to_owned();
         }
-        self.entry = entry;
-        self.buffer.set(self.history.entries.get(entry).unwrap_or(&self.draft).clone());
+        if entry <= last {
+            self.entry = entry;
+            self.buffer.set(self.history.entries.get(entry).unwrap_or(&self.draft).clone());
+        }
     }
 
     /// Searches on, or ends the search and returns the key.
@@ -197,7 +189,7 @@ impl Editor {
         None
     }
 
-    fn complete(&mut self, prompt: &str) {
+    fn complete(&mut self) {
         let (start, found) = self.completer.complete(self.buffer.before());
         let word = self.buffer.before()[start..].to_owned();
         let Some(first) = found.first() else { return };
@@ -211,23 +203,23 @@ impl Editor {
         } else if common.len() > word.len() {
             self.buffer.replace_from(start, common);
         } else {
-            self.leave("", prompt);
+            self.leave("");
             self.screen.note(&found.join("  "));
             self.screen.draw(tty::PASTE_ON);
         }
     }
 
-    fn layout(&self, prompt: &str, cursor: usize) -> Layout {
-        let prompt = self.search.as_ref().map_or(prompt.to_owned(), |text| format!("(search: {text}) "));
+    fn layout(&self, cursor: usize) -> Layout {
+        let prompt = self.search.as_ref().map_or(PROMPT.to_owned(), |text| format!("(search: {text}) "));
         layout(&prompt, self.buffer.text(), cursor, self.columns)
     }
 
     /// Draws the text. Of one that is higher than the screen, only the rows around the cursor.
-    fn draw(&mut self, prompt: &str) {
+    fn draw(&mut self) {
         let before = self.columns;
         let (columns, rows) = tty::size();
         self.columns = columns;
-        let mut layout = self.layout(prompt, self.buffer.cursor());
+        let mut layout = self.layout(self.buffer.cursor());
         let top =
             layout.cursor.0.saturating_sub(rows - 1).max(layout.cursor.0.min(layout.rows.len().saturating_sub(rows)));
         layout.rows.drain(..top);
@@ -237,12 +229,11 @@ impl Editor {
     }
 
     /// Draws everything, and goes to the line below.
-    fn leave(&mut self, mark: &str, prompt: &str) {
+    fn leave(&mut self, mark: &str) {
         self.search = None;
-        self.paint(self.layout(prompt, self.buffer.text().len()), self.columns);
+        self.paint(self.layout(self.buffer.text().len()), self.columns);
         self.drawn = Layout::default();
-        self.screen.draw(&format!("{mark}\n{}", tty::PASTE_OFF));
-        self.screen.entered();
+        self.screen.draw(&format!("{}{mark}\n", tty::PASTE_OFF));
     }
 
     /// Replaces what is drawn, which was drawn `columns` wide.
