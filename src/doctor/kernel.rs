@@ -23,18 +23,10 @@ const PODMAN: &str = "start the container with: podman run --security-opt seccom
 const CONTAINER: &str = "let the container make user namespaces and mount in them (LXC: security.nesting=true)";
 const FILTER: &str = "a filter of system calls forbids namespaces to bantam: in a systemd unit, remove RestrictNamespaces= \
     and let SystemCallFilter= have @mount";
-/// Files that forbid namespaces with a value, and the fix.
-const SETTINGS: [(&str, &str, &str); 2] = [
-    (
-        "/proc/sys/kernel/unprivileged_userns_clone",
-        "0",
-        "sudo sysctl kernel.unprivileged_userns_clone=1    # to keep it: that line in /etc/sysctl.d/99-userns.conf",
-    ),
-    (
-        "/proc/sys/user/max_user_namespaces",
-        "0",
-        "sudo sysctl user.max_user_namespaces=15000    # to keep it: that line in /etc/sysctl.d/99-userns.conf",
-    ),
+/// Files that forbid namespaces when they say 0, and the setting that allows them.
+const SETTINGS: [(&str, &str); 2] = [
+    ("/proc/sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone=1"),
+    ("/proc/sys/user/max_user_namespaces", "user.max_user_namespaces=15000"),
 ];
 
 /// Lines that open namespaces to `exe`, this program, and to as little else as possible.
@@ -48,8 +40,10 @@ pub(crate) fn namespace_fixes(exe: &Path, env: &Env, read: ReadFile) -> Vec<Stri
         // systemd's convention, which LXC keeps too.
         env.get("container").filter(|kind| !kind.is_empty()).map(|_| CONTAINER)
     };
-    let settings = SETTINGS.iter().filter(|(path, value, _)| is_set(path, value)).map(|(_, _, fix)| *fix);
-    let mut fixes: Vec<String> = container.into_iter().chain(settings).map(str::to_owned).collect();
+    let mut fixes: Vec<String> = container.into_iter().map(str::to_owned).collect();
+    for (_, setting) in SETTINGS.iter().filter(|(path, _)| is_set(path, "0")) {
+        fixes.push(format!("sudo sysctl {setting}    # to keep it: that line in /etc/sysctl.d/99-userns.conf"));
+    }
     // In a container, the profile and the filter are the host's.
     if is_set("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") && container.is_none() {
         fixes.extend(profile(exe));
@@ -128,8 +122,9 @@ mod tests {
                 "sudo apparmor_parser -r /etc/apparmor.d/bantam"
             ]
         );
-        let [first, second] = SETTINGS.map(|(path, value, _)| (path, value));
-        assert_eq!(fixes(&[first, second, SECCOMP]), SETTINGS.map(|(_, _, fix)| fix));
+        let [first, second] = SETTINGS.map(|(path, _)| (path, "0"));
+        let both = fixes(&[first, second, SECCOMP]);
+        assert!(both.len() == 2 && both[1].starts_with("sudo sysctl user.max_user_namespaces=15000 "), "{both:?}");
         // The profile is the host's matter, and so is the filter.
         assert_eq!(fixes(&[("/.dockerenv", ""), APPARMOR, SECCOMP]), [DOCKER]);
         assert_eq!(fixes(&[SECCOMP]), [FILTER]);
