@@ -50,9 +50,8 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     match parts.config.choose_model(parts.env)? {
         Some(model) => return Ok(Some(model)),
         None if parts.configured => {
-            return Err(Error::config("choosing the model: no model is configured and no key was found").hint(
-                "export OPENROUTER_API_KEY=... (or another vendor's), or set agents.defaults.model_name in config.json",
-            ));
+            return Err(Error::config("choosing the model: no model is configured and no key was found")
+                .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)"));
         }
         None => {}
     }

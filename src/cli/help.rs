@@ -57,12 +57,7 @@ pub(super) fn overview() -> Result<u8> {
 }
 
 fn page() -> String {
-    let mut page = String::from(
-        "bantam: a personal AI agent in one small program\n\n  \
-         bantam agent \"What is in my workspace?\"\n  \
-         dmesg | bantam agent \"Anything wrong here?\"\n  \
-         bantam agent                     a conversation\n\n",
-    );
+    let mut page = String::from("bantam: a personal AI agent in one small program\n\n");
     for command in commands() {
         page.push_str(&row(&usage(command), command.about));
     }
@@ -71,6 +66,14 @@ fn page() -> String {
     page.push_str("bantam keeps everything in $BANTAM_HOME (default ~/.bantam).\n");
     let codes = EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}"));
     page.push_str(&wrapped(0, &format!("Exit codes: {}.", codes.join(", "))));
+    // Last, where a terminal still shows them.
+    page.push_str(
+        "\nTo begin:\n  \
+         bantam onboard                   set up a model, and a bot if you like\n  \
+         bantam agent \"What is in my workspace?\"\n  \
+         dmesg | bantam agent \"Anything wrong here?\"\n  \
+         bantam agent                     a conversation\n",
+    );
     page
 }
 

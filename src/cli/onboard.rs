@@ -60,10 +60,13 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         add_model(&home, env, chosen)?;
         return conclude(&home, env);
     }
-    write(&home, import.as_ref(), chosen.as_ref()).map_err(|e| {
-        let hint = format!("check that {} is a directory you can write, or set BANTAM_HOME", home.root().display());
-        if e.hint.is_none() { e.hint(hint) } else { e }
-    })?;
+    if step.is_none() || !home.agent().exists() {
+        write(&home, import.as_ref(), chosen.as_ref()).map_err(|e| {
+            let root = home.root().display();
+            let hint = format!("check that {root} is a directory you can write, or set BANTAM_HOME");
+            if e.hint.is_none() { e.hint(hint) } else { e }
+        })?;
+    }
     if step == Some("telegram") {
         onboard_telegram::connect(&home, env)?;
     } else if step.is_none() && !has_config && can_ask {
@@ -172,7 +175,7 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
     let first = "bantam agent -m \"What can you do?\"";
     let next = match loaded.config.choose_model(env) {
         Err(e) => format!("{}\nNext: {}", e.message, e.hint.unwrap_or_default()),
-        Ok(None) => "No model is configured.\nNext: export OPENROUTER_API_KEY=...".to_owned(),
+        Ok(None) => "No model is configured.\nNext: bantam onboard model, or export OPENROUTER_API_KEY=...".to_owned(),
         Ok(Some(model)) if model.protocol == Protocol::Demo => String::from(
             "The built-in demo answers. It lists and reads files and runs commands; it is not a language model.\n\
              For a real model: export OPENROUTER_API_KEY=... (or another vendor's), then bantam onboard model.\n\
@@ -186,9 +189,7 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
     let bot = if loaded.config.channels.telegram.token.is_empty() {
         "Later: bantam onboard telegram connects a bot.".to_owned()
     } else {
-        "The bot runs with: bantam gateway\nAnd for good with: bantam service >~/.config/systemd/user/bantam.service; \
-         systemctl --user enable --now bantam; loginctl enable-linger"
-            .to_owned()
+        "The bot runs with: bantam gateway\nHow it keeps running when you log out: bantam service".to_owned()
     };
     print(&format!("\n{next}\n{bot}\n")).map(|()| 0)
 }

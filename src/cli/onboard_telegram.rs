@@ -47,7 +47,7 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
             }
             Err(e) => {
                 tell(&one_line(&e.text(), 300));
-                if configured || !offer("Try another token? [Y/n] ", true)? {
+                if configured {
                     return Ok(());
                 }
             }

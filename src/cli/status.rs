@@ -156,7 +156,7 @@ fn chosen_model(loaded: &Loaded, env: &Env, has_config: bool) -> Result<(String,
     match loaded.config.choose_model(env)? {
         Some(model) => Ok((model.name.clone(), key_source(&model, env))),
         None if has_config => Err(Error::config("no model is configured and no key was found")
-            .hint("export OPENROUTER_API_KEY=... (or another vendor's)")),
+            .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)")),
         None => Ok((
             "an Ollama on this machine if one answers, else the built-in demo".to_owned(),
             "none is set; for a real model: bantam onboard".to_owned(),
