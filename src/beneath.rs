@@ -202,16 +202,21 @@ impl Dir {
 
     /// Creates the directory at `path`, and those missing above it.
     pub(crate) fn make_dirs(&self, path: &Path, mode: Mode, links: Links) -> Result<(), Errno> {
-        match self.open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), links) {
+        let open = || self.open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), links).map(drop);
+        match open() {
             Err(Errno::NOENT) => {}
-            found => return found.map(drop),
+            found => return found,
         }
         self.make_dirs(path.parent().ok_or(Errno::NOENT)?, mode, links)?;
-        let (dir, name) = self.locate(path)?;
-        match mkdirat(&dir, &name, mode) {
-            Err(Errno::EXIST) => Ok(()),
-            result => result,
+        // What ends in `..` leads somewhere now, or out.
+        if path.file_name().is_some() {
+            let (dir, name) = self.locate(path)?;
+            match mkdirat(&dir, &name, mode) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(e),
+            }
         }
+        open()
     }
 
     /// Opens a regular file for reading; never waits for a pipe or a device. Errors name it `asked`.
