@@ -40,26 +40,20 @@ impl SeenRequest {
         text
     }
 
+    fn texts(&self, text: fn(&Message) -> Option<&str>) -> Vec<&str> {
+        self.messages.iter().filter_map(text).collect()
+    }
+
     /// The texts of the user's messages.
     fn user(&self) -> Vec<&str> {
-        let mut said = Vec::new();
-        for message in &self.messages {
-            if let Message::User(user) = message {
-                said.push(user.content.as_str());
-            }
-        }
-        said
+        self.texts(|message| if let Message::User(user) = message { Some(user.content.as_str()) } else { None })
     }
 
     /// The contents of the results.
     fn results(&self) -> Vec<&str> {
-        let mut came = Vec::new();
-        for message in &self.messages {
-            if let Message::ToolResult(result) = message {
-                came.push(result.content.as_str());
-            }
-        }
-        came
+        self.texts(
+            |message| if let Message::ToolResult(result) = message { Some(result.content.as_str()) } else { None },
+        )
     }
 }
 
@@ -115,12 +109,8 @@ fn says(text: impl Into<String>) -> Reply {
 }
 
 fn calls(n: usize) -> Reply {
-    let call = ToolCall {
-        id: format!("c{n}"),
-        name: "long".into(),
-        arguments: json!({"n": n}).to_string(),
-        ..ToolCall::default()
-    };
+    let (id, arguments) = (format!("c{n}"), json!({"n": n}).to_string());
+    let call = ToolCall { id, name: "long".into(), arguments, ..ToolCall::default() };
     Reply { calls: vec![call], ..Reply::default() }
 }
 
@@ -350,13 +340,10 @@ fn a_host_that_finds_it_too_long_is_asked_once_more_with_less() {
 
 #[test]
 fn a_second_refusal_is_an_error_with_a_hint() {
-    let fixture =
-        Fixture::new(
-            100_000,
-            |seen, _| {
-                if seen.user().last() == Some(&"three") { too_long() } else { Ok(talkative(seen)) }
-            },
-        );
+    let model = |seen: &SeenRequest, _| {
+        if seen.user().last() == Some(&"three") { too_long() } else { Ok(talkative(seen)) }
+    };
+    let fixture = Fixture::new(100_000, model);
     fixture.answers("one");
     fixture.answers("two");
     let (response, _) = fixture.say("three");
