@@ -1,13 +1,14 @@
 //! Notes: what came to a chat from elsewhere (a job, `--to`, the tool `message`), for the chat's conversation.
 //!
 //! A turn may hold the conversation for minutes, and a writer of a note must neither wait for it nor lose the note. So notes go to
-//! a file of their own, `KEY.jsonl.notes`, one object a line: `{"id","content","at"}`, `at` in milliseconds since 1970, and
-//! `"older"` with the number of notes before it that were dropped. The file is its own lock. Loading the conversation takes the
-//! newest notes over and removes the file. A crash between the two repeats none, because the conversation has their ids.
+//! a file of their own, `KEY.jsonl.notes`, one object a line: `{"id","content","at"}`, `at` in milliseconds since 1970. The file is
+//! its own lock. Loading the conversation takes the newest notes over and removes the file. A crash between the two repeats
+//! none, because the conversation has their ids.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{Entry, Files, Session, Store};
 use crate::cancel::Cancel;
@@ -28,6 +29,13 @@ const MAX_TEXT: usize = 32 << 10;
 /// A file of more bytes is cut to the notes that would be taken over.
 const CUT_ABOVE: u64 = 256 << 10;
 
+#[derive(Deserialize, Serialize)]
+struct Note {
+    id: String,
+    content: String,
+    at: u64,
+}
+
 /// Notes that `text` came to the chat of the conversation `session`; `title` says from where, `id` is unique. On disk when this
 /// returns, and in the conversation with its next turn.
 pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str) -> Result<()> {
@@ -36,45 +44,28 @@ pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str
     // Its author may repeat what an attacker wrote: to others it is data.
     let content = format!("[{title}]\n{}{cut}", fenced(shown));
     let at = millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
-    let line = json!({"id": format!("{NOTE}{id}"), "content": content, "at": at});
+    let line = json!(Note { id: format!("{NOTE}{id}"), content, at });
     let path = home.session_notes(session);
     let _lock = Lock::acquire(&path, LOCK_WAIT, &Cancel::new(None)).doing("noting what was sent to a chat")?;
     disk::append_line(&path, &line.to_string(), Durability::Now)?;
     if fs_err::metadata(&path)?.len() > CUT_ABOVE {
-        let mut kept = String::new();
-        for note in newest(&fs_err::read(&path)?) {
-            kept.push_str(&format!("{note}\n"));
-        }
-        disk::replace(&path, kept.as_bytes(), Durability::Now)?;
+        let kept: Vec<String> = newest(&fs_err::read(&path)?).iter().map(|note| format!("{}\n", json!(note))).collect();
+        disk::replace(&path, kept.concat().as_bytes(), Durability::Now)?;
     }
     Ok(())
 }
 
 /// The notes of a file that would be taken over, the oldest first.
-fn newest(file: &[u8]) -> Vec<Value> {
-    let text = |note: &Value, name: &str| note[name].as_str().map_or(0, str::len);
-    let mut notes: Vec<Value> = String::from_utf8_lossy(file)
-        .lines()
-        // A line that a power cut damaged was never acknowledged.
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .filter(|note| text(note, "id") > 0 && text(note, "content") > 0)
-        .collect();
-    let (mut first, mut bytes) = (notes.len(), 0);
-    while first > 0 {
-        bytes += text(&notes[first - 1], "content");
-        let kept = notes.len() - first;
-        if kept == MAX_NOTES || kept > 0 && bytes > MAX_BYTES {
-            break;
-        }
-        first -= 1;
+fn newest(file: &[u8]) -> Vec<Note> {
+    // A line that a power cut damaged was never acknowledged.
+    let text = String::from_utf8_lossy(file);
+    let mut notes: Vec<Note> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let (mut left, mut bytes) = (MAX_NOTES, 0);
+    for note in notes.iter().rev().take(MAX_NOTES) {
+        bytes += note.content.len();
+        left -= usize::from(left == MAX_NOTES || bytes <= MAX_BYTES);
     }
-    let older = |note: &Value| note["older"].as_u64().unwrap_or(0);
-    let left_out: u64 = notes.drain(..first).map(|note| 1 + older(&note)).sum();
-    if left_out > 0 {
-        let note = &mut notes[0];
-        note["older"] = (older(note) + left_out).into();
-    }
-    notes
+    notes.split_off(notes.len().saturating_sub(MAX_NOTES - left))
 }
 
 /// The notes for a conversation that are not among its messages, the oldest first, each with its time. Takes no lock.
@@ -87,16 +78,11 @@ pub(super) fn waiting<'a>(
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read?,
     };
-    let user = |note: &Value| {
-        let at = UNIX_EPOCH + Duration::from_millis(note["at"].as_u64().unwrap_or_default());
-        let text = |name: &str| note[name].as_str().unwrap_or_default();
-        let content = match note["older"].as_u64() {
-            Some(older) => format!("[{older} older notes were left out.]\n{}", text("content")),
-            None => text("content").to_owned(),
-        };
-        (User { content, time: rfc3339(at), id: text("id").to_owned(), ..User::default() }, at)
+    let user = |Note { id, content, at }| {
+        let at = UNIX_EPOCH + Duration::from_millis(at);
+        (User { content, time: rfc3339(at), id, ..User::default() }, at)
     };
-    let mut waiting: Vec<(User, SystemTime)> = newest(&file).iter().map(user).collect();
+    let mut waiting: Vec<(User, SystemTime)> = newest(&file).into_iter().map(user).collect();
     for message in messages {
         if let Message::User(there) = message {
             waiting.retain(|(user, _)| user.id != there.id);
@@ -182,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_notes_the_newest_are_taken_over_and_the_others_counted() {
+    fn of_many_notes_the_newest_are_taken_over() {
         let Scratch(home) = &Scratch::new("many");
         let text = "x".repeat(1000);
         let held = Files::new(home.clone()).load("telegram_1", &Cancel::new(None)).unwrap();
@@ -198,8 +184,6 @@ mod tests {
             .filter_map(|m| if let Message::User(user) = m { Some(user) } else { None })
             .collect();
         assert_eq!((all.len(), all[0].id.as_str(), all[49].id.as_str()), (MAX_NOTES, "note:550", "note:599"));
-        assert!(all[0].content.starts_with("[550 older notes were left out.]\n[The job"), "{}", all[0].content);
-        assert!(all[1..].iter().all(|user| !user.content.contains("left out")));
         // Large ones count by their bytes, and the newest is there whatever it takes.
         for n in 0..4 {
             note(home, "telegram_1", &format!("large{n}"), "The job sent this", &"x".repeat(1 << 20)).unwrap();
@@ -208,7 +192,7 @@ mod tests {
         let session = Files::new(home.clone()).load("telegram_1", &Cancel::new(None)).unwrap();
         let Message::User(last) = &session.messages[50] else { panic!() };
         assert_eq!((session.messages.len(), last.id.as_str()), (51, "note:large3"));
-        assert!(last.content.starts_with("[3 older notes") && last.content.ends_with("[cut at 32768 bytes]"));
+        assert!(last.content.ends_with("[cut at 32768 bytes]"));
     }
 
     #[test]
