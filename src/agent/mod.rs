@@ -34,7 +34,7 @@ pub use builder::Builder;
 pub use task::Background;
 pub use turn_context::Spending;
 
-use crate::bus::Origin;
+use crate::bus::{Origin, Response};
 pub use crate::cancel::{Cancel, Hook, Why};
 use crate::error::Result;
 use crate::message::{Media, Message, User};
@@ -174,6 +174,15 @@ impl Request {
 impl Agent {
     pub fn builder() -> Builder {
         Builder::default()
+    }
+
+    /// Asks in the conversation `library_default` and returns the answer.
+    ///
+    /// # Errors
+    /// The turn failed, or was stopped by a limit.
+    pub fn ask(&self, question: &str) -> Result<String> {
+        let Response { output, error, .. } = self.run(&Request::new(question, "library_default"), &|_| ());
+        error.map_or(Ok(output), Err)
     }
 
     /// `vendor/model` of the first choice.

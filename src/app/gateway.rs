@@ -1,16 +1,17 @@
 //! The gateway, put together: Telegram, scheduled jobs, background tasks, and what watches over them.
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
 
 use super::bot::Bot;
 use super::factory::AgentFactory;
+use super::monitor::{self, Monitor, Shutdown};
 use super::pool::AgentPool;
-use super::reload::{self, Reload};
-use super::shutdown::Shutdown;
-use super::{hands, learn_window, local_time, make_workspace, media, monitor};
+use super::{hands, learn_window, local_time, make_workspace, media};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded};
@@ -19,20 +20,23 @@ use crate::disk::Lock;
 use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
-use crate::gateway::event_log::EventLog;
+
 use crate::gateway::run::RunContext;
+use crate::gateway::status::Status;
+use crate::gateway::systemd::ServiceManager;
 use crate::gateway::tasks::Tasks;
+use crate::gateway::turn_log::TurnLog;
 use crate::hands::Hands;
 use crate::log::{Level, Log};
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::telegram::inbox::Inbox;
-use crate::telegram::{MessageSender, Telegram};
+use crate::telegram::{MessageSender, Telegram, Watch};
 use crate::zone::Zone;
 
-/// The shortest time between reactions to other programs of this home.
-const BETWEEN_SIGNALS: Duration = Duration::from_millis(200);
+/// Wakes the clock, which may have been set, and delivers what waits in the outbox.
+pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// How long an upload may go on when the program stops.
 const UPLOAD_GRACE: Duration = Duration::from_secs(2);
@@ -82,54 +86,52 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let shutdown = Shutdown::on_signal()?;
     let home = config::home(env)?;
     // Before the file is read, so that no change goes unnoticed.
-    let seen = reload::stamp(&home);
+    let seen = monitor::stamp(&home);
     let Startup { loaded, bot, hands, pool, heartbeat, notices } = Startup::load(&home, env)?;
     let config = &loaded.config;
     let log = Log::new(&config.log.level, config.log.json, env.get("JOURNAL_STREAM").map(String::as_str));
     let _lock = lock(&home)?;
     let account = bot.as_ref().map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
     let (tasks, damaged) = Tasks::open(&home)?;
-    for warning in loaded.warnings.iter().chain(&notices).chain(&damaged) {
-        log.write(Level::Warn, warning);
-    }
+    let warn = |text: &String| log.write(Level::Warn, text);
+    loaded.warnings.iter().chain(&notices).chain(&damaged).for_each(warn);
     let dispatcher = Arc::new(Dispatcher::new(Arc::new(pool), config.gateway.workers, tasks));
-    let (change, changed) = sync_channel(1);
     let sender = bot.as_ref().map(|bot| {
         let (outbox, log) = (Outbox::new(home.clone()), log.sink("telegram"));
         MessageSender::new(bot.api.clone(), outbox, shutdown.cancel.clone(), log)
     });
-    let own = sender.clone();
-    let posted: Posted = Arc::new(move || {
-        if let Some(sender) = &own {
+    let (change, changed) = sync_channel(1);
+    let (clock, sending) = (change.clone(), sender.clone());
+    let wake: Wake = Arc::new(move || {
+        let _full = clock.try_send(());
+        if let Some(sender) = &sending {
             sender.wake();
         }
     });
-    let (own, dispatching, ending) = (home.clone(), dispatcher.clone(), shutdown.clone());
-    let reload = Reload { home: own, env: env.clone(), seen, dispatcher: dispatching, shutdown: ending, log };
-    let (clock, sending) = (change.clone(), posted.clone());
-    let wake = Box::new(move || {
-        let _full = clock.try_send(());
-        sending();
-    });
-    let (watch, _at_end) = monitor::start(&home, env, reload, wake, log);
-    listen(&home, change.clone(), posted.clone(), log);
-    let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(EventLog(log.sink("turn")))];
-    if config.cron.enabled || heartbeat.is_some() {
-        let context = Arc::new(run_context(&home, env, config, shutdown.cancel.clone(), posted, log));
-        let (zone, runs_jobs) = (Zone::local(env).unwrap_or_else(|_| Zone::utc()), config.cron.enabled);
-        channels.push(Box::new(Clock { context, zone, runs_jobs, heartbeat, wake: change, changed }));
+    let (watch, _at_end) = Monitor {
+        home: home.clone(),
+        env: env.clone(),
+        seen,
+        dispatcher: dispatcher.clone(),
+        shutdown: shutdown.clone(),
+        wake: wake.clone(),
+        manager: ServiceManager::new(env),
+        status: Status::new(&home, SystemTime::now()),
+        log,
     }
-    if let (Some(bot), Some(sender)) = (bot, sender.clone()) {
-        let (inbox, damaged) = Inbox::open(&home.state(), bot.id())?;
-        for damage in &damaged {
-            log.write(Level::Warn, damage);
+    .start();
+    let parts = Parts { home: &home, env, config, cancel: shutdown.cancel.clone(), wake, log };
+    parts.listen();
+    let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
+    if config.cron.enabled || heartbeat.is_some() {
+        channels.push(Box::new(parts.clock(heartbeat, change, changed)));
+    }
+    match (bot, sender.clone()) {
+        (Some(bot), Some(sender)) => channels.push(Box::new(parts.telegram(&bot, sender, account, hands, watch)?)),
+        _ => {
+            log.write(Level::Info, "Telegram is off; scheduled jobs and heartbeats run");
+            monitor::tick(watch, shutdown.cancel.clone())?;
         }
-        let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(env));
-        let transcribe = media::transcriber(&home, config, env)?;
-        channels.push(Box::new(Telegram { sender, settings, account, inbox, hands, local_time, transcribe, watch }));
-    } else {
-        log.write(Level::Info, "Telegram is off; scheduled jobs and heartbeats run");
-        monitor::tick(watch, shutdown.cancel.clone())?;
     }
     let served = dispatcher.serve(channels);
     if let Some(sender) = sender {
@@ -140,18 +142,63 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     shutdown.finish()
 }
 
-/// Called when an item was posted to the outbox.
-type Posted = Arc<dyn Fn() + Send + Sync>;
+/// What the parts of a running gateway are made from.
+struct Parts<'a> {
+    home: &'a Home,
+    env: &'a Env,
+    config: &'a Config,
+    cancel: Cancel,
+    wake: Wake,
+    log: Log,
+}
 
-fn run_context(home: &Home, env: &Env, config: &Config, cancel: Cancel, posted: Posted, log: Log) -> RunContext {
-    RunContext {
-        home: home.clone(),
-        jobs: Jobs::new(home.clone(), env),
-        grace: i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX).saturating_mul(60_000),
-        outbox: Outbox::new(home.clone()),
-        cancel,
-        posted,
-        log: log.sink("jobs"),
+impl Parts<'_> {
+    /// Passes on signals of other programs of this home: a new job, a message to send.
+    fn listen(&self) {
+        let listener = match notify::bind(self.home) {
+            Ok(listener) => listener,
+            Err(e) => {
+                let text = format!("new jobs may start up to an hour late, and messages wait for the next one: {e}");
+                return self.log.write(Level::Warn, &text);
+            }
+        };
+        let wake = self.wake.clone();
+        drop(Builder::new().spawn(move || {
+            while listener.wait().is_ok() {
+                wake();
+            }
+        }));
+    }
+
+    fn clock(&self, heartbeat: Option<Job>, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
+        let context = Arc::new(RunContext {
+            home: self.home.clone(),
+            jobs: Jobs::new(self.home.clone(), self.env),
+            grace: i64::try_from(self.config.cron.grace_minutes).unwrap_or(i64::MAX).saturating_mul(60_000),
+            outbox: Outbox::new(self.home.clone()),
+            posted: self.wake.clone(),
+            cancel: self.cancel.clone(),
+            log: self.log.sink("jobs"),
+        });
+        let (zone, runs_jobs) = (Zone::local(self.env).unwrap_or_else(|_| Zone::utc()), self.config.cron.enabled);
+        Clock { context, zone, runs_jobs, heartbeat, wake, changed }
+    }
+
+    fn telegram(
+        &self,
+        bot: &Bot,
+        sender: Arc<MessageSender>,
+        account: Option<Value>,
+        hands: Hands,
+        watch: Watch,
+    ) -> Result<Telegram> {
+        let (inbox, damaged) = Inbox::open(&self.home.state(), bot.id())?;
+        for damage in &damaged {
+            self.log.write(Level::Warn, damage);
+        }
+        let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(self.env));
+        let transcribe = media::transcriber(self.home, self.config, self.env)?;
+        Ok(Telegram { sender, settings, account, inbox, hands, local_time, transcribe, watch })
     }
 }
 
@@ -164,23 +211,4 @@ fn lock(home: &Home) -> Result<Lock> {
             .hint("stop that one first, or set BANTAM_HOME to another home"),
         _ => e,
     })
-}
-
-/// Passes on signals of other programs of this home: a new job, a message to send.
-fn listen(home: &Home, change: SyncSender<()>, posted: Posted, log: Log) {
-    let listener = match notify::bind(home) {
-        Ok(listener) => listener,
-        Err(e) => {
-            let text = format!("new jobs may start up to an hour late, and messages wait for the next one: {e}");
-            return log.write(Level::Warn, &text);
-        }
-    };
-    let pass_on = move || {
-        while listener.wait().is_ok() {
-            let _full = change.try_send(());
-            posted();
-            std::thread::sleep(BETWEEN_SIGNALS);
-        }
-    };
-    drop(Builder::new().spawn(pass_on));
 }

@@ -11,8 +11,6 @@ mod monitor;
 pub(crate) mod offers;
 mod ollama;
 mod pool;
-mod reload;
-mod shutdown;
 #[cfg(test)]
 mod tests;
 mod trees;
@@ -21,9 +19,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::agent::prompt::PromptFiles;
-use crate::agent::{Agent, History, Limits};
+use crate::agent::{Agent, Builder, History, Limits};
 use crate::child::{Network, Sandbox};
-use crate::config::{Config, Env, proxy};
+use crate::config::{self, Config, Env, proxy};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
@@ -53,6 +51,7 @@ use crate::usage::Ledger;
 use crate::web::{self, Search};
 use crate::wire::Setup;
 use crate::zone::Zone;
+use factory::AgentFactory;
 pub(crate) use models::{chain, learn_window};
 pub(crate) use trees::{Layout, paths, workspace};
 
@@ -66,10 +65,11 @@ pub(crate) struct Parts<'a> {
 }
 
 /// What the command that builds an agent decides.
+#[derive(Default)]
 pub(crate) struct Options {
     /// Holds the conversations; `None` stores them in the home.
     pub memory: Option<session::Memory>,
-    pub stream: bool,
+    pub whole_replies: bool,
     /// Nobody sees the text of a reply before its end.
     pub unseen: bool,
     /// The names of the tools to offer; `None` offers all.
@@ -80,20 +80,6 @@ pub(crate) struct Options {
     pub system: Option<String>,
     /// Shared by all agents of a program.
     pub servers: Arc<Servers>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            memory: None,
-            stream: true,
-            unseen: false,
-            tools: None,
-            budget_tokens: None,
-            system: None,
-            servers: Arc::default(),
-        }
-    }
 }
 
 /// An agent, and notices for its user.
@@ -107,49 +93,55 @@ pub(crate) fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<
     let workspace = workspace(home, config, env)?;
     if workspace.is_dir() {
         return Ok(());
-    }
-    if workspace.exists() {
+    } else if workspace.exists() {
         return Err(Error::config(format!("the workspace {} is a file, not a directory", workspace.display()))
             .hint("move it away, or: bantam config set agents.defaults.workspace /path/to/a/directory"));
     }
+    let setting = if workspace == home.workspace() { "BANTAM_HOME" } else { "agents.defaults.workspace" };
     let created = template::write("workspace", &workspace).map(drop).doing("creating the workspace");
-    created.map_err(|e| match e.hint {
-        Some(_) => e,
-        None if workspace == home.workspace() => e.hint("set BANTAM_HOME to a directory that you can write"),
-        None => e.hint("set agents.defaults.workspace to a directory that you can write"),
+    created.map_err(|e| {
+        if e.hint.is_some() { e } else { e.hint(format!("set {setting} to a directory that you can write")) }
     })
 }
 
 /// Builds the agent. Writes nothing.
 pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
     let Parts { home, config, env, .. } = parts;
-    let mut notices = Vec::new();
-    let redactor = Redactor::new(config.secrets(env));
-    let (chain, window) = chain(parts, &redactor, &mut notices)?;
     let hands = Arc::new(hands(home, config, env)?);
-    let defaults = &config.agents.defaults;
-    if config.budget.daily_cost > 0.0 {
-        notices.extend(
-            chain
-                .unpriced()
-                .map(|name| format!("budget.daily_cost does not count {name}: its entry in model_list has no price")),
-        );
-    }
-    let local_time = local_time(env);
+    let mut notices = Vec::new();
+    let mut builder = builder(parts, options, &hands, &mut notices)?;
     let (tools, missing) = tools(&hands, home, config, env, &options.servers);
     notices.extend(missing);
-    let mut builder =
-        Agent::builder().tools(tools).stream(options.stream).history(history(config, window)).limits(Limits {
-            max_steps: defaults.max_tool_iterations,
-            timeout: Duration::from_secs(defaults.timeout),
-            budget_tokens: options.budget_tokens,
-            max_calls: defaults.max_calls,
-            retry: Retry {
-                max: defaults.max_retries,
-                first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
-                partial: options.unseen,
-            },
-        });
+    builder = builder.tools(tools);
+    if let Some(names) = &options.tools {
+        builder = builder.only(names);
+    }
+    Ok(Ready { agent: builder.build()?, notices })
+}
+
+/// All of the agent but its tools.
+fn builder(parts: &Parts, options: &Options, hands: &Hands, notices: &mut Vec<String>) -> Result<Builder> {
+    let Parts { home, config, env, .. } = parts;
+    let redactor = Redactor::new(config.secrets(env));
+    let (chain, window) = chain(parts, &redactor, notices)?;
+    let defaults = &config.agents.defaults;
+    if config.budget.daily_cost > 0.0 {
+        let unpriced = |name| format!("budget.daily_cost does not count {name}: its entry in model_list has no price");
+        notices.extend(chain.unpriced().map(unpriced));
+    }
+    let local_time = local_time(env);
+    let limits = Limits {
+        max_steps: defaults.max_tool_iterations,
+        timeout: Duration::from_secs(defaults.timeout),
+        budget_tokens: options.budget_tokens,
+        max_calls: defaults.max_calls,
+        retry: Retry {
+            max: defaults.max_retries,
+            first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
+            partial: options.unseen,
+        },
+    };
+    let mut builder = Agent::builder().stream(!options.whole_replies).history(history(config, window)).limits(limits);
     builder.chain = chain;
     builder.redactor = redactor;
     builder.prompt.files = Some(PromptFiles {
@@ -160,17 +152,43 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
         local_time: local_time.clone(),
     });
     builder.ledger = Some(Arc::new(Ledger::new(home.usage(), config.budget, local_time)));
-    if let Some(names) = &options.tools {
-        builder = builder.only(names);
-    }
     if let Some(text) = options.system.clone() {
         builder = builder.context("INSTRUCTIONS", move || text.clone());
     }
-    builder = match &options.memory {
+    Ok(match &options.memory {
         None => builder.store(Files::new((*home).clone())),
         Some(memory) => builder.store(memory.clone()),
-    };
-    Ok(Ready { agent: builder.build()?, notices })
+    })
+}
+
+impl Agent {
+    /// The agent of [`Builder::from_home`].
+    ///
+    /// # Errors
+    /// Those of [`Builder::from_home`].
+    pub fn from_home() -> Result<Self> {
+        Builder::from_home()?.build()
+    }
+}
+
+impl Builder {
+    /// An agent with the configuration of `$BANTAM_HOME`: its models and limits, what the agent obeys and remembers, its
+    /// conversations and its budget. It has no tools: those of `bantam` run in processes of its own program.
+    ///
+    /// # Errors
+    /// Of the kind [`crate::error::Kind::Config`]: no model, or a configuration that cannot be used.
+    pub fn from_home() -> Result<Self> {
+        let env = config::environment();
+        of_home(&config::home(&env)?, &env)
+    }
+}
+
+fn of_home(home: &Home, env: &Env) -> Result<Builder> {
+    let factory = AgentFactory::new(home, env)?;
+    let config = factory.load(None)?.config;
+    make_workspace(home, &config, env)?;
+    let parts = Parts { home, config: &config, env, configured: factory.file.is_some() };
+    builder(&parts, &factory.options, &hands(home, &config, env)?, &mut Vec::new())
 }
 
 /// How much of a conversation goes to a model with this window.

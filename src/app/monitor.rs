@@ -1,65 +1,112 @@
-//! What the gateway does after each poll: updates the status file, tells the service manager that it lives, and checks the
-//! clock and config.json.
+//! Watches over the running gateway: ends it on a signal, and after each poll updates the status file, tells the service
+//! manager that it lives, and restarts it if config.json has changed.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Builder;
+use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
-use super::reload::Reload;
+use super::gateway::{Startup, Wake};
 use crate::cancel::{Cancel, Hook};
 use crate::config::Env;
 use crate::error::{Context, Result};
+use crate::gateway::Dispatcher;
 use crate::gateway::status::Status;
 use crate::gateway::systemd::ServiceManager;
 use crate::log::{Level, Log};
 use crate::paths::Home;
 use crate::telegram::{PollEvent, Watch};
 use crate::text::one_line;
+use crate::{child, sys};
 
+/// How long turns may go on when the program ends. The next start resumes those that are still under way.
+const GRACE: Duration = Duration::from_secs(3);
+/// How long a restart waits for turns and background tasks to end. Messages are answered meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest time between two checks without a poller.
 const MAX_PAUSE: Duration = Duration::from_secs(50);
 
-struct Monitor {
-    reload: Reload,
-    /// Wakes the clock, which may have been set, and delivers what waits in the outbox.
-    wake: Box<dyn Fn() + Send>,
-    manager: ServiceManager,
-    status: Status,
-    log: Log,
+/// How the gateway ends: on a signal, or to start over with a changed configuration.
+pub(super) struct Shutdown {
+    /// Ends polling.
+    pub cancel: Cancel,
+    signalled: AtomicBool,
+    restart: AtomicBool,
 }
 
-/// Reports that the gateway is ready and returns the callback for the poller. The hook reports its end after a signal.
-pub(super) fn start(home: &Home, env: &Env, reload: Reload, wake: Box<dyn Fn() + Send>, log: Log) -> (Watch, Hook) {
-    let (manager, shutdown) = (ServiceManager::new(env), reload.shutdown.clone());
-    let status = Status::new(home, SystemTime::now());
-    log_failure(log, status.write());
-    manager.notify("READY=1");
-    let within = manager.interval;
-    let monitor = Arc::new(Mutex::new(Monitor { reload, wake, manager, status, log }));
-    let ending = monitor.clone();
-    let at_end = shutdown.cancel.clone().on_stop(move || {
-        if shutdown.is_signalled() {
-            let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
-            monitor.manager.notify("STOPPING=1");
-            log_failure(log, monitor.status.ends(SystemTime::now()));
+impl Shutdown {
+    /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
+    pub(super) fn on_signal() -> Result<Arc<Self>> {
+        sys::block_signals(sys::ENDING);
+        let (cancel, signalled, restart) = (Cancel::new(None), AtomicBool::default(), AtomicBool::default());
+        let shutdown = Arc::new(Self { cancel, signalled, restart });
+        let own = shutdown.clone();
+        let wait = move || {
+            sys::wait_for_signal(sys::ENDING);
+            own.signalled.store(true, Ordering::SeqCst);
+            own.stop();
+        };
+        Builder::new().spawn(wait).doing("starting a thread")?;
+        Ok(shutdown)
+    }
+
+    /// Stops polling, and ends the process after [`GRACE`] if the main thread has not done so.
+    fn stop(&self) {
+        self.cancel.stop();
+        thread::sleep(GRACE);
+        std::process::exit(i32::from(self.finish().is_err()));
+    }
+
+    /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
+    pub(super) fn finish(&self) -> Result<()> {
+        if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
+            return Err(child::reexec(&["gateway"])).doing("restarting");
         }
-    });
-    let tell = move |event: PollEvent| monitor.lock().unwrap_or_else(PoisonError::into_inner).handle(event);
-    (Watch { tell: Box::new(tell), within }, at_end)
+        Ok(())
+    }
 }
 
-/// Calls back at intervals, in place of a poller.
-pub(super) fn tick(watch: Watch, cancel: Cancel) -> Result<()> {
-    let pause = watch.within.min(MAX_PAUSE);
-    let work = move || {
-        while cancel.sleep(pause).is_ok() {
-            (watch.tell)(PollEvent::Waiting);
-        }
-    };
-    Builder::new().spawn(work).map(drop).doing("starting a thread")
+/// What tells one version of config.json from another.
+pub(super) type Stamp = Option<(SystemTime, u64)>;
+
+pub(super) fn stamp(home: &Home) -> Stamp {
+    let meta = fs_err::metadata(home.config()).ok()?;
+    Some((meta.modified().ok()?, meta.len()))
+}
+
+pub(super) struct Monitor {
+    pub home: Home,
+    pub env: Env,
+    /// Of the version of config.json in use.
+    pub seen: Stamp,
+    pub dispatcher: Arc<Dispatcher>,
+    pub shutdown: Arc<Shutdown>,
+    pub wake: Wake,
+    pub manager: ServiceManager,
+    pub status: Status,
+    pub log: Log,
 }
 
 impl Monitor {
+    /// Reports that the gateway is ready and returns the callback for the poller. The hook reports its end after a signal.
+    pub(super) fn start(self) -> (Watch, Hook) {
+        let (shutdown, within) = (self.shutdown.clone(), self.manager.interval);
+        self.logged(self.status.write());
+        self.manager.notify("READY=1");
+        let monitor = Arc::new(Mutex::new(self));
+        let ending = monitor.clone();
+        let at_end = shutdown.cancel.clone().on_stop(move || {
+            if shutdown.signalled.load(Ordering::SeqCst) {
+                let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
+                monitor.manager.notify("STOPPING=1");
+                let written = monitor.status.ends(SystemTime::now());
+                monitor.logged(written);
+            }
+        });
+        let tell = move |event: PollEvent| monitor.lock().unwrap_or_else(PoisonError::into_inner).handle(event);
+        (Watch { tell: Box::new(tell), within }, at_end)
+    }
+
     fn handle(&mut self, event: PollEvent) {
         let now = SystemTime::now();
         let written = match event {
@@ -71,15 +118,51 @@ impl Monitor {
             PollEvent::Failing(why) => self.status.polls(Some(&one_line(why, 300)), now),
             PollEvent::Waiting => Ok(()),
         };
-        log_failure(self.log, written);
+        self.logged(written);
         self.manager.notify("WATCHDOG=1");
         (self.wake)();
-        self.reload.check();
+        let stamp = stamp(&self.home);
+        if stamp != self.seen {
+            self.seen = stamp;
+            self.restart();
+        }
+    }
+
+    /// Restarts the gateway if it can start with the new configuration.
+    fn restart(&mut self) {
+        if let Err(e) = Startup::load(&self.home, &self.env) {
+            let text = format!("config.json has changed but cannot be used, so the old one stays: {}", e.message);
+            return self.log.write(Level::Error, &text);
+        }
+        let (dispatcher, shutdown, log) = (self.dispatcher.clone(), self.shutdown.clone(), self.log);
+        let restart = move || {
+            if shutdown.cancel.why().is_none() && !shutdown.restart.swap(true, Ordering::SeqCst) {
+                log.write(Level::Info, "config.json has changed: restarting");
+                dispatcher.wait_until_idle(PATIENCE);
+                shutdown.stop();
+            }
+        };
+        if let Err(e) = Builder::new().spawn(restart) {
+            self.log.write(Level::Error, &format!("starting a thread: {e}"));
+            // The next check tries again.
+            self.seen = None;
+        }
+    }
+
+    fn logged(&self, written: Result<()>) {
+        if let Err(e) = written {
+            self.log.write(Level::Error, &format!("writing the status file: {e}"));
+        }
     }
 }
 
-fn log_failure(log: Log, written: Result<()>) {
-    if let Err(e) = written {
-        log.write(Level::Error, &format!("writing the status file: {e}"));
-    }
+/// Calls back at intervals, in place of a poller.
+pub(super) fn tick(watch: Watch, cancel: Cancel) -> Result<()> {
+    let pause = watch.within.min(MAX_PAUSE);
+    let work = move || {
+        while cancel.sleep(pause).is_ok() {
+            (watch.tell)(PollEvent::Waiting);
+        }
+    };
+    Builder::new().spawn(work).map(drop).doing("starting a thread")
 }

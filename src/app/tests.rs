@@ -109,3 +109,17 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     }
     println!("{runs} runs");
 }
+
+#[test]
+fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
+    let dir = std::env::temp_dir().join(format!("bantam-home-{}", std::process::id()));
+    let (home, env) = (Home::new(dir.clone()), Env::new());
+    fs_err::create_dir_all(home.workspace()).unwrap();
+    fs_err::write(home.config(), r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#).unwrap();
+    fs_err::write(home.workspace().join("USER.md"), "likes tea").unwrap();
+    let agent = of_home(&home, &env).unwrap().build().unwrap();
+    let preview = agent.preview(&crate::agent::Request::new("hello", "library_x")).unwrap();
+    assert!(!agent.ask("time").unwrap().is_empty() && !preview.contains("read_file"), "{preview}");
+    assert!(preview.contains("likes tea") && home.session("library_default").exists(), "{preview}");
+    fs_err::remove_dir_all(dir).unwrap();
+}

@@ -159,11 +159,11 @@ fn attach(
 fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
     let (overrides, tools, budget_tokens) = (overrides(args)?, tools(args)?, args.number("budget-tokens")?);
     let memory = args.has("no-session").then(Memory::default);
-    let stream = !args.has("no-stream");
+    let whole_replies = args.has("no-stream");
     let format = Output::of(args).format;
     let unseen = format == Format::Json || format == Format::Text && !io::stdout().is_terminal();
     let system = args.value("system").map(str::to_owned);
-    let options = Options { memory, stream, unseen, tools, budget_tokens, system, ..Options::default() };
+    let options = Options { memory, whole_replies, unseen, tools, budget_tokens, system, ..Options::default() };
     Ok(AgentFactory { overrides, options, ..AgentFactory::new(&config::home(env)?, env)? })
 }
 

@@ -3,7 +3,7 @@
 //! The one-shot command line goes this way too: there is no second path that runs turns.
 
 pub(crate) mod clock;
-pub(crate) mod event_log;
+
 pub(crate) mod init;
 mod queue;
 pub(crate) mod run;
@@ -11,6 +11,7 @@ mod semaphore;
 pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod tasks;
+pub(crate) mod turn_log;
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

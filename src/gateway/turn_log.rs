@@ -7,9 +7,9 @@ use crate::bus::{Channel, Event, Inbound, Outbound, Response, TurnStop};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 
-pub(crate) struct EventLog(pub Sink);
+pub(crate) struct TurnLog(pub Sink);
 
-impl Channel for EventLog {
+impl Channel for TurnLog {
     fn start(self: Box<Self>, _: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let (outbound, events) = channel::<Outbound>();
         let log = move || {
