@@ -2,13 +2,15 @@
 //!
 //! Standard output holds the answer and nothing else: streamed on a terminal, otherwise printed whole once it is stored.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::args::Args;
 
 use super::screen::{Screen, Style};
 use super::{error_json, json_line, tty};
-use crate::bus::{Event, Response, TurnStop};
+use crate::bus::{Event, EventLog, Response, TurnStop};
 use crate::error::{Error, Kind as ErrorKind};
 use crate::markdown::{Look, Markdown};
 use crate::text::{one_line, printable};
@@ -68,6 +70,8 @@ pub(super) struct Printer {
     /// Text is shown as it arrives.
     streams: bool,
     markdown: Option<Markdown>,
+    /// Numbers the lines of `--events`.
+    log: EventLog,
     /// Complete answers so far, where they are not streamed.
     answers: String,
 }
@@ -78,7 +82,7 @@ impl Printer {
         let Style { ansi, utf8, colors, links } = screen.style;
         let look = || Look { utf8, colors: colors >= 256, links, columns: tty::size().0 };
         let markdown = (streams && ansi).then(|| Markdown::new(look()));
-        Self { output, screen, streams, markdown, answers: String::new() }
+        Self { output, screen, streams, markdown, log: EventLog::new(Duration::ZERO), answers: String::new() }
     }
 
     /// A second has passed without an event.
@@ -95,7 +99,9 @@ impl Printer {
     pub(super) fn event(&mut self, event: Event) {
         if self.output.format == Format::Events {
             // A failure to write is reported at the end.
-            drop(self.screen.answer(&json_line(event_json(&event))));
+            let mut line = event_json(&event);
+            line["number"] = self.log.add(event.clone(), Instant::now()).into();
+            drop(self.screen.answer(&json_line(line)));
         }
         let verbose = self.output.verbosity == Verbosity::Verbose;
         let watched = verbose || self.output.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;

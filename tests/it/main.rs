@@ -33,6 +33,7 @@ mod discipline;
 mod doctor;
 mod edits;
 mod everything;
+mod examples;
 mod exec;
 mod faults;
 mod files;

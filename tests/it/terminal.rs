@@ -151,6 +151,8 @@ fn events_are_told_line_by_line_and_the_last_is_the_object_of_json() {
     names.retain(|name| *name != "trace");
     names.dedup();
     assert_eq!(names, ["delta", "progress", "tool_started", "tool_finished", "delta"]);
+    let numbers = lines.iter().filter_map(|line| line["number"].as_u64());
+    assert!(numbers.eq(1..lines.len() as u64), "{lines:?}");
     let said = lines.iter().filter(|line| line["event"] == "delta").filter_map(|line| line["text"].as_str());
     assert_eq!(said.collect::<String>(), "Looking.Nothing is here.");
     let last = lines.last().unwrap();

@@ -1,0 +1,108 @@
+//! A provider of your own: stands in for a model that hands sums to a tool and repeats the result. It needs no network.
+//!
+//! ```text
+//! cargo run --example calculator -- "What is 6 * 7?"
+//! ```
+
+use std::env::args;
+use std::time::{Duration, Instant};
+
+use bantam::agent::{Agent, Request};
+use bantam::bus::{Event, EventLog};
+use bantam::error::{Error, Result};
+use bantam::message::{Message, Reply, ToolCall};
+use bantam::provider::{self, Provider, ProviderError};
+use bantam::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use serde_json::{Value, json};
+
+struct SumReader;
+
+impl Provider for SumReader {
+    fn model(&self) -> &'static str {
+        "example/sum-reader"
+    }
+
+    /// One step: what a host would be asked with these messages. The agent calls it again with the result of the call.
+    fn chat(&self, request: &provider::Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        let text = match request.messages.last() {
+            Some(Message::User(user)) => match sum_in(&user.content) {
+                Some(arguments) => {
+                    let name = "calculate".to_owned();
+                    let call = ToolCall { id: "1".to_owned(), name, arguments, ..ToolCall::default() };
+                    return Ok(Reply { calls: vec![call], ..Reply::default() });
+                }
+                None => "Ask for a sum, like 6 * 7.".to_owned(),
+            },
+            Some(Message::ToolResult(result)) => format!("That is {}.", result.content),
+            _ => return Err(ProviderError::Rejected("there is no question".to_owned())),
+        };
+        on_delta(&text);
+        Ok(Reply { text, ..Reply::default() })
+    }
+}
+
+/// The first sum in a text, as the arguments of the tool.
+fn sum_in(text: &str) -> Option<String> {
+    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_end_matches(['?', '.', '!'])).collect();
+    words.windows(3).find_map(|sum| {
+        let (a, b) = (sum[0].parse::<f64>().ok()?, sum[2].parse::<f64>().ok()?);
+        matches!(sum[1], "+" | "-" | "*" | "/").then(|| json!({"a": a, "operator": sum[1], "b": b}).to_string())
+    })
+}
+
+struct Calculator(ToolSpec);
+
+impl Calculator {
+    fn new() -> Self {
+        let schema = r#"{"type":"object","properties":{"a":{"type":"number"},"b":{"type":"number"},
+            "operator":{"type":"string","enum":["+","-","*","/"]}},"required":["a","operator","b"]}"#;
+        Self(ToolSpec {
+            name: "calculate".into(),
+            description: "Calculates.".into(),
+            schema: schema.into(),
+            risk: Risk::Safe,
+            source: "the calculator example".into(),
+        })
+    }
+}
+
+impl Tool for Calculator {
+    fn spec(&self) -> &ToolSpec {
+        &self.0
+    }
+
+    fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
+        let number = |name: &str| args[name].as_f64().unwrap_or_default();
+        let (a, b) = (number("a"), number("b"));
+        let result = match args["operator"].as_str() {
+            Some("+") => a + b,
+            Some("-") => a - b,
+            Some("*") => a * b,
+            _ if b == 0.0 => return Err(Error::failed("nothing can be divided by 0")),
+            _ => a / b,
+        };
+        Ok(ToolOutput::text(result.to_string()))
+    }
+}
+
+/// Runs one turn. Returns the answer and, as a web page that is opened late would ask for them, the numbered events.
+pub fn calculate(question: &str) -> Result<(String, Vec<(u64, Event)>)> {
+    let agent = Agent::builder().provider(SumReader).tool(Calculator::new()).build()?;
+    let log = EventLog::new(Duration::from_secs(60));
+    let response = agent.run(&Request::new(question, "sums"), &|event| {
+        log.add(event, Instant::now());
+    });
+    match response.error {
+        Some(e) => Err(e),
+        None => Ok((response.output, log.after(0, Instant::now()))),
+    }
+}
+
+fn main() -> Result<()> {
+    let (answer, events) = calculate(&args().nth(1).unwrap_or_else(|| "What is 6 * 7?".into()))?;
+    for (number, event) in events {
+        println!("{number}: {event:?}");
+    }
+    println!("{answer}");
+    Ok(())
+}
