@@ -1,63 +1,32 @@
 //! HTML to Markdown, for a model to read.
 //!
-//! No tree is built, because pages in the wild rarely nest as they should and a reader
-//! cares about the text. What a browser does not show is left out, and so is what surrounds the content (menus, page
-//! headers and footers, forms) if something is left without it.
+//! What a browser does not show is left out, and so is what surrounds the content (menus, page headers and footers, forms)
+//! if something is left without it.
 
-mod inline;
-mod layout;
 mod table;
 
 use super::address;
-use super::tokens::{Attributes, Token, tokens};
-use inline::Inline;
-use table::Table;
+use super::elements::{Element, Node, parse};
 
 /// Elements whose text is not shown, or is of no use to a reader.
-const HIDDEN: [&str; 15] = [
-    "script", "style", "template", "svg", "head", "iframe", "canvas", "audio", "video", "select", "datalist",
-    "textarea", "dialog", "map", "noembed",
+const HIDDEN: [&str; 14] = [
+    "script", "style", "template", "svg", "iframe", "canvas", "audio", "video", "select", "datalist", "textarea",
+    "dialog", "map", "noembed",
 ];
 /// Elements and roles that surround the content.
 const SURROUNDING: [&str; 5] = ["nav", "navigation", "search", "dialog", "alertdialog"];
 /// Those that do unless they are within it: an article may have notes and a quotation its source.
 const OUTSIDE: [&str; 4] = ["footer", "aside", "contentinfo", "complementary"];
-/// Elements that never have an end tag.
-const VOID: [&str; 14] =
-    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
-/// Elements whose end tag is often left out, so that what would hide them would hide the rest of the page.
-const OPEN_ENDED: [&str; 8] = ["p", "li", "dt", "dd", "tr", "td", "th", "body"];
-/// What begins and ends a paragraph, beside the elements with a meaning of their own.
-const BLOCKS: [&str; 24] = [
-    "address",
-    "article",
-    "aside",
-    "body",
-    "caption",
-    "center",
-    "details",
-    "div",
-    "dl",
-    "fieldset",
-    "figcaption",
-    "figure",
-    "footer",
-    "form",
-    "header",
-    "hgroup",
-    "html",
-    "legend",
-    "main",
-    "nav",
-    "p",
-    "section",
-    "summary",
-    "search",
-];
+/// Elements within a line that Markdown marks.
+const MARKED: [&str; 13] = ["a", "b", "strong", "i", "em", "code", "kbd", "samp", "del", "s", "strike", "sup", "q"];
+/// The texts of links to the heading that they stand in.
+const ANCHORS: [&str; 4] = ["¶", "#", "§", "🔗"];
 /// Text shorter than this, in bytes, is not taken for the content of a page without a look at the rest.
 const ENOUGH: usize = 1_000;
-/// Levels of lists, quotations and tables within one another.
-const MAX_DEPTH: usize = 32;
+/// Quotations and lists within one another that show.
+const MAX_LEVELS: usize = 16;
+/// Shorter than this, a `main` or `article` is not the content.
+const MIN_CONTENT: usize = 200;
 
 /// A page as a person would note it down.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -68,12 +37,13 @@ pub(crate) struct Page {
 
 /// Converts a page that came from `base`, an absolute address.
 pub(crate) fn convert(html: &str, base: &str) -> Page {
-    let content = Writer::run(html, base, true);
+    let page = parse(html);
+    let content = Writer::run(&page, base, true);
     if content.markdown.len() >= ENOUGH {
         return content;
     }
     // What looked like a menu may be all there is.
-    let whole = Writer::run(html, base, false);
+    let whole = Writer::run(&page, base, false);
     let has_more = prose(&whole.markdown) > prose(&content.markdown) * 4;
     if has_more || content.markdown.is_empty() { whole } else { content }
 }
@@ -89,27 +59,80 @@ fn prose(markdown: &str) -> usize {
     bytes + rest.trim().len()
 }
 
-/// A block that prefixes the lines within it, or collects them.
-enum Block {
-    Quote,
-    /// The number of the next item; `None` for bullets.
-    List(Option<u64>),
-    /// The indentation of an item's further lines.
-    Item(usize),
-    Table(Table),
+/// What stands between two pieces of text; of several, the greatest.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Gap {
+    #[default]
+    None,
+    Space,
+    Line,
+    Paragraph,
 }
 
-/// What becomes of text.
-#[derive(Default, PartialEq)]
-enum Text {
-    /// It flows, and white space is one space.
+/// Text with its white space as HTML counts it: a gap is written when more text follows.
+#[derive(Default)]
+struct Flow {
+    text: String,
+    /// Before the text.
+    before: Gap,
+    /// After it.
+    gap: Gap,
+}
+
+impl Flow {
+    fn space(&mut self, gap: Gap) {
+        self.gap = self.gap.max(gap);
+    }
+
+    /// Adds text as it is.
+    fn push(&mut self, text: &str) {
+        let gap = std::mem::take(&mut self.gap);
+        if self.text.is_empty() {
+            self.before = gap;
+        } else {
+            self.text.push_str(["", " ", "\n", "\n\n"][gap as usize]);
+        }
+        self.text.push_str(text);
+    }
+
+    /// Adds text in which all white space is one space.
+    fn write(&mut self, text: &str) {
+        for (n, word) in text.split([' ', '\t', '\n', '\r', '\u{c}']).enumerate() {
+            self.space(if n > 0 { Gap::Space } else { Gap::None });
+            if !word.is_empty() {
+                self.push(word);
+            }
+        }
+    }
+
+    /// Adds a block, unless it is empty.
+    fn block(&mut self, text: &str, gap: Gap) {
+        self.space(gap);
+        if !text.is_empty() {
+            self.push(text);
+            self.space(gap);
+        }
+    }
+}
+
+/// Where in a page the writer is.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// In a `main`, an `article` or a quotation.
+    in_content: bool,
+    in_link: bool,
+    within: Within,
+    /// Quotations and items around it.
+    levels: usize,
+}
+
+/// The innermost block.
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Within {
     #[default]
-    Flowing,
-    /// It is kept as it is, in `pre`.
-    Verbatim,
-    Title,
-    /// Markup, which the tokenizer takes for plain text, as a browser does that runs scripts and has frames.
-    Markup,
+    Block,
+    Heading,
+    Item,
 }
 
 #[derive(Default)]
@@ -118,247 +141,296 @@ struct Writer {
     /// Leave out what surrounds the content.
     only_content: bool,
     title: Option<String>,
-    text: String,
-    inlines: Vec<Inline>,
-    blocks: Vec<Block>,
-    /// Line ends that are due before the next text.
-    breaks: usize,
-    /// What the blocks put before the current line.
-    line_prefix: String,
-    /// Where the text ended before the current line.
-    line_start: usize,
-    /// The text up to here ends with the marker of a heading or item that has no text yet; what was due before it.
-    marker: Option<(usize, usize)>,
-    is_heading: bool,
-    /// Where a formula began that may come as TeX, too.
-    formula: Option<usize>,
-    /// The hidden element that is open, and how many of its name within one another.
-    hidden: Option<(String, usize)>,
-    text_is: Text,
-    /// What is read comes from a `noscript` or `noframes`.
-    is_nested: bool,
-    /// The page's `main` and `article` elements: where in the text each begins and, once it has ended, ends.
-    contents: Vec<(String, usize, Option<usize>)>,
-}
-
-fn attribute<'a>(attributes: &'a Attributes, name: &str) -> &'a str {
-    attributes.get(name).map_or("", String::as_str)
+    /// The page's `main` and `article` elements that are in no other, each with its text.
+    contents: Vec<(String, String)>,
+    place: Place,
 }
 
 impl Writer {
-    fn run(html: &str, base: &str, only_content: bool) -> Page {
+    fn run(page: &Element, base: &str, only_content: bool) -> Page {
         let mut writer = Self { base: base.to_owned(), only_content, ..Self::default() };
-        writer.read(html);
-        while let Some(block) = writer.blocks.pop() {
-            writer.close(block);
-        }
-        let markdown = writer.content().filter(|_| only_content).unwrap_or(&writer.text);
+        let whole = writer.inside(page, |_| {}).text;
+        let of = |name: &str| writer.contents.iter().filter(|(n, _)| n == name).collect::<Vec<_>>();
+        let content = match (&of("main")[..], &of("article")[..]) {
+            ([main, ..], _) => Some(&main.1),
+            (_, [article]) => Some(&article.1),
+            _ => None,
+        };
+        let markdown = content.filter(|text| only_content && text.len() >= MIN_CONTENT).unwrap_or(&whole);
         let title = writer.title.as_deref().unwrap_or_default();
         Page { title: title.split_whitespace().collect::<Vec<_>>().join(" "), markdown: markdown.trim().to_owned() }
     }
 
-    /// The text of the page's `main` element, or of its only article.
-    fn content(&self) -> Option<&str> {
-        let of = |name: &str| self.contents.iter().filter(|(n, ..)| n == name).collect::<Vec<_>>();
-        let (_, start, end) = match (of("main")[..].first(), &of("article")[..]) {
-            (Some(main), _) => main,
-            (None, [article]) => article,
-            _ => return None,
-        };
-        self.text.get(*start..end.unwrap_or(self.text.len())).filter(|text| text.trim().len() >= 200)
+    /// What an element contains, in a place of its own.
+    fn inside(&mut self, element: &Element, change: impl FnOnce(&mut Place)) -> Flow {
+        let (before, mut flow) = (self.place, Flow::default());
+        change(&mut self.place);
+        self.children(element, &mut flow);
+        self.place = before;
+        flow
     }
 
-    fn read(&mut self, html: &str) {
-        for token in tokens(html) {
-            match token {
-                Token::Start { name, attributes, self_closing } => self.start(&name, &attributes, self_closing),
-                Token::End(name) => self.end(&name),
-                Token::Text(text) => self.said(&text),
+    fn children(&mut self, element: &Element, flow: &mut Flow) {
+        for node in &element.children {
+            match node {
+                Node::Text(text) => flow.write(text),
+                Node::Element(element) => self.element(element, flow),
             }
         }
     }
 
-    fn said(&mut self, text: &str) {
-        if self.text_is == Text::Title {
-            self.title.get_or_insert_default().push_str(text);
-        } else if self.text_is == Text::Markup && self.hidden.is_none() {
-            (self.text_is, self.is_nested) = (Text::Flowing, true);
-            self.read(text);
-            self.is_nested = false;
-        } else if self.hidden.is_none() {
-            self.write(text);
-        }
-    }
-
-    fn start(&mut self, name: &str, attributes: &Attributes, self_closing: bool) {
-        if self.text_is == Text::Title {
-            // One without an end.
-            self.text_is = Text::Flowing;
-        }
-        if self.is_left_out(name, attributes, self_closing) {
+    fn element(&mut self, element: &Element, flow: &mut Flow) {
+        if self.is_left_out(element, flow) {
             return;
         }
-        match name {
-            "title" | "base" => self.describe(name, attributes),
-            "noscript" | "noframes" if !self.is_nested => self.text_is = Text::Markup,
-            // One ends the line, two the paragraph.
-            "br" => self.break_line(1 + self.breaks.min(1)),
-            "hr" => self.paragraph("---"),
-            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
-                self.break_line(2);
-                self.write_marker(&"#".repeat(usize::from(name.as_bytes()[1] - b'0')));
-                self.is_heading = true;
+        match &*element.name {
+            "title" => drop(self.title.get_or_insert_with(|| verbatim(element))),
+            "base" => self.base = address::join(&self.base, element.get("href")).unwrap_or_default(),
+            "br" => flow.space(if flow.gap >= Gap::Line { Gap::Paragraph } else { Gap::Line }),
+            "hr" => flow.block("---", Gap::Paragraph),
+            "pre" => flow.block(&code_block(element), Gap::Paragraph),
+            "table" => self.table(element, flow),
+            "ul" | "ol" | "menu" => self.list(element, flow),
+            "li" => self.item(element, "-", flow),
+            "dt" => {
+                flow.space(Gap::Paragraph);
+                self.children(element, flow);
+                flow.space(Gap::Line);
             }
-            "pre" => {
-                self.break_line(2);
-                self.write("```");
-                self.break_line(1);
-                self.text_is = Text::Verbatim;
-            }
-            "blockquote" => self.open(Block::Quote),
-            "ul" | "menu" => self.open(Block::List(None)),
-            "ol" => self.open(Block::List(Some(attribute(attributes, "start").parse().unwrap_or(1)))),
-            "li" => self.start_item(),
-            "dt" => self.break_line(2),
             "dd" => {
-                self.break_line(1);
-                self.write_marker(":");
+                let text = self.inside(element, |place| place.within = Within::Block).text;
+                flow.block(&prefixed(&text, ": ", "", ""), Gap::Line);
             }
-            "table" => self.open(Block::Table(Table::default())),
-            "tr" => self.start_row(),
-            "td" | "th" => self.start_cell(attributes),
-            "img" => self.image(attributes),
-            "frame" => self.frame(attributes),
-            "math" | "annotation" => self.formula(name, attributes),
-            "q" => self.write("“"),
-            "input" if self.has_marker() && attribute(attributes, "type") == "checkbox" => {
-                self.text.push_str(if attributes.contains_key("checked") { "[x] " } else { "[ ] " });
+            "blockquote" => {
+                let text = self
+                    .inside(element, |place| {
+                        (place.in_content, place.within) = (true, Within::Block);
+                        place.levels += 1;
+                    })
+                    .text;
+                flow.block(&self.prefixed(text, "> ", "> ", ">"), Gap::Paragraph);
             }
-            _ if inline::NAMES.contains(&name) && self.text_is != Text::Verbatim => self.start_inline(name, attributes),
+            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
+                let text = self.inside(element, |place| place.within = Within::Heading).text;
+                let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+                let marker = &"######"[..usize::from(element.name.as_bytes()[1] - b'0')];
+                flow.block(&prefixed(&text, &format!("{marker} "), "", ""), Gap::Paragraph);
+            }
             "main" | "article" => {
-                self.break_line(2);
-                self.open_line();
-                if self.table().is_none() {
-                    self.contents.push((name.to_owned(), self.text.len(), None));
+                let is_outer = !self.place.in_content;
+                let text = self.inside(element, |place| place.in_content = true).text;
+                flow.block(&text, Gap::Paragraph);
+                if is_outer {
+                    self.contents.push((element.name.clone(), text));
                 }
             }
-            // `pre` has just begun.
-            "code" if self.text.ends_with("```") => {
-                let mut classes = attribute(attributes, "class").split_whitespace();
-                let language = classes.find_map(|class| class.strip_prefix("language-"));
-                self.text.push_str(language.unwrap_or_default());
+            "img" => self.image(element, flow),
+            "frame" => self.frame(element, flow),
+            "math" => self.formula(element, flow),
+            "input"
+                if self.place.within == Within::Item && flow.text.is_empty() && element.get("type") == "checkbox" =>
+            {
+                flow.push(if element.attributes.contains_key("checked") { "[x]" } else { "[ ]" });
+                flow.space(Gap::Space);
             }
-            _ if BLOCKS.contains(&name) => self.break_line(2),
-            _ => {}
+            _ if element.is_block() => {
+                flow.space(Gap::Paragraph);
+                self.children(element, flow);
+                flow.space(Gap::Paragraph);
+            }
+            name if MARKED.contains(&name) => self.inline(element, flow),
+            _ => self.children(element, flow),
         }
     }
 
-    /// Whether an element is not shown, because it is within one that is hidden or is one itself.
-    fn is_left_out(&mut self, name: &str, attributes: &Attributes, self_closing: bool) -> bool {
-        if let Some((hidden, depth)) = &mut self.hidden {
-            if hidden == "head" && matches!(name, "title" | "base") {
-                self.describe(name, attributes);
-            } else if name == hidden && !self_closing {
-                *depth += 1;
-            } else if name == "body" {
-                // A head without an end.
-                self.hidden = None;
-            }
+    /// Whether an element is not shown, or not part of the content.
+    fn is_left_out(&mut self, element: &Element, flow: &mut Flow) -> bool {
+        let (name, role, place) = (&*element.name, element.get("role"), self.place);
+        let is = |names: &[&str]| names.contains(&name) || names.contains(&role);
+        let is_surrounding = is(&SURROUNDING) || is(&OUTSIDE) && !place.in_content;
+        let is_hidden = element.attributes.get("hidden").is_some_and(|until| until != "until-found")
+            || element.get("aria-hidden") == "true";
+        // A button may be a heading that unfolds what is below it.
+        let unfolds =
+            place.within == Within::Heading || (element.attributes.contains_key("aria-expanded") && place.in_content);
+        if name == "iframe" && !is_hidden {
+            self.frame(element, flow);
+        }
+        if is_surrounding && self.only_content {
+            flow.space(Gap::Line);
             return true;
         }
-        let (role, is_content) = (attribute(attributes, "role"), self.is_content());
-        let is = |names: &[&str]| names.contains(&name) || names.contains(&role);
-        let is_surrounding = is(&SURROUNDING) || is(&OUTSIDE) && !is_content;
-        let is_hidden = !OPEN_ENDED.contains(&name)
-            && (attributes.get("hidden").is_some_and(|until| until != "until-found")
-                || attribute(attributes, "aria-hidden") == "true");
-        // A button may be a heading that unfolds what is below it.
-        let unfolds = self.is_heading || (attributes.contains_key("aria-expanded") && is_content);
-        let is_left_out = HIDDEN.contains(&name)
+        HIDDEN.contains(&name)
             || is_hidden
-            || (is_surrounding && self.only_content)
             || (name == "button" && !unfolds)
-            || attribute(attributes, "class") == "mw-editsection";
-        if name == "iframe" && !is_hidden {
-            self.frame(attributes);
-        }
-        if is_left_out {
-            let is_open = !(VOID.contains(&name) || self_closing && name == "svg");
-            self.hidden = is_open.then(|| (name.to_owned(), 1));
-            self.break_line(usize::from(is_surrounding));
-        }
-        is_left_out
+            || element.get("class") == "mw-editsection"
     }
 
-    /// Whether what comes is part of the page's content for sure.
-    fn is_content(&self) -> bool {
-        let is_quote = self.blocks.iter().any(|block| matches!(block, Block::Quote));
-        is_quote || self.contents.iter().any(|(.., end)| end.is_none())
-    }
-
-    /// What stands in the page's head.
-    fn describe(&mut self, name: &str, attributes: &Attributes) {
-        let href = attribute(attributes, "href");
-        match name {
-            "title" => self.text_is = Text::Title,
-            _ if href.is_empty() => {}
-            _ => self.base = address::join(&self.base, href).unwrap_or_default(),
-        }
-    }
-
-    fn end(&mut self, name: &str) {
-        if name == "title" && self.text_is == Text::Title {
-            self.text_is = Text::Flowing;
-        }
-        if let Some((hidden, depth)) = &mut self.hidden {
-            if name == hidden {
-                *depth -= 1;
-                if *depth == 0 {
-                    self.hidden = None;
+    fn list(&mut self, list: &Element, flow: &mut Flow) {
+        let (mut lines, place) = (Flow::default(), self.place);
+        let mut number: u64 = list.get("start").parse().unwrap_or(1);
+        self.place.within = Within::Block;
+        for node in &list.children {
+            match node {
+                Node::Element(item) if item.name == "li" && list.name == "ol" => {
+                    self.item(item, &format!("{number}."), &mut lines);
+                    number = number.saturating_add(1);
                 }
+                Node::Element(element) => self.element(element, &mut lines),
+                Node::Text(text) => lines.write(text),
             }
+        }
+        self.place = place;
+        flow.block(&lines.text, if place.within == Within::Item { Gap::Line } else { Gap::Paragraph });
+    }
+
+    fn item(&mut self, item: &Element, marker: &str, flow: &mut Flow) {
+        if self.is_left_out(item, flow) {
             return;
         }
-        match name {
-            "noscript" | "noframes" => self.text_is = Text::Flowing,
-            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
-                self.is_heading = false;
-                self.drop_marker();
-                self.break_line(2);
+        let text = self
+            .inside(item, |place| {
+                place.within = Within::Item;
+                place.levels += 1;
+            })
+            .text;
+        let marker = format!("{marker} ");
+        flow.block(&self.prefixed(text, &marker, &" ".repeat(marker.len()), ""), Gap::Line);
+    }
+
+    /// A quotation or an item, unless it is too deep within others.
+    fn prefixed(&self, text: String, first: &str, other: &str, empty: &str) -> String {
+        if self.place.levels < MAX_LEVELS { prefixed(&text, first, other, empty) } else { text }
+    }
+
+    /// What stands within a line, with its marks.
+    fn inline(&mut self, element: &Element, flow: &mut Flow) {
+        let name = &*element.name;
+        let Flow { text, before, gap } = self.inside(element, |place| place.in_link |= name == "a");
+        // What is between the element and the text around it.
+        flow.space(before);
+        let is_line = !text.contains('\n');
+        let marked = match name {
+            "a" => self.link(element, &text),
+            _ if text.is_empty() => text,
+            "q" => format!("“{text}”"),
+            "sup" => {
+                let is_power = text.starts_with(|c: char| c.is_ascii_digit() || "+-−(".contains(c));
+                let has_base = flow.text.ends_with(|c: char| c.is_alphanumeric() || "*`)".contains(c));
+                if is_power && has_base && flow.gap == Gap::None { format!("^{text}") } else { text }
             }
-            "q" => self.write("”"),
-            "annotation" => self.end_formula(),
-            "pre" if self.text_is == Text::Verbatim => {
-                self.text_is = Text::Flowing;
-                self.text.truncate(self.text.trim_end().len());
-                self.break_line(1);
-                self.write("```");
-                self.break_line(2);
+            "b" | "strong" if is_line => format!("**{text}**"),
+            "i" | "em" if is_line => format!("*{text}*"),
+            "del" | "s" | "strike" if is_line => format!("~~{text}~~"),
+            "code" | "kbd" | "samp" if is_line && text.contains('`') => format!("`` {text} ``"),
+            "code" | "kbd" | "samp" if is_line => format!("`{text}`"),
+            _ => text,
+        };
+        if !marked.is_empty() {
+            flow.push(&marked);
+        }
+        flow.space(gap);
+    }
+
+    /// A link; of a block with more than a line, its first line.
+    fn link(&self, element: &Element, text: &str) -> String {
+        let href = element.get("href");
+        let is_anchor = href.starts_with('#');
+        let target = address::join(&self.base, href).filter(|_| !href.is_empty() && !is_anchor);
+        let labels = ["aria-label", "title"].map(|name| element.get(name).trim());
+        let label = labels.into_iter().find(|label| !label.is_empty());
+        match (target, label) {
+            _ if is_anchor && ANCHORS.contains(&text) => String::new(),
+            (None, _) => text.to_owned(),
+            (Some(target), Some(label)) if text.is_empty() => format!("[{label}]({target})"),
+            _ if text.is_empty() => String::new(),
+            (Some(target), _) => {
+                let (first, rest) = text.split_at(text.find("\n\n").unwrap_or(text.len()));
+                let name = first.trim_start_matches('#').strip_prefix(' ').unwrap_or(first);
+                let (marker, words) = (&first[..first.len() - name.len()], name.split_whitespace().collect::<Vec<_>>());
+                format!("{marker}[{}]({target}){rest}", words.join(" "))
             }
-            "blockquote" => self.close_until(|block| matches!(block, Block::Quote)),
-            "ul" | "menu" => self.close_until(|block| matches!(block, Block::List(None))),
-            "ol" => self.close_until(|block| matches!(block, Block::List(Some(_)))),
-            "li" => {
-                if matches!(self.blocks.last(), Some(Block::Item(_))) {
-                    self.end_item();
-                    self.break_line(1);
-                }
-            }
-            "table" => self.close_until(|block| matches!(block, Block::Table(_))),
-            "td" | "th" => self.end_cell(),
-            "main" | "article" => {
-                let open = self.contents.iter().rposition(|(n, _, end)| n == name && end.is_none());
-                if let (Some(n), None) = (open, self.table()) {
-                    self.contents[n].2 = Some(self.text.len());
-                }
-                self.break_line(2);
-            }
-            "dt" | "dd" => {
-                self.drop_marker();
-                self.break_line(1);
-            }
-            _ if BLOCKS.contains(&name) => self.break_line(2),
-            _ => self.end_inline(name),
         }
     }
+
+    fn image(&self, image: &Element, flow: &mut Flow) {
+        let alt = image.get("alt").trim();
+        // An image without a description is decoration.
+        if alt.is_empty() {
+            return;
+        }
+        let sources = ["src", "data-src", "srcset"].map(|name| image.get(name));
+        let source = sources.into_iter().find(|src| !src.is_empty() && !src.starts_with("data:"));
+        let image = match source.and_then(|src| address::join(&self.base, src.split_whitespace().next()?)) {
+            Some(source) if !self.place.in_link => format!("![{alt}]({source})"),
+            _ => alt.to_owned(),
+        };
+        // It comes again for browsers without scripts.
+        if !flow.text.ends_with(&image) {
+            flow.push(&image);
+        }
+    }
+
+    /// A link to what a page shows within it.
+    fn frame(&self, frame: &Element, flow: &mut Flow) {
+        let names = ["title", "name"].map(|name| frame.get(name));
+        let name = names.into_iter().find(|name| !name.is_empty());
+        let source = Some(frame.get("src")).filter(|src| !src.is_empty());
+        if let (Some(name), Some(source)) = (name, source.and_then(|src| address::join(&self.base, src))) {
+            flow.block(&format!("[{name}]({source})"), Gap::Paragraph);
+        }
+    }
+
+    /// A formula as TeX, if the page has it.
+    fn formula(&mut self, math: &Element, flow: &mut Flow) {
+        let tex = Some(math.get("alttext").trim().to_owned()).filter(|tex| !tex.is_empty()).or_else(|| tex_of(math));
+        match tex {
+            Some(tex) => flow.push(&format!("${tex}$")),
+            None => self.children(math, flow),
+        }
+    }
+}
+
+/// The TeX among the annotations of a formula.
+fn tex_of(element: &Element) -> Option<String> {
+    let elements = element.children.iter().filter_map(|node| match node {
+        Node::Element(element) => Some(element),
+        Node::Text(_) => None,
+    });
+    let is_tex = |element: &Element| element.name == "annotation" && element.get("encoding").contains("tex");
+    elements
+        .into_iter()
+        .find_map(|element| if is_tex(element) { Some(verbatim(element).trim().to_owned()) } else { tex_of(element) })
+}
+
+/// All text of an element as it is.
+fn verbatim(element: &Element) -> String {
+    let text = |node: &Node| match node {
+        Node::Text(text) => text.clone(),
+        Node::Element(element) if element.name == "br" => "\n".to_owned(),
+        Node::Element(element) if HIDDEN.contains(&&*element.name) => String::new(),
+        Node::Element(element) => verbatim(element),
+    };
+    element.children.iter().map(text).collect()
+}
+
+fn code_block(pre: &Element) -> String {
+    let text = verbatim(pre);
+    // The first line end after the tag does not count.
+    let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
+    let language = match pre.children.first() {
+        Some(Node::Element(code)) => code.get("class").split_whitespace().find_map(|c| c.strip_prefix("language-")),
+        _ => None,
+    };
+    if text.is_empty() { String::new() } else { format!("```{}\n{text}\n```", language.unwrap_or_default()) }
+}
+
+/// A block with something before its first line, the others and empty ones; nothing if there is no text.
+fn prefixed(text: &str, first: &str, other: &str, empty: &str) -> String {
+    let line = |(n, line): (usize, &str)| match (n, line) {
+        (0, line) => format!("{first}{line}"),
+        (_, "") => format!("\n{empty}"),
+        (_, line) => format!("\n{other}{line}"),
+    };
+    text.split('\n').enumerate().filter(|_| !text.is_empty()).map(line).collect()
 }

@@ -5,6 +5,7 @@
 
 mod address;
 mod charset;
+mod elements;
 mod entities;
 mod html;
 mod packed;

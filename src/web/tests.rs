@@ -44,8 +44,8 @@ fn html_becomes_markdown() {
         ("<a href=/p><img src=x alt=Pic></a>", "[Pic](https://site.example/p)"),
         ("<script>var a = '<p>no</p>';</script><style>p{}</style><p>yes", "yes"),
         (
-            "<p hidden>shown, for it may end nowhere</p><div hidden>no<div>no</div></div>yes",
-            "shown, for it may end nowhere\n\nyes",
+            "<p hidden>no<p>shown<div hidden>no<div>no</div></div>yes",
+            "shown\n\nyes",
         ),
         ("<svg><title>icon</title><text>no</text></svg>yes", "yes"),
         ("<noscript><p>with <b>markup</b></p></noscript>", "with **markup**"),
@@ -59,7 +59,7 @@ fn html_becomes_markdown() {
         ("<p class=x id='y z' data-a=\"&quot;\" =b/>text<!-- <p>no --><!doctype x></ bogus>more", "textmore"),
         ("<script>if (a < b) { '</scripty>' }</SCRIPT >yes<style>", "yes"),
         ("<!-->a<!--->b<!-- - -- -->c", "abc"),
-        ("<p>unclosed <b>bold<p>next", "unclosed bold\n\nnext"),
+        ("<p>unclosed <b>bold<p>next", "unclosed **bold**\n\nnext"),
         ("<select><option>1</select><textarea>x</textarea><button>Go</button>left", "left"),
     ] {
         assert_eq!(markdown(html), expected, "{html}");

@@ -1,47 +1,36 @@
 //! Tables: those of data stay tables, and what a page only lays out in one becomes paragraphs.
 
-use super::{Attributes, Block, Writer, attribute};
+use super::{Element, Flow, Gap, Node, Within, Writer};
 
 /// Cells of a layout up to this many bytes stand on one line.
 const MAX_SHORT: usize = 100;
 /// The most columns and rows that a cell may span.
 const MAX_SPAN: [usize; 2] = [20, 1_000];
 
-/// A table under construction, and the text it interrupted.
 #[derive(Default)]
-pub(super) struct Table {
-    pub(super) outer: String,
-    pub(super) outer_prefix: String,
+struct Table {
     /// What stands in no cell: captions, as a rule.
     captions: Vec<String>,
     rows: Vec<Vec<String>>,
-    in_cell: bool,
-    /// Columns and rows of the open cell.
-    span: [usize; 2],
     /// For each column, how many rows a cell from above still covers.
     covered: Vec<usize>,
 }
 
 impl Table {
     /// Adds a cell to the last row.
-    fn add(&mut self, cell: String) {
+    fn add(&mut self, cell: String, [columns, rows]: [usize; 2]) {
         if self.rows.is_empty() {
             self.rows.push(Vec::new());
         }
-        let (Some(row), [columns, rows]) = (self.rows.last_mut(), self.span) else {
-            return;
-        };
-        while self.covered.get(row.len()).is_some_and(|rows| *rows > 0) {
-            self.covered[row.len()] -= 1;
+        let Some(row) = self.rows.last_mut() else { return };
+        while let Some(covered) = self.covered.get_mut(row.len()).filter(|rows| **rows > 0) {
+            *covered -= 1;
             row.push(String::new());
         }
-        for cell in std::iter::once(cell).chain(std::iter::repeat_n(String::new(), columns.saturating_sub(1))) {
-            let column = row.len();
+        for cell in std::iter::once(cell).chain(std::iter::repeat_n(String::new(), columns - 1)) {
+            self.covered.resize(self.covered.len().max(row.len() + 1), 0);
+            self.covered[row.len()] = rows - 1;
             row.push(cell);
-            if rows > 1 || column < self.covered.len() {
-                self.covered.resize(self.covered.len().max(column + 1), 0);
-                self.covered[column] = rows.saturating_sub(1);
-            }
         }
     }
 
@@ -54,66 +43,14 @@ impl Table {
 }
 
 impl Writer {
-    pub(super) fn table(&mut self) -> Option<&mut Table> {
-        self.blocks.iter_mut().rev().find_map(|block| match block {
-            Block::Table(table) => Some(table),
-            _ => None,
-        })
-    }
-
-    pub(super) fn start_row(&mut self) {
-        self.end_cell();
-        if let Some(table) = self.table() {
-            table.add_row();
-        }
-    }
-
-    pub(super) fn start_cell(&mut self, attributes: &Attributes) {
-        self.end_cell();
-        let span = |name, most| attribute(attributes, name).trim().parse().unwrap_or(1).clamp(1, most);
-        let text = std::mem::take(&mut self.text);
-        match self.table() {
-            Some(table) => {
-                table.in_cell = true;
-                table.span = [span("colspan", MAX_SPAN[0]), span("rowspan", MAX_SPAN[1])];
-                table.captions.push(text.trim().to_owned());
-                (self.breaks, self.line_prefix, self.marker) = (0, String::new(), None);
-            }
-            None => self.text = text,
-        }
-    }
-
-    pub(super) fn end_cell(&mut self) {
-        if !self.table().is_some_and(|table| table.in_cell) {
-            return;
-        }
-        // What the cell left open ends with it.
-        while self.blocks.last().is_some_and(|block| !matches!(block, Block::Table(_))) {
-            if let Some(block) = self.blocks.pop() {
-                self.close(block);
-            }
-        }
-        self.drop_marker();
-        self.inlines.clear();
-        let cell = std::mem::take(&mut self.text).trim().to_owned();
-        self.breaks = 0;
-        if let Some(table) = self.table() {
-            table.in_cell = false;
-            table.add(cell);
-        }
-    }
-
-    /// Writes a table of data as one; what a page only lays out in a table, as paragraphs.
-    pub(super) fn write_table(&mut self, mut table: Table) {
-        match self.text.trim().to_owned() {
-            cell if table.in_cell => table.add(cell),
-            caption => table.captions.push(caption),
-        }
-        (self.text, self.line_prefix, self.marker) = (table.outer, table.outer_prefix, None);
-        self.inlines.clear();
-        self.breaks = 2;
-        for caption in table.captions.iter().filter(|caption| !caption.is_empty()) {
-            self.cell(caption);
+    pub(super) fn table(&mut self, element: &Element, flow: &mut Flow) {
+        let (place, mut table) = (self.place, Table::default());
+        self.place.within = Within::Block;
+        self.rows(element, &mut table);
+        self.place = place;
+        flow.space(Gap::Paragraph);
+        for caption in &table.captions {
+            flow.block(caption, Gap::Paragraph);
         }
         table.rows.retain(|row| row.iter().any(|cell| !cell.is_empty()));
         let columns = table.rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -124,31 +61,43 @@ impl Writer {
             if is_data {
                 let cells = row.iter().map(String::as_str).chain(std::iter::repeat("")).take(columns);
                 let cells: Vec<String> = cells.map(|cell| cell.replace('\n', " ").replace('|', "\\|")).collect();
-                self.line(&format!("| {} |", cells.join(" | ")), 1);
+                flow.block(&format!("| {} |", cells.join(" | ")), Gap::Line);
                 if n == 0 {
-                    self.line(&format!("|{}", " --- |".repeat(columns)), 1);
+                    flow.block(&format!("|{}", " --- |".repeat(columns)), Gap::Line);
                 }
             } else if filled.iter().all(|cell| !cell.contains('\n') && cell.len() <= MAX_SHORT) {
-                self.line(&filled.join(" | "), 2);
+                flow.block(&filled.join(" | "), Gap::Paragraph);
             } else {
                 for cell in filled {
-                    self.cell(cell);
+                    flow.block(cell, Gap::Paragraph);
                 }
             }
         }
-        self.breaks = 2;
+        flow.space(Gap::Paragraph);
     }
 
-    /// Writes a cell that is a paragraph, or several.
-    fn cell(&mut self, cell: &str) {
-        let lines = cell.replace('\n', &format!("\n{}", self.prefix()));
-        self.line(&lines, 2);
-    }
-
-    /// Writes a finished line.
-    fn line(&mut self, line: &str, breaks: usize) {
-        self.open_line();
-        self.text.push_str(line);
-        self.breaks = breaks;
+    fn rows(&mut self, element: &Element, table: &mut Table) {
+        for node in &element.children {
+            match node {
+                Node::Text(text) => table.captions.push(text.trim().to_owned()),
+                Node::Element(element) => match &*element.name {
+                    "thead" | "tbody" | "tfoot" | "form" => self.rows(element, table),
+                    "tr" => {
+                        table.add_row();
+                        self.rows(element, table);
+                    }
+                    "td" | "th" => {
+                        let most = |name, most| element.get(name).trim().parse().unwrap_or(1).clamp(1, most);
+                        let span = [most("colspan", MAX_SPAN[0]), most("rowspan", MAX_SPAN[1])];
+                        table.add(self.inside(element, |_| {}).text, span);
+                    }
+                    _ => {
+                        let mut caption = Flow::default();
+                        self.element(element, &mut caption);
+                        table.captions.push(caption.text);
+                    }
+                },
+            }
+        }
     }
 }
