@@ -1,7 +1,5 @@
 //! The character encodings of pages (WHATWG Encoding Standard).
 
-mod double;
-
 use super::packed::inflate;
 
 /// Windows-1252 from 0x80 to 0x9f; the rest of it is Latin-1. It is what browsers take for Latin-1 and ASCII, too
@@ -12,25 +10,18 @@ const WINDOWS_1252: [char; 32] = [
 ];
 /// Browsers look for a page's own word on its encoding this far.
 const PRESCAN: usize = 1024;
-/// The single-byte encodings in the order of the table, each with its labels in lower case and without `-`, `_` and `:`.
-const SINGLE: [&str; 26] = [
+/// The encodings in the order of the table, each with its labels in lower case and without `-`, `_` and `:`.
+const ENCODINGS: [&str; 23] = [
     "iso88592 latin2 l2",
-    "iso88593 latin3 l3",
-    "iso88594 latin4 l4",
     "iso88595 cyrillic",
     "iso88596 arabic asmo708",
     "iso88597 greek greek8",
     "iso88598 iso88598i hebrew visual logical",
-    "iso885910 latin6 l6",
-    "iso885913",
-    "iso885914",
     "iso885915 latin9 l9",
-    "iso885916",
     "koi8r koi8 koi",
     "koi8u koi8ru",
     "ibm866 cp866 866",
     "macintosh xmacroman mac",
-    "xmaccyrillic xmacukrainian",
     "windows874 iso885911 tis620 dos874",
     "windows1250 cp1250 xcp1250",
     "windows1251 cp1251 xcp1251",
@@ -40,9 +31,17 @@ const SINGLE: [&str; 26] = [
     "windows1256 cp1256 xcp1256",
     "windows1257 cp1257 xcp1257",
     "windows1258 cp1258 xcp1258",
+    "gbk gb2312 gb18030 xgbk cp936 gb231280 chinese",
+    "big5 big5hkscs cnbig5 xxbig5 cp950",
+    "shiftjis sjis xsjis windows31j ms932 mskanji cp932",
+    "euckr ksc56011987 ksc5601 ksx1001 windows949 cp949 korean",
 ];
-/// 16-bit code points, 0 for none: the upper halves of [`SINGLE`], then the rows of the double-byte encodings. Packed by
-/// `tests/charsets.py`, which says how.
+/// The first of the encodings that take one or two bytes a character.
+const GBK: usize = 19;
+/// The second bytes of two: 0x40 to 0xfe without 0x7f.
+const TRAILS: usize = 190;
+/// 16-bit code points, 0 for none: for each encoding its bytes from 0x80, and from [`GBK`] on rows of second bytes for the
+/// first bytes from 0x81 to 0xfe. Packed by `tests/charsets.py`, which says how.
 const PACKED: &[u8] = include_bytes!("charset/tables.bin");
 const TABLE_BYTES: usize = 1 << 20;
 
@@ -71,7 +70,6 @@ pub(super) fn decode(bytes: &[u8], content_type: &str, is_html: bool) -> Result<
     let from_header = named(content_type);
     let name = from_header.clone().or_else(|| named(&start).filter(|_| is_html)).unwrap_or_default();
     let label = name.replace(['-', '_', ':'], "");
-    let single = || SINGLE.iter().position(|labels| labels.split(' ').any(|known| known == label));
     Ok(match label.as_str() {
         // A page that says so in its own words is not: they could be read.
         "utf16" | "utf16le" if from_header.is_some() => utf_16(bytes, u16::from_le_bytes),
@@ -81,19 +79,41 @@ pub(super) fn decode(bytes: &[u8], content_type: &str, is_html: bool) -> Result<
         }
         "" if std::str::from_utf8(bytes).is_err() => windows_1252(bytes),
         "" | "utf8" | "unicode11utf8" | "utf16" | "utf16le" | "utf16be" => String::from_utf8_lossy(bytes).into_owned(),
-        label => match (single(), double::Encoding::of(label)) {
-            (Some(place), _) => {
-                let half = &table()[place * 128..][..128];
-                let character = |byte: &u8| match byte {
-                    0..0x80 => char::from(*byte),
-                    byte => code_point(half[usize::from(byte - 0x80)]),
-                };
-                bytes.iter().map(character).collect()
-            }
-            (None, Some(encoding)) => encoding.decode(bytes, &table()[SINGLE.len() * 128..]),
-            (None, None) => return Err((name, String::from_utf8_lossy(bytes).into_owned())),
+        label => match ENCODINGS.iter().position(|labels| labels.split(' ').any(|known| known == label)) {
+            Some(place) => from_table(bytes, place),
+            None => return Err((name, String::from_utf8_lossy(bytes).into_owned())),
         },
     })
+}
+
+fn from_table(bytes: &[u8], place: usize) -> String {
+    let table = table();
+    let (singles, doubles) = (place.min(GBK), place.saturating_sub(GBK));
+    let (alone, pairs) = table[singles * 128 + doubles * (128 + 126 * TRAILS)..].split_at(128);
+    let pairs = if place < GBK { &[] } else { &pairs[..126 * TRAILS] };
+    let (mut text, mut rest) = (String::with_capacity(bytes.len()), bytes);
+    while let Some((&first, after)) = rest.split_first() {
+        let second = after.first().copied().unwrap_or_default();
+        let (code, len) = match first {
+            0..0x80 => (first.into(), 1),
+            _ if pairs.is_empty() || alone[usize::from(first - 0x80)] > 0 => (alone[usize::from(first - 0x80)], 1),
+            // Four bytes of GB 18030 are a rare character.
+            _ if place == GBK && second.is_ascii_digit() => (0, 4),
+            _ => {
+                let row = usize::from(first.wrapping_sub(0x81)) * TRAILS;
+                let column = second.checked_sub(0x40).map(|at| usize::from(at - u8::from(second > 0x7f)));
+                let code = column.filter(|at| *at < TRAILS && second != 0x7f).and_then(|at| pairs.get(row + at));
+                // What is no second byte may begin something else.
+                let len = if code.is_some_and(|code| *code > 0) || second >= 0x80 { 2 } else { 1 };
+                (code.copied().unwrap_or_default(), len)
+            }
+        };
+        text.push(
+            char::from_u32(code.into()).filter(|c| *c != '\0' || first == 0).unwrap_or(char::REPLACEMENT_CHARACTER),
+        );
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    text
 }
 
 /// Unpacks the table.
@@ -106,10 +126,6 @@ fn table() -> Vec<u16> {
         Some(*code)
     };
     deltas.scan(0, add).collect()
-}
-
-fn code_point(code: u16) -> char {
-    char::from_u32(code.into()).filter(|c| *c != '\0').unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// The value behind `charset=`, in a header or in a page, in lower case.

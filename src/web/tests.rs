@@ -43,10 +43,7 @@ fn html_becomes_markdown() {
         ("<img src=x.png alt='A cat'><img src=y.png>", "![A cat](https://site.example/dir/x.png)"),
         ("<a href=/p><img src=x alt=Pic></a>", "[Pic](https://site.example/p)"),
         ("<script>var a = '<p>no</p>';</script><style>p{}</style><p>yes", "yes"),
-        (
-            "<p hidden>no<p>shown<div hidden>no<div>no</div></div>yes",
-            "shown\n\nyes",
-        ),
+        ("<p hidden>no<p>shown<div hidden>no<div>no</div></div>yes", "shown\n\nyes"),
         ("<svg><title>icon</title><text>no</text></svg>yes", "yes"),
         ("<noscript><p>with <b>markup</b></p></noscript>", "with **markup**"),
         ("<dl><dt>Term<dd>Meaning</dl>", "Term\n: Meaning"),
@@ -196,8 +193,6 @@ fn pages_in_older_encodings_are_read() {
         ("Big5", &b"\xa7A\xa6n\xa1A\xa5@\xac\xc9"[..], "你好，世界"),
         ("big5-hkscs", &b"\x9d\xef \x9d\xf7"[..], "嘅 咗"),
         ("Shift_JIS", &b"\x93\xfa\x96{\x8c\xea \xb6\xc5 \x95\x5c\x87@"[..], "日本語 ｶﾅ 表①"),
-        ("EUC-JP", &b"\xc6\xfc\xcb\xdc\xb8\xec \x8e\xb6\x8e\xc5 \xc9\xbd"[..], "日本語 ｶﾅ 表"),
-        ("ISO-2022-JP", &b"\x1b$BF|K\x5c8l\x1b(B and \x1b$BI=\x1b(B end"[..], "日本語 and 表 end"),
         ("EUC-KR", &b"\xbe\xc8\xb3\xe7\xc7\xcf\xbc\xbc\xbf\xe4 \x8cc \xf9\xd3\xed\xae"[..], "안녕하세요 똠 漢字"),
     ] {
         assert_eq!(
@@ -208,15 +203,15 @@ fn pages_in_older_encodings_are_read() {
         let page = [format!("<meta charset=\"{label}\">").as_bytes(), bytes].concat();
         assert!(charset::decode(&page, "text/html", true).unwrap().ends_with(expected), "{label}");
     }
-    let unknown = charset::decode("a\u{fc}".as_bytes(), "text/html; charset=x-klingon", true);
-    assert_eq!(unknown, Err(("x-klingon".to_owned(), "aü".to_owned())));
+    let unknown = charset::decode("a\u{fc}".as_bytes(), "text/html; charset=EUC-JP", true);
+    assert_eq!(unknown, Err(("euc-jp".to_owned(), "aü".to_owned())));
 }
 
 #[test]
 fn no_bytes_are_too_odd_for_an_encoding() {
     let mut bytes: Vec<u8> = (0..=255).flat_map(|first| (0..=255).flat_map(move |second| [first, second, 0])).collect();
     bytes.push(0x8f);
-    for label in ["gb18030", "big5", "shift_jis", "euc-jp", "iso-2022-jp", "euc-kr", "koi8-r", "utf-16", "utf-8"] {
+    for label in ["gb18030", "big5", "shift_jis", "euc-kr", "koi8-r", "utf-16", "utf-8"] {
         for cut in 0..5 {
             let text = charset::decode(&bytes[..bytes.len() - cut], &format!("; charset={label}"), true).unwrap();
             assert!(text.len() > 30_000, "{label}");

@@ -114,7 +114,7 @@ fn mutated(pages: &[(PathBuf, Vec<u8>)], rng: &mut Rng) -> Vec<u8> {
 /// Runs for as many seconds as `BANTAM_FUZZ_SECONDS` says, with the seed `BANTAM_FUZZ_SEED`.
 #[test]
 fn a_spoilt_page_is_still_read_in_bounds() {
-    const LABELS: [&str; 8] = ["", "utf-8", "gbk", "big5", "shift_jis", "euc-jp", "iso-2022-jp", "koi8-r"];
+    const LABELS: [&str; 6] = ["", "utf-8", "gbk", "big5", "shift_jis", "koi8-r"];
     let number = |name: &str| env::var(name).ok().and_then(|value| value.parse().ok());
     let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed);
     let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
