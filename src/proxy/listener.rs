@@ -15,7 +15,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use super::{LIMITS, Proxy};
+use super::Proxy;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
 
@@ -61,7 +61,7 @@ impl Receiver {
             _ => None,
         });
         let listener = listener.ok_or_else(|| Error::failed("the jail sent no listener"))?;
-        Proxy::start(TcpListener::from(listener), guard.clone(), LIMITS).map(Some)
+        Proxy::start(TcpListener::from(listener), guard.clone()).map(Some)
     }
 }
 

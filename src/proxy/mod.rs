@@ -1,50 +1,28 @@
 //! The proxy behind `exec.network = "guarded"`: it connects only where the address guard allows.
 //!
 //! The jail has a network of its own with one listener in it. The proxy serves that listener from the parent process, so
-//! its clients are untrusted: everything they can use up has a bound in [`Limits`]. It speaks `CONNECT HOST:PORT` alone.
+//! its clients are untrusted: what they can use up has a bound, and all of it ends with the command. It speaks `CONNECT HOST:PORT` alone.
 //! Nothing of a request's head is forwarded, so no server can read it differently than the proxy did.
 
 pub(crate) mod listener;
 #[cfg(test)]
 mod tests;
-mod tunnel;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-
-use rustix::event::PollFlags;
-use rustix::pipe::{PipeFlags, pipe_with};
+use std::time::Duration;
 
 use crate::error::{Context, Error, Result};
 use crate::guard::{self, AddressGuard, ConnectError};
-use tunnel::{wait, would_block};
 
-#[derive(Clone, Copy)]
-struct Limits {
-    connections: usize,
-    /// Bytes of a request's head.
-    head: usize,
-    /// Time for the whole head to arrive.
-    head_timeout: Duration,
-    /// Time to connect, after the name has been looked up.
-    connect_timeout: Duration,
-    /// Time without a byte in either direction.
-    idle_timeout: Duration,
-}
-
-const LIMITS: Limits = Limits {
-    connections: 32,
-    head: 16 << 10,
-    head_timeout: Duration::from_secs(10),
-    connect_timeout: Duration::from_secs(10),
-    idle_timeout: Duration::from_secs(60),
-};
-
-/// How long a refused client may keep sending before its connection closes.
+const MAX_CONNECTIONS: usize = 32;
+/// The most bytes of a request's head.
+const MAX_HEAD: usize = 16 << 10;
+/// Time to connect, after the name has been looked up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a refused client may be silent before its connection closes.
 const LINGER: Duration = Duration::from_secs(1);
 /// Pause of the accept loop when it has no free connection, or no descriptor.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -52,66 +30,129 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A running proxy. Dropping it stops accepting and closes every connection. A name look-up in progress cannot be
 /// interrupted: its thread connects to nothing afterwards, and ends.
 pub(crate) struct Proxy {
-    /// Closing this end of the pipe wakes every wait.
-    stop: Option<OwnedFd>,
+    shared: Arc<Shared>,
+    listener: Arc<TcpListener>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
     /// Serves `listener`, which may belong to another network namespace. Connections leave from the caller's.
-    fn start(listener: TcpListener, guard: AddressGuard, limits: Limits) -> Result<Self> {
-        // A client may disconnect between poll and accept.
-        listener.set_nonblocking(true).doing("setting up the proxy's listener")?;
-        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC).doing("making the proxy's pipe")?;
-        let shared = Arc::new(Shared { guard, limits, stopped });
-        let accept = move || accept_loop(&shared, &listener);
+    fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
+        let shared = Arc::new(Shared { guard, streams: Mutex::new(Some(Vec::new())) });
+        let listener = Arc::new(listener);
+        let (shared_too, listener_too) = (shared.clone(), listener.clone());
+        let accept = move || accept_loop(&shared_too, &listener_too);
         let acceptor = thread::Builder::new().name("proxy".to_owned()).spawn(accept).doing("starting the proxy")?;
-        Ok(Self { stop: Some(stop), acceptor: Some(acceptor) })
+        Ok(Self { shared, listener, acceptor: Some(acceptor) })
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.stop = None;
-        // A panic has already been reported by its thread.
-        drop(self.acceptor.take().map(JoinHandle::join));
-    }
-}
-
-/// One reference belongs to the accept loop and one to each connection, so the count bounds the connections.
-struct Shared {
-    guard: AddressGuard,
-    limits: Limits,
-    stopped: OwnedFd,
-}
-
-impl Shared {
-    fn check_running(&self) -> io::Result<()> {
-        match wait(&self.stopped, &[], Some(Instant::now())) {
-            Err(e) if e.kind() == ErrorKind::TimedOut => Ok(()),
-            result => result,
+        let streams = self.shared.streams().take();
+        for stream in streams.into_iter().flatten().filter_map(|stream| stream.upgrade()) {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+        // This wakes `accept`.
+        if rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both).is_ok() {
+            // A panic has already been reported by its thread.
+            drop(self.acceptor.take().map(JoinHandle::join));
         }
     }
 }
 
+/// One reference belongs to the proxy, one to the accept loop and one to each connection, so the count bounds the
+/// connections.
+struct Shared {
+    guard: AddressGuard,
+    /// The sockets of all connections; `None` once the proxy has ended.
+    streams: Mutex<Option<Vec<Weak<TcpStream>>>>,
+}
+
+impl Shared {
+    fn streams(&self) -> MutexGuard<'_, Option<Vec<Weak<TcpStream>>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the end of the proxy end a connection. Fails after it.
+    fn register(&self, stream: TcpStream) -> io::Result<Arc<TcpStream>> {
+        let stream = Arc::new(stream);
+        let mut streams = self.streams();
+        let streams = streams.as_mut().ok_or_else(|| io::Error::other("the proxy has ended"))?;
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(&stream));
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    fn is_running(&self) -> bool {
+        self.streams().is_some()
+    }
+}
+
 fn accept_loop(shared: &Arc<Shared>, listener: &TcpListener) {
-    while shared.check_running().is_ok() {
-        let is_full = Arc::strong_count(shared) > shared.limits.connections;
-        let accepted = if is_full {
-            Err(ErrorKind::ResourceBusy.into())
-        } else {
-            wait(&shared.stopped, &[(listener.as_fd(), PollFlags::IN)], None).and_then(|()| listener.accept())
-        };
+    while shared.is_running() {
+        let is_full = Arc::strong_count(shared) >= MAX_CONNECTIONS + 2;
+        let accepted = if is_full { Err(ErrorKind::ResourceBusy.into()) } else { listener.accept() };
         match accepted {
             Ok((client, _)) => {
                 let shared = Arc::clone(shared);
                 // Without a thread, or when serving fails, the connection just closes.
-                let work = move || drop(serve(&shared, &client));
+                let work = move || drop(serve(&shared, client));
                 drop(thread::Builder::new().name("proxy".to_owned()).spawn(work));
             }
-            Err(e) if would_block(&e) || e.kind() == ErrorKind::ConnectionAborted => {}
-            // Until a descriptor is free the listener stays ready, so trying again at once would spin.
-            Err(_) => drop(wait(&shared.stopped, &[], Some(Instant::now() + PAUSE))),
+            // Without a free descriptor, trying again at once would spin.
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
+
+fn serve(shared: &Shared, client: TcpStream) -> io::Result<()> {
+    let client = shared.register(client)?;
+    let found = read_head(&client).and_then(|(head, early)| Ok((connect(shared, &head)?, early)));
+    let (remote, early) = match found {
+        Ok(found) => found,
+        Err(refusal) => return refuse(&client, &refusal),
+    };
+    (&*client).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+    (&*remote).write_all(&early)?;
+    thread::scope(|scope| {
+        thread::Builder::new().name("proxy".to_owned()).spawn_scoped(scope, || carry(&client, &remote))?;
+        carry(&remote, &client);
+        Ok(())
+    })
+}
+
+/// Copies what comes from one socket to another, until its end, which is passed on, or a failure, which ends both.
+fn carry(mut from: &TcpStream, mut to: &TcpStream) {
+    let copied = io::copy(&mut from, &mut to).and_then(|_| to.shutdown(Shutdown::Write));
+    if copied.is_err() {
+        drop(from.shutdown(Shutdown::Both));
+        drop(to.shutdown(Shutdown::Both));
+    }
+}
+
+/// Reads a request's head, and what the client sent after it.
+fn read_head(mut client: &TcpStream) -> Result<(String, Vec<u8>), Refusal> {
+    const END: &[u8] = b"\r\n\r\n";
+    let mut read = Vec::new();
+    let mut piece = [0; 4 << 10];
+    loop {
+        let n = match client.read(&mut piece) {
+            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            result => result?,
+        };
+        // The end may lie across two pieces.
+        let from = read.len().saturating_sub(END.len() - 1);
+        read.extend_from_slice(&piece[..n]);
+        if read.len() > MAX_HEAD {
+            let why = format!("the request is larger than {MAX_HEAD} bytes");
+            return Err(Refusal::new("431 Request Header Fields Too Large", why));
+        }
+        if let Some(at) = read[from..].windows(END.len()).position(|window| window == END) {
+            let early = read.split_off(from + at + END.len());
+            return Ok((String::from_utf8_lossy(&read).into_owned(), early));
         }
     }
 }
@@ -142,54 +183,6 @@ impl From<io::Error> for Refusal {
     }
 }
 
-fn serve(shared: &Shared, client: &TcpStream) -> io::Result<()> {
-    set_up(client)?;
-    let found = read_head(shared, client).and_then(|(head, early)| Ok((connect(shared, &head)?, early)));
-    match found {
-        Ok((remote, early)) => {
-            (&*client).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
-            tunnel::run(&shared.stopped, client, &remote, early, shared.limits.idle_timeout)
-        }
-        Err(refusal) => refuse(shared, client, &refusal),
-    }
-}
-
-fn set_up(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nonblocking(true)?;
-    stream.set_nodelay(true)
-}
-
-/// Reads a request's head, and what the client sent after it.
-fn read_head(shared: &Shared, mut client: &TcpStream) -> Result<(String, Vec<u8>), Refusal> {
-    const END: &[u8] = b"\r\n\r\n";
-    let Limits { head: most, head_timeout, .. } = shared.limits;
-    let deadline = Instant::now() + head_timeout;
-    let mut read = Vec::new();
-    let mut piece = [0; 4 << 10];
-    loop {
-        wait(&shared.stopped, &[(client.as_fd(), PollFlags::IN)], Some(deadline)).map_err(|e| match e.kind() {
-            ErrorKind::TimedOut => Refusal::new("408 Request Timeout", "the request did not arrive in time"),
-            _ => e.into(),
-        })?;
-        let n = match client.read(&mut piece) {
-            Ok(0) => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
-            Err(e) if would_block(&e) => continue,
-            result => result?,
-        };
-        // The end may lie across two pieces.
-        let from = read.len().saturating_sub(END.len() - 1);
-        read.extend_from_slice(&piece[..n]);
-        if read.len() > most {
-            let why = format!("the request is larger than {most} bytes");
-            return Err(Refusal::new("431 Request Header Fields Too Large", why));
-        }
-        if let Some(at) = read[from..].windows(END.len()).position(|window| window == END) {
-            let early = read.split_off(from + at + END.len());
-            return Ok((String::from_utf8_lossy(&read).into_owned(), early));
-        }
-    }
-}
-
 /// The host and port of `CONNECT HOST:PORT HTTP/1.1`. Whether the host is a valid one is the guard's decision.
 fn target(head: &str) -> Result<(&str, u16), Refusal> {
     let bad = || Refusal::new("400 Bad Request", "the request is not CONNECT HOST:PORT");
@@ -208,7 +201,7 @@ fn target(head: &str) -> Result<(&str, u16), Refusal> {
 }
 
 /// Connects to what the request names, if the guard allows every address of it.
-fn connect(shared: &Shared, head: &str) -> Result<TcpStream, Refusal> {
+fn connect(shared: &Shared, head: &str) -> Result<Arc<TcpStream>, Refusal> {
     let (host, port) = target(head)?;
     let gateway = |why: String| Refusal::new("502 Bad Gateway", why);
     let addresses = shared.guard.resolve(host, port).map_err(|e| match e {
@@ -219,28 +212,19 @@ fn connect(shared: &Shared, head: &str) -> Result<TcpStream, Refusal> {
         }
         ConnectError::Unreachable(e) => gateway(e.message),
     })?;
-    // The look-up and the connection attempt may outlast the proxy.
-    shared.check_running()?;
-    let remote =
-        guard::connect(&addresses, shared.limits.connect_timeout).map_err(|e| gateway(Error::from(e).message))?;
-    shared.check_running()?;
-    set_up(&remote)?;
-    Ok(remote)
+    // The look-up may outlast the proxy.
+    if !shared.is_running() {
+        return Err(gateway("the proxy has ended".to_owned()));
+    }
+    let remote = guard::connect(&addresses, CONNECT_TIMEOUT).map_err(|e| gateway(Error::from(e).message))?;
+    Ok(shared.register(remote)?)
 }
 
 /// Answers, then reads on for a while: closing a socket with unread input resets the connection, and the client might
 /// lose the answer.
-fn refuse(shared: &Shared, mut client: &TcpStream, refusal: &Refusal) -> io::Result<()> {
+fn refuse(mut client: &TcpStream, refusal: &Refusal) -> io::Result<()> {
     client.write_all(refusal.text().as_bytes())?;
     client.shutdown(Shutdown::Write)?;
-    let deadline = Instant::now() + LINGER;
-    let mut rest = [0; 16 << 10];
-    loop {
-        wait(&shared.stopped, &[(client.as_fd(), PollFlags::IN)], Some(deadline))?;
-        match client.read(&mut rest) {
-            Ok(0) => return Ok(()),
-            Err(e) if !would_block(&e) => return Err(e),
-            _ => {}
-        }
-    }
+    client.set_read_timeout(Some(LINGER))?;
+    io::copy(&mut client, &mut io::sink()).map(drop)
 }
