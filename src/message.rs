@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::text::{fenced, size};
-use crate::wire::ImageKind;
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
@@ -146,6 +145,11 @@ impl Media {
         Some(Self { mime, base64: STANDARD.encode(bytes), text: String::new() })
     }
 
+    /// The same for an image alone.
+    pub(crate) fn image(bytes: &[u8]) -> Option<Self> {
+        image_type(bytes).and_then(|_| Self::of(bytes))
+    }
+
     pub(crate) fn kind(&self) -> MediaKind {
         match self.mime.split('/').next() {
             Some("audio") => MediaKind::Audio,
@@ -188,7 +192,18 @@ pub(crate) fn media_type(start: &[u8]) -> Option<&'static str> {
         [b'I', b'D', b'3', ..] => "audio/mpeg",
         // A frame of MPEG audio, layer III.
         [0xff, second, ..] if second & 0xe6 == 0xe2 => "audio/mpeg",
-        _ => ImageKind::of(start)?.mime(),
+        _ => image_type(start)?,
+    })
+}
+
+/// The same for the images that models can see.
+pub(crate) fn image_type(start: &[u8]) -> Option<&'static str> {
+    Some(match start {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => "image/png",
+        [0xff, 0xd8, 0xff, ..] => "image/jpeg",
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => "image/gif",
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "image/webp",
+        _ => return None,
     })
 }
 

@@ -214,7 +214,7 @@ pub(crate) enum Header {
     /// The body is the text asked for.
     Text,
     /// The body is an image file.
-    Image { kind: ImageKind },
+    Image,
     /// The body is a part of a file, the last one if it is not full. The stamp changes with the file.
     Part(String),
     /// The job failed; the reason is for the model.
@@ -229,45 +229,12 @@ pub(crate) enum Header {
     },
 }
 
-/// The images that models can see.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ImageKind {
-    Png,
-    Jpeg,
-    Gif,
-    Webp,
-}
-
-impl ImageKind {
-    /// Recognises a file by its first bytes.
-    pub(crate) fn of(start: &[u8]) -> Option<Self> {
-        match start {
-            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some(Self::Png),
-            [0xff, 0xd8, 0xff, ..] => Some(Self::Jpeg),
-            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Self::Gif),
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::Webp),
-            _ => None,
-        }
-    }
-
-    /// The IANA media type.
-    pub(crate) fn mime(self) -> &'static str {
-        match self {
-            Self::Png => "image/png",
-            Self::Jpeg => "image/jpeg",
-            Self::Gif => "image/gif",
-            Self::Webp => "image/webp",
-        }
-    }
-}
-
 impl Header {
     /// The error for a caller that expected another header.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
-            Self::Text | Self::Image { .. } | Self::Part(_) | Self::Exited { .. } => {
+            Self::Text | Self::Image | Self::Part(_) | Self::Exited { .. } => {
                 Error::failed("unexpected reply from the hands process")
             }
         }

@@ -9,8 +9,9 @@ use super::lines::{Timed, skip_bom};
 use super::{Target, text_reply};
 use crate::beneath::Links;
 use crate::error::{Context, Error, Result};
+use crate::message::image_type;
 use crate::text::size;
-use crate::wire::{Header, ImageKind, MAX_BODY, Reply};
+use crate::wire::{Header, MAX_BODY, Reply};
 
 const MAX_LINES: u64 = 2000;
 
@@ -41,8 +42,8 @@ pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>, hung_up:
     let file = target.open(Links::Follow)?;
     let len = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
     let mut file = BufReader::new(Timed { file, until: Instant::now() + TIMEOUT, hung_up });
-    if let Some(kind) = ImageKind::of(file.fill_buf()?) {
-        return image(file, kind, len, &target);
+    if let Some(mime) = image_type(file.fill_buf()?) {
+        return image(file, mime, len, &target);
     }
     skip_bom(&mut file)?;
     let first = first.max(1);
@@ -72,14 +73,14 @@ pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>, hung_up:
     Ok(text_reply(body))
 }
 
-fn image(file: impl Read, kind: ImageKind, len: u64, target: &Target) -> Result<Reply> {
+fn image(file: impl Read, mime: &str, len: u64, target: &Target) -> Result<Reply> {
     let mut body = Vec::new();
     file.take(MAX_BODY as u64 + 1).read_to_end(&mut body)?;
     if body.len() > MAX_BODY {
-        let (name, len, mime, max) = (target.asked.display(), size(len), kind.mime(), size(MAX_BODY as u64));
+        let (name, len, max) = (target.asked.display(), size(len), size(MAX_BODY as u64));
         return Err(Error::failed(format!("{name} ({mime}, {len}) is over the limit of {max}: make a smaller copy")));
     }
-    Ok(Reply { header: Header::Image { kind }, body })
+    Ok(Reply { header: Header::Image, body })
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use super::api::{Failure, send_styled};
 use super::send::MessageSender;
 use crate::log::Level;
 use crate::markdown::Piece;
+use crate::message::image_type;
 use crate::outbox::Item;
 use crate::text::one_line;
-use crate::wire::ImageKind;
 
 /// The most bytes of a photo (Bot API, `sendPhoto`).
 const MAX_PHOTO: u64 = 10 << 20;
@@ -47,6 +47,6 @@ impl MessageSender {
 fn is_photo(mut file: File) -> bool {
     let mut start = [0; 12];
     let is_small = file.metadata().is_ok_and(|meta| meta.len() <= MAX_PHOTO);
-    let kind = file.read(&mut start).ok().and_then(|read| ImageKind::of(&start[..read]));
-    is_small && matches!(kind, Some(ImageKind::Png | ImageKind::Jpeg | ImageKind::Webp))
+    let kind = file.read(&mut start).ok().and_then(|read| image_type(&start[..read]));
+    is_small && matches!(kind, Some("image/png" | "image/jpeg" | "image/webp"))
 }

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, arguments};
+use crate::error::Error;
 use crate::hands::Hands;
 use crate::message::Media;
+use crate::text::size;
 use crate::wire::{FileJob, Header, Job};
 
 struct Definition {
@@ -113,11 +113,12 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
         Function::new(definition.spec(), &["pattern", "path"], move |args, turn| {
             let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
             let reply = hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
-            let Header::Image { kind } = reply.header else { return reply.into_text().map(ToolOutput::text) };
-            let (mime, kilobytes) = (kind.mime().to_owned(), reply.body.len().div_ceil(1024));
-            let text = format!("[an image, {mime}, {kilobytes} KB: it follows the results]");
-            let images = vec![Media { mime, base64: STANDARD.encode(&reply.body), ..Media::default() }];
-            Ok(ToolOutput { images, ..ToolOutput::text(text) })
+            if reply.header != Header::Image {
+                return reply.into_text().map(ToolOutput::text);
+            }
+            let image = Media::image(&reply.body).ok_or_else(|| Error::failed("the file is no image any more"))?;
+            let text = format!("[an image, {}, {}: it follows the results]", image.mime, size(reply.body.len() as u64));
+            Ok(ToolOutput { images: vec![image], ..ToolOutput::text(text) })
         })
     })
 }

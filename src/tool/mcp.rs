@@ -11,7 +11,7 @@ use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec};
 use crate::bus::Event;
 use crate::mcp::{RemoteTool, Server};
-use crate::message::{Media, MediaKind};
+use crate::message::Media;
 use crate::text::{fenced, one_line};
 
 /// The longest name that providers accept.
@@ -90,5 +90,5 @@ fn output(result: &Value) -> ToolOutput {
 
 /// An image, if it is what models see.
 fn image(base64: &str) -> Option<Media> {
-    Media::of(&STANDARD.decode(base64).ok()?).filter(|media| media.kind() == MediaKind::Image)
+    Media::image(&STANDARD.decode(base64).ok()?)
 }

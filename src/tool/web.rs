@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, text};
-use crate::message::Media;
 use crate::text::{clip, fenced, one_line, size};
 use crate::web::{self, Connect, Content, Page, Search};
 
@@ -44,8 +41,8 @@ fn describe(page: Page, max_chars: usize) -> ToolOutput {
             let cut = if is_cut { format!("\n[cut after {} characters]", whole.min(max_chars)) } else { String::new() };
             format!("{head}\n{}{cut}", fenced(&(title + &shown)))
         }
-        Content::Image { mime, bytes } => {
-            output.images.push(Media { mime: mime.to_owned(), base64: STANDARD.encode(bytes), ..Media::default() });
+        Content::Image(image) => {
+            output.images.push(image);
             format!("{head} an image")
         }
         Content::Other(mime, bytes) => {

@@ -23,8 +23,8 @@ pub(crate) use search::Search;
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::http::{Client, Exchange, Fault, Head, Outgoing};
+use crate::message::Media;
 use crate::secret::Secret;
-use crate::wire::ImageKind;
 
 /// The most bytes that are read of one page.
 const MAX_BYTES: usize = 8 << 20;
@@ -48,10 +48,7 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) enum Content {
     Text(String),
-    Image {
-        mime: &'static str,
-        bytes: Vec<u8>,
-    },
+    Image(Media),
     /// A type that cannot be read as text, and its size in bytes.
     Other(String, usize),
 }
@@ -75,7 +72,7 @@ pub(crate) fn fetch(connect: &Connect, url: &str, timeout: Duration, cancel: &Ca
             continue;
         }
         let (bytes, is_cut) = read(&mut exchange, &head, until, timeout)?;
-        return Ok(page(&head, bytes, is_cut, &address));
+        return Ok(page(&head, &bytes, is_cut, &address));
     }
     Err(Error::failed(format!("more than {MAX_REDIRECTS} redirects, the last one to {address}")))
 }
@@ -112,23 +109,23 @@ fn error(fault: Fault, timeout: Duration) -> Error {
 }
 
 /// What the body of a response holds.
-fn page(head: &Head, bytes: Vec<u8>, is_cut: bool, address: &str) -> Page {
+fn page(head: &Head, bytes: &[u8], is_cut: bool, address: &str) -> Page {
     let header = head.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let mime = header.split(';').next().unwrap_or_default().trim().to_owned();
     let is_html = mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
     let new =
         |title, content, note| Page { status: head.status, address: address.to_owned(), title, content, is_cut, note };
-    if let Some(kind) = ImageKind::of(&bytes).filter(|_| !is_cut) {
-        return new(String::new(), Content::Image { mime: kind.mime(), bytes }, String::new());
+    if let Some(image) = Media::image(bytes).filter(|_| !is_cut) {
+        return new(String::new(), Content::Image(image), String::new());
     }
     let is_text = is_html
         || mime.is_empty()
         || mime.starts_with("text/")
         || ["json", "xml", "javascript", "yaml"].iter().any(|kind| mime.contains(kind));
-    if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(&bytes) {
+    if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(bytes) {
         return new(String::new(), Content::Other(mime, bytes.len()), String::new());
     }
-    let (text, note) = match charset::decode(&bytes, &header, is_html) {
+    let (text, note) = match charset::decode(bytes, &header, is_html) {
         Ok(text) => (text, String::new()),
         Err((name, text)) => (text, format!("[its character encoding {name} is unknown: read as UTF-8]")),
     };
