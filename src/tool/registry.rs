@@ -296,7 +296,7 @@ mod tests {
         for (name, arguments, says) in [
             ("ecko", "{}", "did you mean echo?"),
             ("echo", "{\"text\":", "not valid JSON"),
-            ("echo", "[1]", "the arguments must be an object, not a list ([1])"),
+            ("echo", "[1]", "the arguments must be an object, not [1]"),
             ("echo", "\"words\"", "the arguments must be an object, not \"words\""),
             ("echo", "null", "\"text\" is missing: a string"),
             ("echo", "", "\"text\" is missing: a string"),

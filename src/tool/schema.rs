@@ -1,9 +1,8 @@
 //! Checks arguments against a tool's JSON Schema: corrects harmless mistakes, and describes the others in one sentence.
 //!
 //! Supported: `type` (one or a list), `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`,
-//! `maximum`, `minLength`, `maxLength`, `pattern`, `minItems`, `maxItems`. Other keywords are ignored: a server that uses them checks them itself.
+//! `maximum`. Other keywords are ignored: a server that uses them checks them itself.
 
-use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use crate::text::{nearest, one_line};
@@ -60,23 +59,12 @@ impl Checker {
             let names: Vec<String> = choices.iter().map(Value::to_string).collect();
             self.mismatch(path, &value, &format!("one of {}", one_line(&names.join(", "), 400)));
         }
-        let (measure, min, max, unit) = match &value {
-            Value::String(text) => (length(text.chars().count()), "minLength", "maxLength", " characters long"),
-            Value::Array(list) => (length(list.len()), "minItems", "maxItems", " items long"),
-            other => (other.as_f64().unwrap_or(f64::NAN), "minimum", "maximum", ""),
-        };
-        let bound = |keyword| schema.get(keyword).and_then(Value::as_f64);
-        if let Some(min) = bound(min).filter(|min| measure < *min) {
-            self.mismatch(path, &value, &format!("at least {min}{unit}"));
+        let bound = |keyword| schema.get(keyword).and_then(Value::as_f64).zip(value.as_f64());
+        if let Some((min, _)) = bound("minimum").filter(|(min, number)| number < min) {
+            self.mismatch(path, &value, &format!("at least {min}"));
         }
-        if let Some(max) = bound(max).filter(|max| measure > *max) {
-            self.mismatch(path, &value, &format!("at most {max}{unit}"));
-        }
-        if let (Some(pattern), Some(text)) = (schema.get("pattern").and_then(Value::as_str), value.as_str()) {
-            // A pattern in another dialect is for its own server to check.
-            if Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text)) {
-                self.mismatch(path, &value, &format!("a text that matches {pattern}"));
-            }
+        if let Some((max, _)) = bound("maximum").filter(|(max, number)| number > max) {
+            self.mismatch(path, &value, &format!("at most {max}"));
         }
         value
     }
@@ -122,13 +110,7 @@ impl Checker {
 
     fn mismatch(&mut self, path: &str, value: &Value, expected: &str) {
         let what = if path.is_empty() { "the arguments".to_owned() } else { format!("\"{path}\"") };
-        let json = one_line(&value.to_string(), 80);
-        let given = match value {
-            Value::Object(_) => format!("an object ({json})"),
-            Value::Array(_) => format!("a list ({json})"),
-            _ => json,
-        };
-        self.error(format!("{what} must be {expected}, not {given}"));
+        self.error(format!("{what} must be {expected}, not {}", one_line(&value.to_string(), 80)));
     }
 
     fn error(&mut self, error: String) {
@@ -136,10 +118,6 @@ impl Checker {
             self.errors.push(error);
         }
     }
-}
-
-fn length(length: usize) -> f64 {
-    u32::try_from(length).map_or(f64::INFINITY, f64::from)
 }
 
 /// Takes the argument `name`, also from a key in another style (`filePath`, `File-Path`).
@@ -198,16 +176,13 @@ fn coerce(value: &Value, kind: &str, schema: &Value) -> Option<Value> {
 
 /// What a schema asks for, in words.
 fn expected(schema: &Value) -> String {
-    let describe = |kind: &&str| match *kind {
-        "array" => match schema.get("items").map(types).as_deref() {
-            Some(&[one]) => format!("a list of {one}s"),
-            _ => "a list".to_owned(),
-        },
+    let describe = |kind: &str| match kind {
+        "array" => "a list".to_owned(),
         "null" => "null".to_owned(),
-        kind @ ("integer" | "object") => format!("an {kind}"),
+        "integer" | "object" => format!("an {kind}"),
         kind => format!("a {kind}"),
     };
-    let types: Vec<String> = types(schema).iter().map(describe).collect();
+    let types: Vec<String> = types(schema).into_iter().map(describe).collect();
     if types.is_empty() { "a value".to_owned() } else { types.join(" or ") }
 }
 
@@ -279,10 +254,10 @@ mod tests {
             (json!({"limit": 0}), "\"limit\" must be at least 1, not 0"),
             (json!({"limit": "500"}), "\"limit\" must be at most 100, not 500"),
             (json!({"deep": "perhaps"}), "\"deep\" must be a boolean, not \"perhaps\""),
-            (json!({"path": {"a": 1}}), "\"path\" must be a string, not an object ({\"a\":1})"),
-            (json!({"tags": {"a": 1}}), "\"tags\" must be a list of strings, not an object ({\"a\":1})"),
-            (json!({"tags": ["a", []]}), "\"tags[1]\" must be a string, not a list ([])"),
-            (json!({"old_text": []}), "\"old_text\" must be a string or null, not a list ([])"),
+            (json!({"path": {"a": 1}}), "\"path\" must be a string, not {\"a\":1}"),
+            (json!({"tags": {"a": 1}}), "\"tags\" must be a list, not {\"a\":1}"),
+            (json!({"tags": ["a", []]}), "\"tags[1]\" must be a string, not []"),
+            (json!({"old_text": []}), "\"old_text\" must be a string or null, not []"),
             (json!({"mode": "ad"}), "\"mode\" must be one of \"add\", \"remove\", not \"ad\""),
             (json!({"where": {}}), "\"where.line\" is missing: an integer"),
             (json!({"edits": [{"to": "x"}, {}]}), "\"edits[1].to\" is missing: a string"),
@@ -291,9 +266,10 @@ mod tests {
         }
         assert_eq!(
             check(&schema(), json!({"file": "p", "limit": []})),
-            Err("\"limit\" must be an integer, not a list ([]); \"path\" is missing: a string; unknown parameter \"file\"".to_owned())
+            Err("\"limit\" must be an integer, not []; \"path\" is missing: a string; unknown parameter \"file\""
+                .to_owned())
         );
-        assert_eq!(check(&schema(), json!([1])), Err("the arguments must be an object, not a list ([1])".to_owned()));
+        assert_eq!(check(&schema(), json!([1])), Err("the arguments must be an object, not [1]".to_owned()));
         assert_eq!(check(&schema(), json!({"path": null})), Err("\"path\" is missing: a string".to_owned()));
     }
 
@@ -323,31 +299,6 @@ mod tests {
         assert_eq!(check(&open, json!({"b": "two"})).unwrap(), json!({"b": "two"}));
         assert_eq!(check(&json!({"type": "object"}), json!({"b": 2})).unwrap(), json!({"b": 2}));
         assert_eq!(check(&json!({}), json!({"b": 2})).unwrap(), json!({"b": 2}));
-    }
-
-    #[test]
-    fn lengths_and_patterns_are_checked() {
-        let schema = json!({"type": "object", "properties": {
-            "name": {"type": "string", "minLength": 2, "maxLength": 4, "pattern": "^[a-zä]+$"},
-            "list": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 2},
-            "odd": {"type": "string", "pattern": "(?!not for us)"},
-        }});
-        for good in [json!({"name": "äbcd"}), json!({"list": ["a", "b"]}), json!({"odd": "x"})] {
-            assert_eq!(check(&schema, good.clone()).unwrap(), good);
-        }
-        for (bad, what) in [
-            (json!({"name": "a"}), "\"name\" must be at least 2 characters long, not \"a\""),
-            (json!({"name": "abcde"}), "\"name\" must be at most 4 characters long, not \"abcde\""),
-            (json!({"name": "a1"}), "\"name\" must be a text that matches ^[a-zä]+$, not \"a1\""),
-            (json!({"list": []}), "\"list\" must be at least 1 items long, not a list ([])"),
-            (
-                json!({"list": ["a", "b", "c"]}),
-                "\"list\" must be at most 2 items long, not a list ([\"a\",\"b\",\"c\"])",
-            ),
-            (json!({"list": [""]}), "\"list[0]\" must be at least 1 characters long, not \"\""),
-        ] {
-            assert_eq!(check(&schema, bad).unwrap_err(), what);
-        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn wrong_arguments_are_told_in_a_sentence_that_names_them() {
     for (result, says) in results.iter().zip([
         "\"path\" is missing: a string; unknown parameter \"file\"",
         "\"limit\" must be an integer, not \"a few\"",
-        "\"path\" must be a string, not a list ([\".\"])",
+        "\"path\" must be a string, not [\".\"]",
         "\"timeout\" must be at least 1, not 0",
         "\"page\" must be at least 1, not -1",
         "unknown parameter \"ofset\"; did you mean \"offset\"?",
