@@ -263,7 +263,8 @@ pub(crate) fn tools(
     tools.push(Box::new(memory(hands.clone(), local_time(env), meaning)));
     let settings = &config.tools.exec;
     if settings.enabled {
-        tools.push(Box::new(exec(hands.clone(), settings.timeout, passed(config, env), settings.network)));
+        let network = if settings.sandbox == Sandbox::Off { Network::Full } else { settings.network };
+        tools.push(Box::new(exec(hands.clone(), settings.timeout, passed(config, env), network)));
     }
     let telegram = &config.channels.telegram;
     if !telegram.token.is_empty() {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, arguments};
 use crate::child::Network;
-use crate::hands::{Confinement, Hands};
+use crate::hands::Hands;
 use crate::wire::{ExecJob, Header, Job, Reply, Termination};
 
 /// The longest timeout that a call may ask for, in seconds.
@@ -20,10 +20,20 @@ struct Args {
     timeout: Option<u64>,
 }
 
-/// `timeout` is in seconds, unless a call names another; every command gets the variables of `env`.
+/// `timeout` is in seconds, unless a call names another; every command gets the variables of `env`. `network` is
+/// what the model is told of.
 pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Function {
     let description = "Run a shell command with /bin/sh in the workspace and return its output. Standard input is \
                        empty, and background processes are killed when the command ends.";
+    let of_network = match network {
+        Network::None => {
+            " Commands have no network: the user can set tools.exec.network to \"guarded\" or \"full\" in config.json."
+        }
+        Network::Guarded => {
+            " Commands reach the network only by https://, through the proxy in https_proxy; without that variable they have none."
+        }
+        Network::Full => "",
+    };
     let schema = format!(
         concat!(
             r#"{{"type":"object","properties":{{"command":{{"type":"string"}},"#,
@@ -33,7 +43,7 @@ pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, 
         ),
         MAX_TIMEOUT, timeout
     );
-    let spec = ToolSpec::built_in("exec", Risk::Runs, description, schema);
+    let spec = ToolSpec::built_in("exec", Risk::Runs, format!("{description}{of_network}"), schema);
     Function::new(spec, &["command", "working_dir"], move |args, turn| {
         let args: Args = arguments(args)?;
         let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
@@ -47,46 +57,8 @@ pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, 
         });
         let Reply { header, body } = hands.call(&job, turn.cancel)?;
         let Header::Exited { end, dropped } = header else { return Err(header.into_error()) };
-        let mut output = describe(&body, end, dropped, timeout_secs);
-        if output.failed && wanted_network(&output.text) {
-            output.text.push_str(why_no_network(network, hands.confinement()));
-        }
-        Ok(output)
+        Ok(describe(&body, end, dropped, timeout_secs))
     })
-}
-
-/// A note for the model on a command that failed for want of network.
-fn why_no_network(network: Network, confinement: Option<Confinement>) -> &'static str {
-    match (network, confinement) {
-        (_, Some(Confinement::Disabled | Confinement::Unconfined) | None) | (Network::Full, _) => "",
-        (Network::None, _) => {
-            "\n[commands have no network: tools.exec.network is \"none\". The user can set it to \"guarded\" or \"full\" in \
-             config.json]"
-        }
-        (Network::Guarded, Some(Confinement::Namespaces)) => {
-            "\n[commands reach the network only by https:// through the proxy in https_proxy, which this program seems to ignore]"
-        }
-        (Network::Guarded, Some(Confinement::Landlock)) => {
-            "\n[commands have no network: tools.exec.network is \"guarded\", which needs namespaces, and this system has none]"
-        }
-    }
-}
-
-/// What programs print when a name look-up or a connection fails, in lower case.
-const WANTED_NETWORK: [&str; 8] = [
-    "could not resolve",
-    "couldn't resolve",
-    "name resolution",
-    "name or service not known",
-    "unable to resolve",
-    "network is unreachable",
-    "getaddrinfo",
-    "bad address",
-];
-
-fn wanted_network(printed: &str) -> bool {
-    let printed = printed.to_lowercase();
-    WANTED_NETWORK.iter().any(|phrase| printed.contains(phrase))
 }
 
 /// The output, and how the command ended unless it succeeded.
@@ -118,13 +90,6 @@ fn describe(printed: &[u8], end: Termination, dropped: u64, timeout_secs: u64) -
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_failure_for_want_of_network_is_recognised() {
-        assert!(wanted_network("curl: (6) Could not resolve host: example.org"));
-        assert!(wanted_network("socket.gaierror: [Errno -3] Temporary failure in name resolution"));
-        assert!(!wanted_network("no such file"));
-    }
 
     #[test]
     fn a_bad_end_is_told_and_a_good_one_is_not() {

@@ -72,16 +72,10 @@ fn without_a_network_nothing_is_reached_and_the_model_is_told_why() {
     let result = fetch(port, &json!({}), By::Itself);
     assert!(!result.contains("reached"), "{result}");
     assert!(connections.try_recv().is_err(), "somebody connected");
-    let model = Model::scripted([
-        Reply::call(
-            "exec",
-            &json!({ "command": "python3 -c \"import socket; socket.getaddrinfo('example.org', 80)\"" }),
-        ),
-        Reply::text("Done."),
-    ]);
+    let model = Model::scripted([Reply::text("Done.")]);
     Home::with(&model.config()).agent(["-m", "look it up"]).exits(0);
-    let result = model.request(1).last("tool");
-    assert!(result.contains("tools.exec.network"), "{result}");
+    let tools = model.request(0).body["tools"].to_string();
+    assert!(tools.contains("Commands have no network: the user can set tools.exec.network"), "{tools}");
 }
 
 #[test]
