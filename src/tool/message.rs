@@ -17,14 +17,13 @@ use crate::notify;
 use crate::outbox::{Item, Outbox};
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::session::note;
-use crate::text::{one_line, size};
+use crate::text::one_line;
 
 /// The most bytes of a file (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
-/// The most messages that may wait for one chat, and the most bytes of files for all chats. What Telegram does not take
-/// waits, and a model that goes on sending would fill the disk.
+/// The most messages that may wait for one chat: a model that goes on sending what Telegram does not take would fill the
+/// disk.
 const MAX_PENDING: usize = 20;
-const MAX_PENDING_FILES: u64 = 200 << 20;
 /// The free space that copying a file must leave, in bytes.
 const MIN_FREE: u64 = 64 << 20;
 
@@ -99,15 +98,10 @@ impl Sender {
 
     /// Copies the file at `path` into the outbox, and returns its size.
     fn attach(&self, outbox: &Outbox, path: &str, item: &mut Item, turn: &Turn) -> Result<(NewFile, u64)> {
-        let mut room = room(outbox, &item.to)?;
         let (mut file, name) = outbox.new_file()?;
         let copy = outbox.file(&name);
         let copied = self.hands.give_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
             let len = bytes.len() as u64;
-            room = room.checked_sub(len).ok_or_else(|| {
-                let max = size(MAX_PENDING_FILES);
-                Error::failed(format!("more than {max} of files would wait for Telegram: send no more for now"))
-            })?;
             if disk::free(&copy)? < MIN_FREE + len {
                 return Err(Error::failed("the disk has too little free space for a copy of the file"));
             }
@@ -130,7 +124,13 @@ impl Sender {
         if content.is_empty() && path.is_empty() {
             return Err(Error::failed("content is empty, and there is no file"));
         }
-        room(&outbox, &item.to)?;
+        let waiting = outbox.pending()?.iter().filter(|pending| pending.item.to == item.to).count();
+        if waiting >= MAX_PENDING {
+            return Err(Error::failed(format!(
+                "{waiting} messages to {} wait for Telegram: send no more for now",
+                item.to
+            )));
+        }
         // Held until the item is posted, so that nobody cleans it up before.
         let attached = if path.is_empty() { None } else { Some(self.attach(&outbox, path, &mut item, turn)?) };
         let id = outbox.post(&item)?;
@@ -149,43 +149,5 @@ impl Sender {
             }
         }
         Ok(ToolOutput::text(report))
-    }
-}
-
-/// How many bytes of files may still be posted. Fails when too many messages wait for `to`.
-fn room(outbox: &Outbox, to: &str) -> Result<u64> {
-    let pending = outbox.pending()?;
-    let messages = pending.iter().filter(|pending| pending.item.to == to).count();
-    if messages >= MAX_PENDING {
-        return Err(Error::failed(format!("{messages} messages to {to} wait for Telegram: send no more for now")));
-    }
-    let files = pending.iter().map(|pending| &pending.item.file).filter(|file| !file.is_empty());
-    let len = |file: &String| fs_err::metadata(outbox.file(file)).map_or(0, |meta| meta.len());
-    Ok(MAX_PENDING_FILES.saturating_sub(files.map(len).sum()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_waits_leaves_less_room_until_there_is_none() {
-        let root = std::env::temp_dir().join(format!("bantam-room-{}", std::process::id()));
-        let outbox = Outbox::new(Home::new(root.clone()));
-        let (here, there) = ("telegram:1", "telegram:2");
-        assert_eq!(room(&outbox, here).unwrap(), MAX_PENDING_FILES);
-        fs_err::create_dir_all(root.join("state/outbox")).unwrap();
-        // Holes take no space.
-        fs_err::File::create(outbox.file("large")).unwrap().set_len(150 << 20).unwrap();
-        let item = Item { to: there.into(), file: "large".into(), ..Item::default() };
-        outbox.post(&item).unwrap();
-        assert_eq!(room(&outbox, here).unwrap(), 50 << 20);
-        let text = Item { to: here.into(), ..Item::default() };
-        let ids: Vec<String> = (0..MAX_PENDING).map(|_| outbox.post(&text).unwrap()).collect();
-        assert!(room(&outbox, here).unwrap_err().message.contains("20 messages to telegram:1 wait"));
-        assert!(room(&outbox, there).is_ok());
-        outbox.done(&ids[0]).unwrap();
-        assert!(room(&outbox, here).is_ok());
-        fs_err::remove_dir_all(root).unwrap();
     }
 }
