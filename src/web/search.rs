@@ -21,22 +21,6 @@ pub(crate) struct Hit {
     pub snippet: String,
 }
 
-/// How an engine is asked.
-enum Method {
-    /// The query is part of the address.
-    Get,
-    /// The names of the query and of the number of results in a JSON body.
-    Post(&'static str, &'static str),
-}
-
-/// Where an engine's answer holds the results.
-enum Answer {
-    /// A path to the list, and the names of title, address and snippet in each of its objects.
-    Json(&'static str, [&'static str; 3]),
-    /// An HTML page of `DuckDuckGo`.
-    Page,
-}
-
 struct Engine {
     /// As in `tools.web.search.provider`.
     name: &'static str,
@@ -44,60 +28,57 @@ struct Engine {
     base: &'static str,
     /// What follows the base, with places for `{query}` and `{count}`.
     path: &'static str,
-    method: Method,
-    /// The header that carries the key, and what stands before the key in it. Empty: no key.
-    key: (&'static str, &'static str),
-    /// How keys of this engine begin, to tell whose a key is.
-    prefix: &'static str,
-    answer: Answer,
+    /// The names of the query and of the number of results in a JSON body; empty where there is none.
+    body: [&'static str; 2],
+    /// The header that carries the key, what stands before the key in it, and how keys of this engine begin, to tell whose a
+    /// key is. Empty: no key.
+    key: [&'static str; 3],
+    /// A path to the results in the JSON of the answer, and the names of title, address and snippet in each. Empty: the answer
+    /// is a page of `DuckDuckGo`.
+    results: [&'static str; 4],
 }
 
 /// In the order in which `auto` asks them. The shapes are those of the engines' API references, of November 2026.
 const ENGINES: [Engine; 5] = [
     Engine {
         name: "searxng",
-        path: "/search?q={query}&format=json",
         base: "",
-        method: Method::Get,
-        key: ("", ""),
-        prefix: "",
-        answer: Answer::Json("/results", ["title", "url", "content"]),
+        path: "/search?q={query}&format=json",
+        body: [""; 2],
+        key: [""; 3],
+        results: ["/results", "title", "url", "content"],
     },
     Engine {
         name: "tavily",
-        path: "/search",
         base: "https://api.tavily.com",
-        method: Method::Post("query", "max_results"),
-        key: ("authorization", "Bearer "),
-        prefix: "tvly-",
-        answer: Answer::Json("/results", ["title", "url", "content"]),
+        path: "/search",
+        body: ["query", "max_results"],
+        key: ["authorization", "Bearer ", "tvly-"],
+        results: ["/results", "title", "url", "content"],
     },
     Engine {
         name: "brave",
-        path: "/res/v1/web/search?q={query}&count={count}",
         base: "https://api.search.brave.com",
-        method: Method::Get,
-        key: ("x-subscription-token", ""),
-        prefix: "BSA",
-        answer: Answer::Json("/web/results", ["title", "url", "description"]),
+        path: "/res/v1/web/search?q={query}&count={count}",
+        body: [""; 2],
+        key: ["x-subscription-token", "", "BSA"],
+        results: ["/web/results", "title", "url", "description"],
     },
     Engine {
         name: "serper",
-        path: "/search",
         base: "https://google.serper.dev",
-        method: Method::Post("q", "num"),
-        key: ("x-api-key", ""),
-        prefix: "",
-        answer: Answer::Json("/organic", ["title", "link", "snippet"]),
+        path: "/search",
+        body: ["q", "num"],
+        key: ["x-api-key", "", ""],
+        results: ["/organic", "title", "link", "snippet"],
     },
     Engine {
         name: "duckduckgo",
-        path: "/html/?q={query}",
         base: "https://html.duckduckgo.com",
-        method: Method::Get,
-        key: ("", ""),
-        prefix: "",
-        answer: Answer::Page,
+        path: "/html/?q={query}",
+        body: [""; 2],
+        key: [""; 3],
+        results: [""; 4],
     },
 ];
 
@@ -134,15 +115,13 @@ impl Search {
             return ENGINES.iter().filter(|engine| engine.name == self.provider).collect();
         }
         let key = self.key.reveal();
-        let of_key = ENGINES.iter().filter(|engine| !engine.key.0.is_empty());
-        let of_key = of_key
-            .clone()
-            .find(|engine| !engine.prefix.is_empty() && key.starts_with(engine.prefix))
-            .or(of_key.clone().next_back());
+        let with_key = || ENGINES.iter().filter(|engine| !engine.key[0].is_empty());
+        let by_prefix = with_key().find(|engine| !engine.key[2].is_empty() && key.starts_with(engine.key[2]));
+        let of_key = by_prefix.or(with_key().next_back()).filter(|_| !key.is_empty());
         let is_ready = |engine: &&Engine| match engine.name {
             "searxng" => !self.base_url.is_empty(),
             "duckduckgo" => true,
-            name => !key.is_empty() && of_key.is_some_and(|engine| engine.name == name),
+            name => of_key.is_some_and(|engine| engine.name == name),
         };
         ENGINES.iter().filter(is_ready).collect()
     }
@@ -155,16 +134,15 @@ impl Search {
         }
         let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC).to_string();
         let path = engine.path.replace("{count}", &count.to_string()).replace("{query}", &encoded);
-        let body = match engine.method {
-            Method::Get => None,
-            Method::Post(of_query, of_count) => Some(Body::json(&json!({of_query: query, of_count: count}))),
-        };
+        let [of_query, of_count] = engine.body;
+        let body = (!of_query.is_empty()).then(|| Body::json(&json!({of_query: query, of_count: count})));
         let mut headers = vec![("accept".to_owned(), Secret::new("application/json,text/html"))];
-        if !engine.key.0.is_empty() {
+        let [header, before, _] = engine.key;
+        if !header.is_empty() {
             if self.key.reveal().is_empty() {
                 return Err(Error::failed("tools.web.search.api_key is not set"));
             }
-            headers.push((engine.key.0.to_owned(), Secret::new(format!("{}{}", engine.key.1, self.key.reveal()))));
+            headers.push((header.to_owned(), Secret::new(format!("{before}{}", self.key.reveal()))));
         }
         let until = Instant::now() + self.timeout;
         let url = format!("{base}{path}");
@@ -172,10 +150,8 @@ impl Search {
         let head = exchange.head(left(until)).map_err(|fault| error(fault, self.timeout))?;
         let (bytes, _) = read(&mut exchange, &head, until, self.timeout)?;
         let answer = String::from_utf8_lossy(&bytes);
-        let found = match engine.answer {
-            Answer::Json(list, names) => from_json(&answer, list, names),
-            Answer::Page => from_page(&answer),
-        };
+        let is_json = !engine.results[0].is_empty();
+        let found = if is_json { from_json(&answer, engine.results) } else { from_page(&answer) };
         match (head.status, found) {
             // DuckDuckGo answers 202 to what it takes for a robot.
             (200, Some(mut hits)) => {
@@ -183,18 +159,20 @@ impl Search {
                 Ok(hits)
             }
             (200, None) => Err(Error::failed(
-                "the answer is not what it should be: the engine may have changed, or ask for a proof that you are human",
+                "the answer is not what it should be: the engine may have changed, ask for a proof that you are human, or get no answer itself",
             )),
-            (202 | 403 | 429, _) => Err(Error::failed(format!(
-                "the engine refuses this request (status {}): too many, or taken for a robot's",
-                head.status
+            (403, _) if engine.base.is_empty() => Err(Error::failed(
+                "it refuses this request (status 403): add json to search.formats in the settings.yml of this SearXNG",
+            )),
+            (status @ (202 | 403 | 429), _) => Err(Error::failed(format!(
+                "the engine refuses this request (status {status}): too many, or taken for a robot's"
             ))),
             (status, _) => Err(Error::failed(format!("the engine answered {status}"))),
         }
     }
 }
 
-fn from_json(answer: &str, list: &str, [title, address, snippet]: [&str; 3]) -> Option<Vec<Hit>> {
+fn from_json(answer: &str, [list, title, address, snippet]: [&str; 4]) -> Option<Vec<Hit>> {
     let answer: Value = serde_json::from_str(answer).ok()?;
     // Engines that found nothing may leave the list out, but not what is around it.
     let Some(list) = answer.pointer(list) else { return answer.is_object().then(Vec::new) };
@@ -203,7 +181,10 @@ fn from_json(answer: &str, list: &str, [title, address, snippet]: [&str; 3]) -> 
         let address = hit[address].as_str()?.to_owned();
         Some(Hit { title: text(hit, title), address, snippet: text(hit, snippet) })
     };
-    Some(list.as_array()?.iter().filter_map(hit).collect())
+    let hits: Vec<Hit> = list.as_array()?.iter().filter_map(hit).collect();
+    // Those that a SearXNG asked and got nothing from.
+    let failed = answer["unresponsive_engines"].as_array().is_some_and(|failed| !failed.is_empty());
+    (!hits.is_empty() || !failed).then_some(hits)
 }
 
 /// The results on a page of `DuckDuckGo`; `None` if it is not such a page.

@@ -231,6 +231,37 @@ fn an_engine_that_blocks_or_changes_says_so() {
     assert!(text.contains("the answer is not what it should be"), "{text}");
     let empty = site(|_| Reply::json(200, &json!({ "results": [] })));
     assert_eq!(searched(&json!({ "provider": "searxng", "base_url": origin(&empty) })), "no results\n");
+    // As SearXNG 2025.8.3 answers: without the format that has to be allowed first, and without a way to its own engines.
+    let without_json = site(|_| Reply::html(403, "<h1>Forbidden</h1>"));
+    let text = searched(&json!({ "provider": "searxng", "base_url": origin(&without_json) }));
+    assert!(text.contains("add json to search.formats"), "{text}");
+    let failed = json!({ "results": [], "unresponsive_engines": [["duckduckgo", "timeout"]] });
+    let alone = site(move |_| Reply::json(200, &failed));
+    let text = searched(&json!({ "provider": "searxng", "base_url": origin(&alone) }));
+    assert!(text.contains("get no answer itself"), "{text}");
     let text = searched(&json!({ "provider": "brave" }));
     assert!(text.contains("brave: tools.web.search.api_key is not set"), "{text}");
+}
+
+/// Addresses of models, transcription, embeddings, search engines and MCP servers come from the configuration alone.
+#[test]
+fn the_address_of_a_page_is_the_only_one_that_a_model_chooses() {
+    let model = Model::scripted([Reply::text("Done.")]);
+    let endpoint = json!({ "model_name": "ear", "model": "openai/ear", "api_base": model.base(), "api_key": "sk-x" });
+    let more = json!({
+        "model_list": [model.config()["model_list"][0], endpoint],
+        "tools": { "transcribe": { "model": "ear" } }, "memory": { "embedding_model": "ear" }
+    });
+    Home::with(&merged(model.config(), &more)).agent(["-m", "hello"]).exits(0);
+    let mut found = Vec::new();
+    for tool in model.request(0).body["tools"].as_array().unwrap() {
+        let function = &tool["function"];
+        for (name, parameter) in function["parameters"]["properties"].as_object().unwrap() {
+            let words = format!("{name} {parameter}").to_lowercase();
+            if ["url", "uri", "address", "host", "base", "endpoint", "model"].iter().any(|word| words.contains(word)) {
+                found.push(format!("{}.{name}", function["name"].as_str().unwrap()));
+            }
+        }
+    }
+    assert_eq!(found, ["web_fetch.url"]);
 }
