@@ -204,21 +204,32 @@ impl Disk {
 const PIECE: usize = 16 << 10;
 const MAX_PIPE: usize = 1 << 20;
 
-/// Keeps the beginning of the output and counts the rest.
+/// Keeps the beginning of the output, or its end, and counts the rest.
 pub(super) struct OutputBuffer {
     pipe: fs_err::File,
-    kept: Vec<u8>,
+    pub(super) kept: Vec<u8>,
     dropped: u64,
+    /// How much of the end is kept.
+    end: Option<usize>,
 }
 
 impl OutputBuffer {
     fn new(pipe: OwnedFd) -> Result<Self> {
         rustix::io::ioctl_fionbio(pipe.as_fd(), true)?;
-        Ok(Self { pipe: fs_err::File::from_parts(pipe.into(), "the command's output"), kept: Vec::new(), dropped: 0 })
+        Ok(Self {
+            pipe: fs_err::File::from_parts(pipe.into(), "the command's output"),
+            kept: Vec::new(),
+            dropped: 0,
+            end: None,
+        })
+    }
+
+    pub(super) fn of_end(pipe: OwnedFd, len: usize) -> Result<Self> {
+        Ok(Self { end: Some(len), ..Self::new(pipe)? })
     }
 
     /// Reads the rest: as much as the largest pipe holds, because somebody may still be writing.
-    fn drain(&mut self) -> Result<()> {
+    pub(super) fn drain(&mut self) -> Result<()> {
         for _ in 0..MAX_PIPE / PIECE {
             if !self.read_once()? {
                 break;
@@ -234,6 +245,11 @@ impl OutputBuffer {
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
             result => result?,
         };
+        if let Some(most) = self.end {
+            self.kept.extend_from_slice(&piece[..len]);
+            self.kept.drain(..self.kept.len().saturating_sub(most));
+            return Ok(len > 0);
+        }
         let room = (MAX_BODY - self.kept.len()).min(len);
         self.kept.extend_from_slice(&piece[..room]);
         self.dropped += (len - room) as u64;

@@ -5,19 +5,23 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::exec::{Disk, Limits, enter, watch};
+use super::exec::{Disk, Limits, OutputBuffer, enter, watch};
 use super::process::INNER_GRACE;
 use super::reaper::Reaper;
 use crate::child;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::files::Trees;
 use crate::jail;
-use crate::wire::{self, Confinement, Header, Reply, ServeJob, Setup};
+use crate::text::one_line;
+use crate::wire::{self, Confinement, Header, Reply, ServeJob, Setup, Termination};
 
 /// How often free space is measured.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often processes are counted.
 const COUNT_INTERVAL: Duration = Duration::from_millis(100);
+/// How much is kept of the end of a program's standard error, and told of it, in bytes.
+const MAX_READ: usize = 4 << 10;
+const MAX_SAID: usize = 400;
 
 /// Says that the jail holds, starts the program, and waits for its end or its caller's. Every process that it started has
 /// ended when this returns.
@@ -27,13 +31,14 @@ pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: Borrow
     wire::send_reply(&mut std::io::stdout(), &Reply { header: Header::Text, body: Vec::new() })?;
     let mut command = child::command(Path::new(&job.program));
     jail::confine(&mut command, setup)?;
-    let child = command
+    let mut child = command
         .args(&job.args)
         .env("HOME", &job.home)
         .envs((setup.confinement == Confinement::Landlock).then_some(("TMPDIR", &job.home)))
         .envs(job.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::inherit())
         .stdout(Stdio::inherit())
+        .stderr(Stdio::piped())
         .spawn()
         .doing(format_args!("starting {}", job.program))?;
     let limits = Limits {
@@ -43,7 +48,19 @@ pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: Borrow
         counts_processes: job.counts_processes,
         grace: INNER_GRACE / 2,
     };
-    let end = watch(&child, caller, &limits, None);
+    let pipe = child.stderr.take().ok_or_else(|| Error::failed("the program has no standard error"))?;
+    let mut errors = OutputBuffer::of_end(pipe.into(), MAX_READ)?;
+    let end = watch(&child, caller, &limits, Some(&mut errors));
     reaper.kill_descendants()?;
-    end.map(drop)
+    errors.drain()?;
+    match last_lines(&String::from_utf8_lossy(&errors.kept)) {
+        said if said.is_empty() || end? == Termination::Cancelled => Ok(()),
+        said => Err(Error::failed(format!("it ended and said: {said}"))),
+    }
+}
+
+/// The last two lines that say something, on one.
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    one_line(&lines[lines.len().saturating_sub(2)..].join(" / "), MAX_SAID)
 }

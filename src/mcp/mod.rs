@@ -153,7 +153,8 @@ impl Server {
                 }
                 starts.push_back(Instant::now());
                 let started = (self.connect)(cancel).and_then(|transport| Client::start(transport, START, cancel));
-                client.insert(started.map_err(|e| e.doing(format_args!("starting MCP server {}", self.name)))?)
+                let starting = format!("starting MCP server {}", self.name);
+                client.insert(started.map_err(|e| with_grant(e, &self.name).doing(starting))?)
             }
         };
         let result = work(client);
@@ -165,6 +166,21 @@ impl Server {
             _ => e.doing(format_args!("MCP server {}", self.name)),
         })
     }
+}
+
+/// Adds what an entry can grant, where a server seems to have failed for want of it.
+fn with_grant(mut e: Error, name: &str) -> Error {
+    let is_local = e.message.starts_with("it ended and said");
+    let says = |words: &[&str]| is_local && words.iter().any(|word| e.message.contains(word));
+    let grant = if says(&["ermission denied", "EACCES", "EROFS", "ead-only file", "o such file", "ENOENT"]) {
+        "read and write name the folders that it may reach"
+    } else if says(&["resolve", "resolution", "getaddrinfo", "ENOTFOUND", "EAI_AGAIN", "unreachable"]) {
+        "network says whether it has one"
+    } else {
+        return e;
+    };
+    e.message.push_str(&format!(" (it runs in a jail: in mcpServers.{name} of config.json, {grant})"));
+    e
 }
 
 /// The error of a call whose turn has ended.

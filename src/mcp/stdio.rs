@@ -59,10 +59,10 @@ impl Stdio {
 
 /// Passes on each line until the output ends, and says why it did.
 fn read_lines(mut output: impl Read, sender: &SyncSender<Line>) -> String {
-    let (mut pending, mut piece) = (Vec::new(), vec![0; 16 << 10]);
+    let (mut before, mut pending, mut piece) = (Vec::new(), Vec::new(), vec![0; 16 << 10]);
     loop {
         let n = match output.read(&mut piece) {
-            Ok(0) => return reason(&pending),
+            Ok(0) => return reason(&[before, pending].concat()),
             Ok(n) => n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
             Err(e) => return format!("reading from it: {e}"),
@@ -80,7 +80,8 @@ fn read_lines(mut output: impl Read, sender: &SyncSender<Line>) -> String {
                 Ok(message) => message,
                 Err(e) => return e.message,
             };
-            pending.clear();
+            // The length of the jail's last reply may hold a line feed.
+            before = std::mem::take(&mut pending);
             if message.is_some_and(|message| sender.send(Line::Message(message)).is_err()) {
                 return String::new();
             }

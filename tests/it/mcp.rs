@@ -255,6 +255,15 @@ fn a_broken_server_costs_its_tools_and_is_said_once() {
 }
 
 #[test]
+fn a_server_that_cannot_start_is_quoted_and_its_grants_are_named() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let run = home(&model, "cannot_start").agent(["-m", "hello"]);
+    run.exits(0).says("it ended and said: Traceback: / [31mPermissionError: [Errno 13] Permission denied: '/home/x'");
+    run.says("mcpServers.fake of config.json, read and write name the folders");
+    assert!(!run.stderr.contains('\x1b') && run.stderr.len() < 600, "{}", run.stderr);
+}
+
+#[test]
 fn a_program_that_is_not_there_is_named() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let entry = json!({ "command": "no-such-program" });

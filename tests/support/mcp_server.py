@@ -125,6 +125,9 @@ def call(identity, arguments, token):
 def main():
     if mode == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if mode == "cannot_start":
+        sys.stderr.write("log\n" * 100_000 + "Traceback:\n\x1b[31mPermissionError: [Errno 13] Permission denied: '/home/x'\n\n")
+        return
     if mode == "ends_at_once":
         return
     for line in sys.stdin:
