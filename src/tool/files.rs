@@ -1,16 +1,18 @@
 //! The tools that work on files. Each is one job for the hands, and the arguments of a call are the fields of that job.
 //! All of them come from the model; a tool that needs a setting is a file of its own.
 
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::function::Function;
-use super::{Risk, ToolOutput, ToolSpec, arguments};
+use super::{Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::error::Error;
 use crate::hands::Hands;
 use crate::message::Media;
-use crate::text::size;
+use crate::text::{fenced, size};
+use crate::tree::Tree;
 use crate::wire::{FileJob, Header, Job};
 
 struct Definition {
@@ -114,13 +116,23 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
             let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
             let reply = hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
             if reply.header != Header::Image {
-                return reply.into_text().map(ToolOutput::text);
+                let content = reply.into_text()?;
+                let is_foreign = name == "read_file" && is_in_inbox(text(args, "path"), hands.workspace());
+                return Ok(ToolOutput::text(if is_foreign { fenced(&content) } else { content }));
             }
             let image = Media::image(&reply.body).ok_or_else(|| Error::failed("the file is no image any more"))?;
             let text = format!("[an image, {}, {}: it follows the results]", image.mime, size(reply.body.len() as u64));
             Ok(ToolOutput { images: vec![image], ..ToolOutput::text(text) })
         })
     })
+}
+
+/// Whether a file came from outside: other people's words, which the agent reads and does not edit.
+fn is_in_inbox(path: &str, workspace: &Tree) -> bool {
+    let path = Path::new(path);
+    let below = path.strip_prefix(&workspace.path).or_else(|_| path.strip_prefix(&workspace.real)).unwrap_or(path);
+    let first = below.components().find(|part| *part != Component::CurDir);
+    first == Some(Component::Normal("inbox".as_ref()))
 }
 
 #[cfg(test)]
