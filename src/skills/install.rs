@@ -31,8 +31,6 @@ pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
     if !from.join("SKILL.md").is_file() {
         return Err(Error::failed(format!("{} has no SKILL.md", from.display())).hint("name the folder of one skill"));
     }
-    let (mut files, mut bytes) = (Vec::new(), 0);
-    list(&from, Path::new(""), &mut files, &mut bytes)?;
     let to = skills.dir().join(&name);
     if to.symlink_metadata().is_ok() {
         let hint = format!("bantam skills remove {name}, then install it again");
@@ -41,7 +39,8 @@ pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
     clean_up(skills)?;
     let new = format!(".{name}.new");
     let path = skills.dir().join(&new);
-    if let Err(e) = copy(&from, &skills.dir(), &new, &files) {
+    let mut copying = Copying { from: Dir::open(&from)?, to: skills.dir(), name: new, files: 0, bytes: 0 };
+    if let Err(e) = copying.copy(&from, Path::new("")).and_then(|()| disk::sync_all(&skills.dir())) {
         disk::remove(&path)?;
         return Err(e);
     }
@@ -60,45 +59,46 @@ fn clean_up(skills: &Skills) -> Result<()> {
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path, name: &str, files: &[PathBuf]) -> Result<()> {
-    let held = Dir::open(from)?;
-    for path in files {
-        // It may have been replaced by a link or a pipe since it was listed.
-        let mut file = held.read(path, path, Links::Refuse)?;
-        let is_program = file.metadata()?.permissions().mode() & 0o100 != 0;
-        let access = if is_program { Access::Execute } else { Access::ReadWrite };
-        copy_new(to, &Path::new(name).join(path), &mut file, access)?;
-    }
-    disk::sync_all(to)
+struct Copying {
+    from: Dir,
+    to: PathBuf,
+    /// Of the copy.
+    name: String,
+    files: usize,
+    bytes: u64,
 }
 
-/// Adds every file below `from` to `files`, by its path from there, and its size to `bytes`.
-fn list(from: &Path, dir: &Path, files: &mut Vec<PathBuf>, bytes: &mut u64) -> Result<()> {
-    if dir.components().count() > MAX_DEPTH {
-        return Err(Error::failed(format!("{} is nested too deep", dir.display())));
+impl Copying {
+    /// Copies what is in `dir`, a directory below `root`.
+    fn copy(&mut self, root: &Path, dir: &Path) -> Result<()> {
+        for entry in fs_err::read_dir(root.join(dir))? {
+            let entry = entry?;
+            let (path, kind) = (dir.join(entry.file_name()), entry.file_type()?);
+            if entry.file_name() == ".git" {
+                continue;
+            }
+            if kind.is_dir() && path.components().count() <= MAX_DEPTH {
+                self.copy(root, &path)?;
+                continue;
+            }
+            if !kind.is_file() {
+                let what = "a link, a pipe, a device or a folder too deep: skills hold files";
+                return Err(Error::failed(format!("{} is {what}", path.display())));
+            }
+            // It may have been replaced by a link or a pipe since it was listed.
+            let mut file = self.from.read(&path, &path, Links::Refuse)?;
+            let meta = file.metadata()?;
+            (self.files, self.bytes) = (self.files + 1, self.bytes + meta.len());
+            if self.files > MAX_FILES || self.bytes > MAX_BYTES {
+                let most = format!("{MAX_FILES} files or {} MiB", MAX_BYTES >> 20);
+                return Err(Error::failed(format!("the skill has more than {most}")));
+            }
+            let is_program = meta.permissions().mode() & 0o100 != 0;
+            let access = if is_program { Access::Execute } else { Access::ReadWrite };
+            copy_new(&self.to, &Path::new(&self.name).join(&path), &mut file, access)?;
+        }
+        Ok(())
     }
-    for entry in fs_err::read_dir(from.join(dir))? {
-        let entry = entry?;
-        let (path, kind) = (dir.join(entry.file_name()), entry.file_type()?);
-        if entry.file_name() == ".git" {
-            continue;
-        }
-        if kind.is_dir() {
-            list(from, &path, files, bytes)?;
-        } else if kind.is_file() {
-            files.push(path);
-            *bytes += entry.metadata()?.len();
-        } else {
-            return Err(Error::failed(format!("{} is a link, a pipe or a device: skills hold files", path.display())));
-        }
-        if files.len() > MAX_FILES {
-            return Err(Error::failed(format!("the skill has more than {MAX_FILES} files")));
-        }
-        if *bytes > MAX_BYTES {
-            return Err(Error::failed(format!("the skill is larger than {} MiB", MAX_BYTES >> 20)));
-        }
-    }
-    Ok(())
 }
 
 /// Deletes a skill with all its files. The caller holds a lock.

@@ -257,7 +257,7 @@ fn what_is_no_skill_or_could_lead_out_is_not_installed() {
     for (name, says) in [
         ("linked", "a link, a pipe or a device"),
         ("many", "more than 200 files"),
-        ("large", "larger than 5 MiB"),
+        ("large", "or 5 MiB"),
         ("Wrong Name", "invalid skill name"),
         ("empty", "has no SKILL.md"),
         ("nowhere", "there is no folder"),
