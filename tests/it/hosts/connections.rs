@@ -26,7 +26,7 @@ fn a_host_that_cannot_be_reached_exits_5() {
     super::elsewhere("fault", 1, "a refused connection");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (home, run) = asked_at(&format!("http://{nobody}/v1"), &json!({}));
-    run.exits(5).prints("").fails_with_a_hint().says("refused");
+    run.exits(5).prints("").fails_with_a_hint().says("the connection was refused");
     assert_eq!(home.session("cli_default").turns(), ["failed"]);
 
     super::elsewhere("fault", 2, "a host that takes no connection: its queue is full");
