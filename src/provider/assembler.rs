@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::replies::{
     ECHOED, REASONING, REASONING_FIELD, THINK, calls_in, count_usage, error_in, join_thoughts, read_call,
-    split_thinking, stop_of, string, take_written_calls, text_of, tidy_calls,
+    split_thinking, stop_of, string, take_written_calls, text_of,
 };
 use crate::message::{Reply, Stop, ToolCall};
 
@@ -112,7 +112,8 @@ impl Assembler {
             reply.text = self.refusal;
             reply.stop = Stop::Refused;
         }
-        tidy_calls(&mut reply.calls);
+        // They would poison the conversation.
+        reply.calls.retain(|call| !call.name.trim().is_empty());
         join_thoughts(&mut reply.extra);
         reply
     }

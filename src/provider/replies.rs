@@ -106,16 +106,6 @@ pub(super) fn read_call(call: &Value) -> ToolCall {
     }
 }
 
-/// Drops calls without a name.
-pub(super) fn tidy_calls(calls: &mut Vec<ToolCall>) {
-    for call in calls.iter_mut() {
-        if matches!(call.arguments.trim(), "" | "null" | "\"\"") {
-            call.arguments = "{}".to_owned();
-        }
-    }
-    calls.retain(|call| !call.name.trim().is_empty());
-}
-
 /// Joins signed thoughts that came in pieces. A vendor refuses those without a signature.
 pub(super) fn join_thoughts(extra: &mut Map<String, Value>) {
     let Some(Value::Array(pieces)) = extra.remove(THOUGHTS) else { return };

@@ -47,6 +47,8 @@ fn a_reply_without_an_answer_is_an_error() {
     for choices in [json!({ "choices": [] }), json!({ "choices": null }), json!({}), json!("hello")] {
         case(3, "no choices", [body(&choices)]).once().fails(5, "the answer holds no reply").run();
     }
+    let wrong = json!({ "error": { "code": 401, "message": "no credentials" } });
+    case(4, "an error with status 200 that says 401", [body(&wrong)]).fails(4, "no credentials").run();
     let limited = json!({ "error": { "code": 429, "message": "slow down" } });
     let seen = case(4, "an error with status 200 that says 429", [body(&limited), done()]).answers("Done.").run();
     assert_eq!(seen.requests.len(), 2);
@@ -148,6 +150,7 @@ fn arguments_come_in_many_shapes() {
         let call = json!({ "id": "a", "function": { "name": "list_dir", "arguments": empty } });
         let seen = case(16, "no arguments", [called(&call), done()]).answers("Done.").run();
         assert_eq!(seen.calls()[0].2, "{}");
+        assert!(!seen.results()[0].contains("JSON") && !seen.results()[0].contains("object"), "{:?}", seen.results());
     }
     for (broken, says) in [
         ("{\"thought\": \"cut of", "not valid JSON"),
