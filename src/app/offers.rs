@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::http::authority;
 use crate::provider::learned::Learned;
 use crate::secret::Redactor;
+use crate::text::nearest;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -24,6 +25,27 @@ pub(crate) struct Offer {
     pub window: Option<u64>,
     pub tools: Option<bool>,
     pub images: Option<bool>,
+}
+
+impl Offer {
+    /// What it can do, as far as its host tells.
+    pub(crate) fn abilities(&self) -> String {
+        let able = [(self.tools, "tools"), (self.images, "images")];
+        let able = able.into_iter().filter(|(can, _)| *can == Some(true)).map(|(_, what)| what.to_owned());
+        self.window.map(|tokens| format!("{tokens} tokens")).into_iter().chain(able).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// The models of one host, by their ids. Empty if it does not tell.
+pub(crate) fn of(parts: &Parts, name: &str) -> Vec<Offer> {
+    let hosts = list(parts, Some(name)).unwrap_or_default();
+    hosts.into_iter().next().and_then(|host| host.models.ok()).unwrap_or_default()
+}
+
+/// The offered model that an id may be a misspelling of, unless that is offered itself.
+pub(crate) fn meant<'a>(offers: &'a [Offer], id: &str) -> Option<&'a str> {
+    let ids = offers.iter().map(|offer| offer.id.as_str());
+    nearest(id, ids.clone()).filter(|_| !ids.clone().any(|offered| offered == id))
 }
 
 /// One host and its models.

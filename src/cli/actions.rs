@@ -9,8 +9,11 @@ use base64::engine::general_purpose::STANDARD;
 use super::agent::fresh_key;
 use super::question::Question;
 use super::repl::Conversation;
+use super::table;
 use super::terminal::Connection;
 use crate::agent::Agent;
+use crate::app::Parts;
+use crate::app::offers::{self, Offer};
 use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::gateway::Handler;
@@ -38,18 +41,35 @@ impl Conversation {
         self.attach(path).map(|shown| format!("bantam: attached {shown}; it goes with the next message"))
     }
 
+    /// What the host of a model offers.
+    fn offers(&self, model: &str) -> Result<Vec<Offer>> {
+        let factory = &self.repl.factory;
+        let config = factory.load(None)?.config;
+        Ok(offers::of(&Parts { home: &factory.home, config: &config, env: &factory.env, configured: true }, model))
+    }
+
     /// Lists the models, or changes to one.
     pub(super) fn model(&self, name: &str) -> Result<String> {
         if name.is_empty() {
             let (model, models) = (self.agent.agent("")?.model().to_owned(), self.repl.models.join(", "));
             let or = if models.is_empty() { "" } else { ", or " };
+            let offers = self.offers(&model)?;
+            let offers = table(&offers.iter().map(|offer| [offer.id.clone(), offer.abilities()]).collect::<Vec<_>>());
             return Ok(format!(
-                "bantam: the model is {model}\nbantam: /model NAME changes it: {models}{or}vendor/model"
+                "bantam: the model is {model}\n{offers}bantam: /model NAME changes it: {models}{or}vendor/model"
             ));
         }
         let model = self.set_model(Some(name))?;
         self.repl.factory.choose_model(&self.repl.session, name)?;
-        Ok(format!("bantam: the model is now {model}"))
+        let done = format!("bantam: the model is now {model}");
+        let Some((vendor, id)) = name.split_once('/').filter(|_| !self.repl.models.iter().any(|known| known == name))
+        else {
+            return Ok(done);
+        };
+        let offers = self.offers(name)?;
+        let meant = offers::meant(&offers, id)
+            .map(|near| format!("; not offered: did you mean /model {vendor}/{}?", one_line(near, 80)));
+        Ok(done + &meant.unwrap_or_default())
     }
 
     /// Answers with this model or the configured one, and returns its name.

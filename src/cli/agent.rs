@@ -104,7 +104,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         return print(&json_line(agent.preview(&request)?)).map(|()| 0);
     }
     app::make_workspace(&factory.home, config, env)?;
-    output.warn(loaded.warnings.iter().chain(&ready.notices));
+    super::warn_once(output, &factory, &loaded, &ready.notices);
     let delivery = Delivery::find(&factory.home, config, env, to.as_deref(), notice)?;
     let is_kept = factory.options.memory.is_none();
     if is_kept && output.verbosity == Verbosity::Verbose {

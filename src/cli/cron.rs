@@ -188,7 +188,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     let delivery = Delivery::find(home, &loaded.config, env, chat.as_deref(), notice)?;
     let ready = factory.build(&loaded.config)?;
     app::make_workspace(home, &loaded.config, env)?;
-    output.warn(loaded.warnings.iter().chain(&ready.notices));
+    super::warn_once(output, &factory, &loaded, &ready.notices);
     let (session, is_fresh) = job_session(home, job)?;
     if is_fresh {
         reset_session(home, &session)?;

@@ -42,7 +42,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
+use crate::app::factory::AgentFactory;
 use crate::config::{self as settings, Env, Loaded};
+use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
 use crate::hands;
 use crate::paths::Home;
@@ -50,6 +52,7 @@ use crate::sys;
 use crate::text::{nearest, one_line};
 use crate::zone::{self, Zone};
 use args::{Args, Command};
+use printer::{Output, Verbosity};
 
 const COMMANDS: &[&[Command]] = &[
     &[agent::COMMAND, gateway::COMMAND, onboard::COMMAND, doctor::COMMAND, status::COMMAND, service::COMMAND],
@@ -239,6 +242,20 @@ fn load(env: &Env) -> Result<(Home, Loaded)> {
     let file = settings::read(&home)?;
     let loaded = settings::load_for(&home, file.as_deref(), env, Vec::new())?;
     Ok((home, loaded))
+}
+
+/// Tells what the user should know before a turn. What is wrong with config.json is told once for each change of it: a job in
+/// a crontab would repeat it for ever.
+fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &[String]) {
+    let told = factory.home.state().join("warned");
+    let change = format!("{:08x}", disk::crc32(factory.file.as_deref().unwrap_or_default().as_bytes()));
+    let is_new = fs_err::read_to_string(&told).map_or(true, |told| told != change);
+    if is_new && !loaded.warnings.is_empty() && output.verbosity != Verbosity::Quiet {
+        output.warn(&loaded.warnings);
+        // Where nothing can be written, each run warns.
+        drop(disk::replace(&told, change.as_bytes(), Durability::Later));
+    }
+    output.warn(notices);
 }
 
 /// The local zone; UTC, with a warning, if it cannot be read.

@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::onboard::{ask_until, offer};
 use super::tty::Hidden;
-use super::{doctor, tell};
+use super::{doctor, table, tell};
+use crate::app::Parts;
+use crate::app::offers::{self, Offer};
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
 use crate::config::{self, Env, keys, vendors};
 use crate::doctor::Verdict;
@@ -15,6 +17,9 @@ use crate::text::{nearest, one_line};
 
 /// The vendor for an address of the user's own: its protocol is OpenAI's, and no variable holds its key.
 const OTHER: &str = "vllm";
+
+/// The most models that are listed: some gateways have hundreds.
+const MOST_SHOWN: usize = 40;
 
 /// A configuration with the first vendor whose key is in the environment, else the demo.
 pub(super) fn by_key(env: &Env) -> Value {
@@ -27,7 +32,7 @@ pub(super) fn by_key(env: &Env) -> Value {
 /// The configuration that the user chooses; `None` if the step is skipped.
 pub(super) fn by_asking(home: &Home, env: &Env) -> Result<Option<Value>> {
     loop {
-        let Some(chosen) = choose(env)? else { return Ok(None) };
+        let Some(chosen) = choose(home, env)? else { return Ok(None) };
         if is_proven(home, env, &chosen)? {
             return Ok(Some(chosen));
         }
@@ -42,7 +47,7 @@ enum Choice {
     Vendor(&'static Vendor),
 }
 
-fn choose(env: &Env) -> Result<Option<Value>> {
+fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
     let (vendor, is_other) = match ask_vendor(env)? {
         Choice::Skip => return Ok(None),
         Choice::Other => (vendors::find(OTHER), true),
@@ -60,14 +65,41 @@ fn choose(env: &Env) -> Result<Option<Value>> {
         })?;
     }
     let key = if is_other || !vendor.key_env.is_empty() { ask_key(vendor, env)? } else { None };
-    let default = vendor.default_model;
-    let offer = if default.is_empty() { String::new() } else { format!(" [{default}]") };
-    let model = ask_until(&format!("Model{offer}: "), |text| match (text, default) {
-        ("", "") => Err("type the model's name, as the vendor spells it".to_owned()),
-        ("", default) => Ok(default.to_owned()),
-        (text, _) => Ok(without_vendor(vendor, text).to_owned()),
-    })?;
+    let listed = configuration(vendor, "-", &api_base, key.as_ref()).to_string();
+    let listed = config::load_for(home, Some(&listed), env, Vec::new())?.config;
+    let parts = Parts { home, config: &listed, env, configured: true };
+    let model = ask_model(vendor, &offers::of(&parts, vendor.name))?;
     Ok(Some(configuration(vendor, &model, &api_base, key.as_ref())))
+}
+
+/// Asks for a model by its number or its name.
+fn ask_model(vendor: &Vendor, offers: &[Offer]) -> Result<String> {
+    let shown = offers.len().min(MOST_SHOWN);
+    let row = |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
+    if shown > 0 {
+        tell(table(&(1..).zip(&offers[..shown]).map(row).collect::<Vec<_>>()).trim_end());
+    }
+    if offers.len() > shown {
+        tell(&format!("and {} more, by their names", offers.len() - shown));
+    }
+    let first = offers.iter().find(|offer| offer.tools == Some(true)).or(offers.first());
+    let default = match vendor.default_model {
+        "" => first.map_or("", |offer| &offer.id),
+        model => model,
+    };
+    let enter = if default.is_empty() { String::new() } else { format!(" [{}]", one_line(default, 80)) };
+    let model = ask_until(&format!("Model{enter}: "), |text| match (text, text.parse()) {
+        ("", _) if default.is_empty() => Err("type the model's name, as the vendor spells it".to_owned()),
+        ("", _) => Ok(default.to_owned()),
+        (_, Ok(n)) if (1..=shown).contains(&n) => Ok(offers[n - 1].id.clone()),
+        _ => Ok(without_vendor(vendor, text).to_owned()),
+    })?;
+    match offers::meant(offers, &model) {
+        Some(meant) if offer(&format!("{model} is not offered. Take {}? [Y/n] ", one_line(meant, 80)), true)? => {
+            Ok(meant.to_owned())
+        }
+        _ => Ok(model),
+    }
 }
 
 /// Whether the model has answered, or is taken as it is.

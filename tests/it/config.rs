@@ -338,3 +338,15 @@ fn an_editor_saves_what_can_be_loaded_and_keeps_the_draft_of_what_cannot() {
     let run = edit("no-such-editor");
     assert!(run.exits(1).stdout.contains("cannot start the editor \"no-such-editor\""), "{}", run.stdout);
 }
+
+#[test]
+fn an_unknown_setting_is_told_once_for_each_change_of_the_file() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&merged(model.config(), &json!({ "hooks": 1 })));
+    home.agent(["-q", "-m", "hi"]).exits(0).is_quiet();
+    home.agent(["-m", "hi"]).exits(0).says("unknown setting hooks");
+    home.agent(["-m", "hi"]).exits(0).is_quiet();
+    home.config(&merged(model.config(), &json!({ "hooks": 2 })).to_string());
+    home.agent(["-m", "hi"]).exits(0).says("unknown setting hooks");
+    home.agent(["-m", "hi"]).exits(0).is_quiet();
+}

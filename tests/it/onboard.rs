@@ -423,9 +423,17 @@ fn what_is_no_home_of_an_agent_is_refused_before_anything_is_written() {
 
 #[test]
 fn a_model_at_another_address_is_proven_by_one_request() {
-    // One that answers is also asked about an image.
-    let ready = (0..2).map(|_| Reply::text("ready"));
-    let model = Model::scripted([Reply::error(401, "no such key")].into_iter().chain(ready));
+    let model = Model::answering(|request, _| match (request.header("authorization"), request.method.as_str()) {
+        (Some("Bearer sk-wrong-one"), _) => Reply::error(401, "no such key"),
+        (_, "GET") => Reply::json(
+            200,
+            &json!({ "data": [
+                { "id": "embedder" },
+                { "id": "qwen3", "max_model_len": 8192, "supported_parameters": ["tools"] },
+            ] }),
+        ),
+        _ => Reply::text("ready"),
+    });
     let home = Home::empty();
     let mut running = closed(&home).silent_stdin().arg("onboard").spawn();
     running.wait_for_stdout("Number or name");
@@ -439,7 +447,8 @@ fn a_model_at_another_address_is_proven_by_one_request() {
         ("or skip [1]", "other".to_owned()),
         ("Address", model.base()),
         ("Key, not shown", CANARY.to_owned()),
-        ("Model: ", "qwen3".to_owned()),
+        ("Model [qwen3]: ", "qwen".to_owned()),
+        ("qwen is not offered. Take qwen3?", String::new()),
         ("see that it works", String::new()),
         ("Connect a Telegram bot?", "n".to_owned()),
         ("HEARTBEAT.md every 30 minutes?", "y".to_owned()),
@@ -450,6 +459,7 @@ fn a_model_at_another_address_is_proven_by_one_request() {
     let run = running.finish();
     run.exits(0);
     assert!(run.stdout.contains("said \"ready\""), "{}", run.stdout);
+    assert!(run.stdout.contains("2  qwen3     8192 tokens, tools\r\n"), "{}", run.stdout);
     assert!(!run.stdout.contains(CANARY), "{}", run.stdout);
     let entry = json!({ "model_name": "vllm", "model": "vllm/qwen3", "api_base": model.base(), "api_key": CANARY });
     assert_eq!(config(&home)["model_list"], json!([entry]));
@@ -489,6 +499,33 @@ fn the_first_who_writes_to_the_bot_and_is_confirmed_is_its_owner() {
     let run = onboard("telegram").spawn().finish();
     assert!(run.exits(0).stdout.contains("it is kept") && !run.stdout.contains("kept   "), "{}", run.stdout);
     assert_eq!(fs::read(home.path("config.json")).unwrap(), before);
+}
+
+#[test]
+fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number() {
+    let ollama = Model::answering(|request, _| match request.path.as_str() {
+        "/v1/models" => Reply::json(200, &json!({ "data": [ { "id": "gemma3" }, { "id": "qwen3" } ] })),
+        "/api/ps" => Reply::json(200, &json!({ "models": [] })),
+        "/api/show" if request.body["model"] == "qwen3" => {
+            Reply::json(200, &json!({ "parameters": "num_ctx 8192", "capabilities": ["completion", "tools"] }))
+        }
+        "/api/show" => Reply::json(200, &json!({ "capabilities": ["completion", "vision"] })),
+        _ => Reply::text("ready"),
+    });
+    let home = Home::empty();
+    let list = json!([{ "model_name": "ollama", "model": "ollama/-", "api_base": ollama.base() }]);
+    let mut running = closed(&home).env("BANTAM_MODEL_LIST", list.to_string()).silent_stdin().arg("onboard").spawn();
+    for (asked, typed) in [("or skip [1]", "ollama"), ("Model [qwen3]: ", "1"), ("see that it works", "n")] {
+        running.wait_for_next_stdout(asked);
+        running.types(&format!("{typed}\n"));
+    }
+    running.types("\u{4}");
+    let run = running.finish();
+    run.exits(0);
+    for line in ["1  gemma3  4096 tokens, images", "2  qwen3   8192 tokens, tools"] {
+        assert!(run.stdout.contains(line), "{line}: {}", run.stdout);
+    }
+    assert_eq!(config(&home)["model_list"][0]["model"], "ollama/gemma3");
 }
 
 #[test]

@@ -393,3 +393,20 @@ fn a_retry_is_shown() {
     let run = talk.finish();
     assert!(seen(&run.stdout).contains("try 1 of 3: "), "{}", run.stdout);
 }
+
+#[test]
+fn what_the_host_offers_is_listed_and_a_misspelt_name_is_told() {
+    let model = Model::answering(|request, _| match request.method.as_str() {
+        "GET" => Reply::json(200, &json!({ "data": [ { "id": "gpt-small", "context_length": 8192 } ] })),
+        _ => Reply::text("One."),
+    });
+    let list = json!({ "model_list": [ { "model": "openai/*", "api_key": "k", "api_base": model.base() } ] });
+    let home = Home::with(&merged(model.config(), &list));
+    let mut talk = conversation(&home, []);
+    talk.types("/model\n");
+    talk.wait_for_stdout("gpt-small  8192 tokens\r\n");
+    talk.types("/model openai/gpt-smal\n");
+    talk.wait_for_stdout("did you mean /model openai/gpt-small?");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+}

@@ -498,6 +498,13 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
         let close = request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let reply = {
             let mut state = shared.lock();
+            // A script is for questions: such a host lists no models.
+            let is_list = request.method == "GET" && request.path.ends_with("/models");
+            if is_list && matches!(state.script, Script::Replies(_)) {
+                drop(state);
+                send(shared, &mut writer, &request, &Reply::error(404, "no such page"))?;
+                continue;
+            }
             let number = state.count;
             state.count += 1;
             state.requests.push(request.clone());
