@@ -123,8 +123,8 @@ fn outside(fixture: &Fixture) -> BTreeMap<PathBuf, String> {
 fn nothing_happens_outside(ground: Ground) {
     let runs = std::env::var("BANTAM_FUZZ").map_or(RUNS, |runs| runs.parse().unwrap());
     let seeds: Vec<u64> = (FIRST_SEED..FIRST_SEED + runs).collect();
-    // A turn has a limit on its calls.
-    for (n, seeds) in seeds.chunks(100).enumerate() {
+    // A turn has a limit on its calls, and the harness one on its time.
+    for (n, seeds) in seeds.chunks(30).enumerate() {
         netns::enter(ground.owner, "nothing", |netns| {
             let seeds = seeds.to_vec();
             let ask = move |fixture: &Fixture, _: &[String]| {
