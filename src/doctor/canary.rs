@@ -103,9 +103,9 @@ fn attack(subject: &Subject, run: &dyn Fn(&str, Variables) -> Result<Vec<u8>>) -
     disk::make_dir(&dir)?;
     let effects = effects(subject, &mark, &dir, run).doing("trying the canaries");
     disk::remove(&agent.join(&mark))?;
-    if !had_agent {
-        // It is not there, or somebody has put something into it meanwhile.
-        std::fs::remove_dir(&agent).ok();
+    // Nobody else has put something into it meanwhile.
+    if !had_agent && fs_err::read_dir(&agent).is_ok_and(|mut entries| entries.next().is_none()) {
+        disk::remove(&agent)?;
     }
     disk::remove(&dir)?;
     effects
