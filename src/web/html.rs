@@ -201,29 +201,9 @@ impl Writer {
                 let text = self.inside(element, |place| place.within = Within::Block).text;
                 flow.block(&prefixed(&text, ": ", "", ""), Gap::Line);
             }
-            "blockquote" => {
-                let text = self
-                    .inside(element, |place| {
-                        (place.in_content, place.within) = (true, Within::Block);
-                        place.levels += 1;
-                    })
-                    .text;
-                flow.block(&self.prefixed(text, "> ", "> ", ">"), Gap::Paragraph);
-            }
-            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => {
-                let text = self.inside(element, |place| place.within = Within::Heading).text;
-                let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-                let marker = &"######"[..usize::from(element.name.as_bytes()[1] - b'0')];
-                flow.block(&prefixed(&text, &format!("{marker} "), "", ""), Gap::Paragraph);
-            }
-            "main" | "article" => {
-                let is_outer = !self.place.in_content;
-                let text = self.inside(element, |place| place.in_content = true).text;
-                flow.block(&text, Gap::Paragraph);
-                if is_outer {
-                    self.contents.push((element.name.clone(), text));
-                }
-            }
+            "blockquote" => self.quotation(element, flow),
+            "h1" | "h2" | "h3" | "h4" | "h5" | "h6" => self.heading(element, flow),
+            "main" | "article" => self.content(element, flow),
             "img" => self.image(element, flow),
             "frame" => self.frame(element, flow),
             "math" => self.formula(element, flow),
@@ -240,6 +220,31 @@ impl Writer {
             }
             name if MARKED.contains(&name) => self.inline(element, flow),
             _ => self.children(element, flow),
+        }
+    }
+
+    fn quotation(&mut self, element: &Element, flow: &mut Flow) {
+        let quoted = self.inside(element, |place| {
+            (place.in_content, place.within) = (true, Within::Block);
+            place.levels += 1;
+        });
+        flow.block(&self.prefixed(quoted.text, "> ", "> ", ">"), Gap::Paragraph);
+    }
+
+    fn heading(&mut self, element: &Element, flow: &mut Flow) {
+        let text = self.inside(element, |place| place.within = Within::Heading).text;
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let marker = &"######"[..usize::from(element.name.as_bytes()[1] - b'0')];
+        flow.block(&prefixed(&text, &format!("{marker} "), "", ""), Gap::Paragraph);
+    }
+
+    /// A `main` or `article`.
+    fn content(&mut self, element: &Element, flow: &mut Flow) {
+        let is_outer = !self.place.in_content;
+        let text = self.inside(element, |place| place.in_content = true).text;
+        flow.block(&text, Gap::Paragraph);
+        if is_outer {
+            self.contents.push((element.name.clone(), text));
         }
     }
 
