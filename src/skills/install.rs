@@ -82,7 +82,7 @@ impl Copying {
                 continue;
             }
             if !kind.is_file() {
-                let what = "a link, a pipe, a device or a folder too deep: skills hold files";
+                let what = "a link, a pipe or a device, or lies too deep: skills hold files";
                 return Err(Error::failed(format!("{} is {what}", path.display())));
             }
             // It may have been replaced by a link or a pipe since it was listed.
