@@ -639,9 +639,9 @@ impl Running<'_> {
 
     /// Sends a signal to the process alone, not to what it started.
     pub fn signal(&self, signal: Signal) {
-        if self.is_running() {
-            kill_process(self.pid, signal).unwrap();
-        }
+        // It may end at this moment.
+        let sent = if self.is_running() { kill_process(self.pid, signal) } else { Ok(()) };
+        assert!(matches!(sent, Ok(()) | Err(rustix::io::Errno::SRCH)), "{sent:?}");
     }
 
     /// Sends a signal to the program at the terminal, not to what made the terminal for it.
