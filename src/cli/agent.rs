@@ -24,7 +24,7 @@ use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{Memory, archive};
 use crate::text::rfc3339;
 
-pub(super) const COMMAND: Command = Command::new(
+pub(super) const COMMAND: Command = Command::row(
     "agent",
     "[TEXT...]",
     run,

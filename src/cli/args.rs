@@ -22,7 +22,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    pub(super) const fn new(
+    pub(super) const fn row(
         name: &'static str,
         words: &'static str,
         run: fn(&Args, &Env) -> Result<u8>,
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     const COMMAND: Command =
-        Command::new("test", "A [B...]", |_, _| Ok(0), "").with_flags(&[("-m, --message TEXT", ""), ("--json", "")]);
+        Command::row("test", "A [B...]", |_, _| Ok(0), "").with_flags(&[("-m, --message TEXT", ""), ("--json", "")]);
 
     fn parsed(args: &[&str]) -> Result<Args> {
         parse(&COMMAND, args.iter().map(OsString::from)).map(Option::unwrap)

@@ -8,14 +8,14 @@ use crate::config::Env;
 use crate::error::{Error, Result};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new(
+    Command::row(
         "completions",
         "bash|zsh|fish",
         completions,
         "print a script that completes commands and flags in a shell",
     )
     .with_examples(&["bantam completions bash >~/.local/share/bash-completion/completions/bantam"]),
-    Command::new("man", "", man, "print a manual page; redirect it into a file")
+    Command::row("man", "", man, "print a manual page; redirect it into a file")
         .with_examples(&["bantam man >~/.local/share/man/man1/bantam.1"]),
 ];
 

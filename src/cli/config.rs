@@ -16,14 +16,14 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::text::one_line;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new(
+    Command::row(
         "config get",
         "PATH",
         get,
         "print the value of a setting that is in force: bantam config get agents.defaults.timeout",
     )
     .with_examples(&["bantam config get agents.defaults.timeout"]),
-    Command::new(
+    Command::row(
         "config set",
         "PATH VALUE",
         set,
@@ -34,7 +34,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "bantam config set agents.defaults.timeout 900",
         "bantam config set channels.telegram.token - <token.txt",
     ]),
-    Command::new("config edit", "", edit, "open config.json in $EDITOR, and check it before it is saved")
+    Command::row("config edit", "", edit, "open config.json in $EDITOR, and check it before it is saved")
         .with_examples(&["EDITOR=nano bantam config edit"]),
 ];
 

@@ -22,7 +22,7 @@ use crate::session::{Files, Store};
 use crate::text::{one_line, printable};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("cron add", "[TEXT...]", add, "schedule a message to the agent; bantam gateway runs it")
+    Command::row("cron add", "[TEXT...]", add, "schedule a message to the agent; bantam gateway runs it")
         .with_flags(&[
             ("-m, --message TEXT", "what to do"),
             ("-e, --every INTERVAL", "repeat: 300 (seconds), 5m, 2h or 1d"),
@@ -38,21 +38,21 @@ pub(super) const COMMANDS: &[Command] = &[
             "bantam cron add -e 30m \"Is the disk filling up?\"",
             "bantam cron add --at 18:00 --to telegram:123456789 \"Water the tomatoes\"",
         ]),
-    Command::new("cron list", "", list, "list the jobs: next run, how the last one ended, schedule and name")
+    Command::row("cron list", "", list, "list the jobs: next run, how the last one ended, schedule and name")
         .with_flags(&[("--json", "print one JSON object with the jobs as cron/jobs.json has them")]),
-    Command::new("cron remove", "ID", remove, "remove a job; its runs stay on record")
+    Command::row("cron remove", "ID", remove, "remove a job; its runs stay on record")
         .with_examples(&["bantam cron remove logs"]),
-    Command::new("cron enable", "ID", enable, "let a disabled job run again")
+    Command::row("cron enable", "ID", enable, "let a disabled job run again")
         .with_examples(&["bantam cron enable logs"]),
-    Command::new("cron disable", "ID", disable, "keep a job without running it")
+    Command::row("cron disable", "ID", disable, "keep a job without running it")
         .with_examples(&["bantam cron disable logs"]),
-    Command::new("cron run", "ID", run_now, "run a job now and print its answer; exits like bantam agent")
+    Command::row("cron run", "ID", run_now, "run a job now and print its answer; exits like bantam agent")
         .with_flags(&[
             ("-q, --quiet", "print only the answer and errors"),
             ("-v, --verbose", "print tool calls, retries and timings to standard error"),
         ])
         .with_examples(&["bantam cron run logs"]),
-    Command::new(
+    Command::row(
         "cron history",
         "[ID]",
         history,

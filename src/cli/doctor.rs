@@ -13,7 +13,7 @@ use crate::paths::Home;
 use crate::provider::learned::Learned;
 use crate::secret::Redactor;
 
-pub(super) const COMMAND: Command = Command::new(
+pub(super) const COMMAND: Command = Command::row(
     "doctor",
     "[--provider [NAME]]",
     run,

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::gateway::init;
 
 pub(super) const COMMAND: Command =
-    Command::new("gateway", "", run, "run the Telegram bot, scheduled jobs and heartbeats until SIGTERM");
+    Command::row("gateway", "", run, "run the Telegram bot, scheduled jobs and heartbeats until SIGTERM");
 
 fn run(_: &Args, env: &Env) -> Result<u8> {
     if init::is_needed() {

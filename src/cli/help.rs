@@ -6,7 +6,7 @@ use crate::config::Env;
 use crate::error::Result;
 
 pub(super) const COMMAND: Command =
-    Command::new("help", "[COMMAND|TOPIC...]", run, "show this page, or that of a command")
+    Command::row("help", "[COMMAND|TOPIC...]", run, "show this page, or that of a command")
         .with_examples(&["bantam help cron add", "bantam help jail"]);
 
 pub(super) const EXIT_CODES: [(u8, &str); 9] = [

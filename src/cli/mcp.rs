@@ -14,10 +14,10 @@ use crate::mcp::{RemoteTool, Servers};
 use crate::text::{counted, nearest, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("mcp list", "", list, "start every MCP server, and count its tools"),
-    Command::new("mcp test", "NAME", test, "start an MCP server, and list its tools")
+    Command::row("mcp list", "", list, "start every MCP server, and count its tools"),
+    Command::row("mcp test", "NAME", test, "start an MCP server, and list its tools")
         .with_examples(&["bantam mcp test time"]),
-    Command::new(
+    Command::row(
         "mcp add",
         "NAME URL|COMMAND...",
         add,

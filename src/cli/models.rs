@@ -9,7 +9,7 @@ use crate::app::offers::{self, HostOffers, Offer};
 use crate::config::Env;
 use crate::error::Result;
 
-pub(super) const COMMAND: Command = Command::new(
+pub(super) const COMMAND: Command = Command::row(
     "models",
     "[VENDOR|NAME]",
     run,

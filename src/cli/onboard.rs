@@ -20,7 +20,7 @@ use crate::paths::Home;
 use crate::template;
 use crate::text::one_line;
 
-pub(super) const COMMAND: Command = Command::new(
+pub(super) const COMMAND: Command = Command::row(
     "onboard",
     "[model|telegram]",
     run,

@@ -17,7 +17,7 @@ use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 
 pub(super) const COMMAND: Command =
-    Command::new("service", "", run, "print a systemd unit that keeps the gateway running; redirect it into a file")
+    Command::row("service", "", run, "print a systemd unit that keeps the gateway running; redirect it into a file")
         .with_flags(&[("--system", "a system service, which root installs (the default for root)")])
         .with_examples(&["bantam service >~/.config/systemd/user/bantam.service"]);
 

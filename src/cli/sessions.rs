@@ -16,20 +16,20 @@ use crate::text::{counted, one_line, printable, size};
 use crate::zone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("sessions list", "", list, "list conversations, newest first")
+    Command::row("sessions list", "", list, "list conversations, newest first")
         .with_flags(&[("--json", "print one JSON object")]),
-    Command::new("sessions show", "KEY", show, "print a conversation; KEY as listed, or the NAME given to --session")
+    Command::row("sessions show", "KEY", show, "print a conversation; KEY as listed, or the NAME given to --session")
         .with_flags(&[
             ("--json", "print JSON Lines: one object for each message and turn end"),
             ("--after SEQ", "print only what follows line SEQ, in earlier segments too"),
         ])
         .with_examples(&["bantam sessions show default", "bantam sessions show default --json --after 12"]),
-    Command::new("sessions reset", "KEY", reset, "start a conversation over; the old one stays as KEY.N.jsonl")
+    Command::row("sessions reset", "KEY", reset, "start a conversation over; the old one stays as KEY.N.jsonl")
         .with_examples(&["bantam sessions reset default"]),
-    Command::new("sessions prune", "", prune, "remove old earlier segments, never a current conversation")
+    Command::row("sessions prune", "", prune, "remove old earlier segments, never a current conversation")
         .with_flags(&[("--days N", "those last written more than N days ago (default 30)")])
         .with_examples(&["bantam sessions prune --days 90"]),
-    Command::new("sessions erase", "KEY", erase, "remove a conversation and its earlier segments")
+    Command::row("sessions erase", "KEY", erase, "remove a conversation and its earlier segments")
         .with_flags(&[("-y, --yes", "do not ask for confirmation")])
         .with_examples(&["bantam sessions erase garden"]),
 ];

@@ -17,17 +17,17 @@ use crate::{app, template};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::new("skills list", "", list, "list skills: purpose, and missing requirements"),
-    Command::new("skills show", "NAME", show, "print the text of a skill")
+    Command::row("skills list", "", list, "list skills: purpose, and missing requirements"),
+    Command::row("skills show", "NAME", show, "print the text of a skill")
         .with_examples(&["bantam skills show journal"]),
-    Command::new(
+    Command::row(
         "skills install",
         "DIR",
         install,
         "copy a skill into agent/skills/; read it first: the agent obeys it",
     )
     .with_examples(&["bantam skills install ~/Downloads/weather"]),
-    Command::new("skills remove", "NAME", remove, "delete a skill and all its files")
+    Command::row("skills remove", "NAME", remove, "delete a skill and all its files")
         .with_flags(&[("-y, --yes", "do not ask for confirmation")])
         .with_examples(&["bantam skills remove weather"]),
 ];

@@ -19,7 +19,7 @@ use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
 
 pub(super) const COMMAND: Command =
-    Command::new("status", "", run, "show what is configured, and where each value came from")
+    Command::row("status", "", run, "show what is configured, and where each value came from")
         .with_flags(&[("-v, --verbose", "also show defaults"), ("--json", "one JSON object")]);
 
 /// What is told.

@@ -12,7 +12,7 @@ use crate::secret::Redactor;
 use crate::tool::{Registry, ToolSpec};
 
 pub(super) const COMMAND: Command =
-    Command::new("tools", "", run, "list every tool with its risk (safe: it only reads) and source");
+    Command::row("tools", "", run, "list every tool with its risk (safe: it only reads) and source");
 
 fn run(_: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;

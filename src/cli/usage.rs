@@ -17,7 +17,7 @@ use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
 
-pub(super) const COMMAND: Command = Command::new("usage", "", run, "show tokens and cost by day and model")
+pub(super) const COMMAND: Command = Command::row("usage", "", run, "show tokens and cost by day and model")
     .with_flags(&[("--days N", "the last N days, including today (default: 30)"), ("--json", "one JSON object")])
     .with_examples(&["bantam usage --days 7"]);
 
