@@ -2,8 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -41,23 +41,12 @@ const DISK_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// When this returns, every process that the command started has ended, or will have before the caller reads on.
 pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: BorrowedFd) -> Result<Reply> {
-    match job.command.len() {
-        _ if job.command.trim().is_empty() => return Err(Error::failed("the command is empty")),
-        len if len > MAX_COMMAND => {
-            let why = format!("the command is too long ({len} bytes): write it to a file and run that");
-            return Err(Error::failed(why));
-        }
-        _ => {}
-    }
-    if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command)) {
-        return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
-    }
+    check(setup, job)?;
     // A second bound beside the watched wall-clock time.
     limit(Resource::Cpu, job.timeout_secs + 1)?;
     if setup.confinement.is_sandboxed() {
         limit(Resource::Fsize, MAX_FILE)?;
     }
-    let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
     let mut reaper = Reaper::new(setup.confinement)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     let input_bytes = STANDARD.decode(&job.input).map_err(|_| Error::failed("the input is not base64"))?;
@@ -68,16 +57,10 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
         mkdirat(trees.workspace(), name, Mode::RWXU).doing("making a directory for temporary files")?;
     }
     enter(trees, &job.working_dir)?;
-    let mut command = child::command(Path::new("/bin/sh"));
-    jail::confine(&mut command, setup)?;
-    let mut child = command
-        .args(["-c", &job.command])
-        .envs(if guarded { listener::environment() } else { Vec::new() })
-        .envs(job.env.iter().map(|(name, value)| (name, value)))
-        .env("HOME", &setup.workspace.path)
-        .env("TERM", "dumb")
-        .envs(scratch.iter().map(|name| ("TMPDIR", setup.workspace.real.join(name))))
-        .stdin(if input_bytes.is_empty() { Stdio::null() } else { Stdio::piped() })
+    let tmp = scratch.as_ref().map(|name| setup.workspace.real.join(name));
+    let has_input = !input_bytes.is_empty();
+    let mut child = shell(setup, job, tmp)?
+        .stdin(if has_input { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::from(input.try_clone()?))
         .stderr(Stdio::from(input))
         .spawn()
@@ -106,6 +89,37 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     }
     output.drain()?;
     Ok(Reply { header: Header::Exited { end: end?, dropped: output.dropped }, body: output.kept })
+}
+
+/// Refuses what is no command, and what would spoil a machine on which nothing holds it.
+fn check(setup: &Setup, job: &ExecJob) -> Result<()> {
+    match job.command.len() {
+        _ if job.command.trim().is_empty() => return Err(Error::failed("the command is empty")),
+        len if len > MAX_COMMAND => {
+            let why = format!("the command is too long ({len} bytes): write it to a file and run that");
+            return Err(Error::failed(why));
+        }
+        _ => {}
+    }
+    if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command)) {
+        return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
+    }
+    Ok(())
+}
+
+/// The shell with the command, confined, and its environment; `tmp` is for temporary files.
+fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> {
+    let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
+    let mut command = child::command(Path::new("/bin/sh"));
+    jail::confine(&mut command, setup)?;
+    command
+        .args(["-c", &job.command])
+        .envs(if guarded { listener::environment() } else { Vec::new() })
+        .envs(job.env.iter().map(|(name, value)| (name, value)))
+        .env("HOME", &setup.workspace.path)
+        .env("TERM", "dumb")
+        .envs(tmp.map(|tmp| ("TMPDIR", tmp)));
+    Ok(command)
 }
 
 /// Enters a working directory.
