@@ -177,7 +177,8 @@ impl Media {
             MediaKind::Pdf => "a PDF",
             MediaKind::Audio => "a recording",
         };
-        format!("[{what}, {}, {}: {why}]", self.mime, size(self.base64.len() as u64 / 4 * 3))
+        let bytes = self.base64.trim_end_matches('=').len() * 3 / 4;
+        format!("[{what}, {}, {}: {why}]", self.mime, size(bytes as u64))
     }
 }
 

@@ -217,7 +217,7 @@ fn a_host_that_takes_no_images_gets_words_in_their_place() {
     home.write("workspace/a.png", IMAGES[0].1);
     home.agent(["-m", "look"]).exits(0).prints("I cannot see it.\n");
     let request = model.request(2);
-    assert!(request.last("user").contains("left out: this model"), "{}", request.body);
+    assert!(request.last("tool").contains("16 bytes: left out: this model"), "{}", request.body);
     assert!(!request.body.to_string().contains("base64"), "{}", request.body);
 }
 
