@@ -34,10 +34,12 @@ fn bare_spawn() -> Duration {
 /// The time of one call, or why this confinement is unavailable.
 fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Duration, String> {
     let setup = json!({
-        "confinement": confinement, "network": "none", "trees": [], "all_except": null, "memory_mb": 512,
+        "confinement": confinement, "network": "none", "trees": [], "all_except": null, "named_sockets": true,
+        "memory_mb": 512,
         "workspace": { "path": workspace, "real": workspace, "access": "write", "id": null },
     });
-    let job = json!({ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [] } }).to_string();
+    let job = json!({ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [], "input": "" } })
+        .to_string();
     let started = Instant::now();
     let mut process = bare(bantam)
         .arg("hands")
@@ -55,9 +57,9 @@ fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Durati
     process.wait().unwrap();
     drop(input);
     let took = started.elapsed();
-    // Two lengths of four bytes precede the header.
-    let header: Value = serde_json::Deserializer::from_slice(&reply[8..]).into_iter().next().unwrap().unwrap();
-    match &header["exited"]["end"]["code"] {
+    // A length of four bytes, the header with the body's length, and the body.
+    let header: Value = serde_json::Deserializer::from_slice(&reply[4..]).into_iter().next().unwrap().unwrap();
+    match &header[0]["exited"]["end"]["code"] {
         Value::Number(code) if code.as_i64() == Some(0) => Ok(took),
         _ => Err(header.to_string()),
     }
