@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     println!(
         "One command, /bin/sh -c {COMMAND}, from before the spawn until its end is known; {ROUNDS} of each in turn."
     );
-    println!("Jailed: `{} hands`, its jail, the command, the sweep after it, the reply.\n", bantam.display());
+    println!("Jailed: `bantam hands`, its jail, the command, the sweep after it, the reply.\n");
     println!("{:<46} {:>9} {:>9} {:>9}", "ms", "median", "90 %", "over bare");
     let base = quantile(&mut alone, 50);
     println!("{:<46} {base:>9.2} {:>9.2}", "bare spawn", quantile(&mut alone, 90));
