@@ -116,9 +116,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// The calls recorded for a message.
+    /// The calls recorded for a message. Reads all there is: only a restart in the midst of an answer needs it.
     pub(crate) fn calls(&self, cause: &str) -> Result<u32> {
-        calls(&self.dir, cause)
+        let (mut calls, cause) = (0, clip(cause, MAX_NAME));
+        for name in months(&self.dir)?.iter().filter(|_| !cause.is_empty()) {
+            read_lines(&self.dir.join(name), 0, &mut |line| {
+                let line = Some(line).filter(|line| line.windows(cause.len()).any(|part| part == cause.as_bytes()));
+                calls += u32::from(line.and_then(UsageLine::parse).is_some_and(|line| line.cause == cause));
+            })?;
+        }
+        Ok(calls)
     }
 
     pub(crate) fn record(&self, call: &Call, now: SystemTime) -> Result<()> {
@@ -152,18 +159,6 @@ impl Ledger {
         }
         written.or_else(|e| if failed_before { Ok(()) } else { Err(e.doing("recording usage")) })
     }
-}
-
-/// The calls recorded below `dir` for a message. Reads all there is: only a restart in the midst of an answer needs it.
-pub(crate) fn calls(dir: &Path, cause: &str) -> Result<u32> {
-    let (mut calls, cause) = (0, clip(cause, MAX_NAME));
-    for name in months(dir)?.iter().filter(|_| !cause.is_empty()) {
-        read_lines(&dir.join(name), 0, &mut |line| {
-            let line = Some(line).filter(|line| line.windows(cause.len()).any(|part| part == cause.as_bytes()));
-            calls += u32::from(line.and_then(UsageLine::parse).is_some_and(|line| line.cause == cause));
-        })?;
-    }
-    Ok(calls)
 }
 
 /// The names of the files, sorted.
