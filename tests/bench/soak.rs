@@ -1,14 +1,16 @@
 //! Measures what `tests/bench/soak` prints: the gateway between a scripted Telegram and a scripted model, both of which fail
-//! now and then, and what it holds of memory, descriptors and threads as time goes by.
+//! now and then, and what it holds of memory, descriptors and threads as time goes by. Now and then the network is gone for a
+//! while, the disk is full, or the clock of the machine jumps.
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
 use serde_json::{Value, json};
@@ -33,6 +35,15 @@ const LOOKS: Duration = Duration::from_secs(10);
 const ODDS: u64 = 20;
 /// A Telegram that is slow is this slow.
 const SLOW: Duration = Duration::from_secs(3);
+/// Troubles in the whole time, and how long one lasts.
+const TROUBLES: u32 = 12;
+const TROUBLE: Duration = Duration::from_secs(20);
+/// How far the clock jumps, for how long, and how often: in the last tenth of the time.
+const JUMP: Duration = Duration::from_secs(3 * 3600);
+const JUMPED: Duration = Duration::from_secs(5);
+const JUMPS: u32 = 3;
+/// How often a job runs, in seconds.
+const JOB: u64 = 60;
 /// How long what is left at the end may take.
 const QUIET: Duration = Duration::from_secs(120);
 /// Messages after which a chat of the second kind begins a new conversation.
@@ -40,6 +51,9 @@ const SHORT: usize = 20;
 /// Chats in which one conversation goes on, and chats in which a new one begins now and then.
 const LONG_CHATS: [i64; 3] = [42, 43, 44];
 const SHORT_CHATS: [i64; 3] = [52, 53, 54];
+
+/// Rows of the table of what the process held.
+const ROWS: usize = 24;
 
 /// What memory may grow by, in KiB: in an hour, or at all, for in a short run the hour's share is less than a heap moves by.
 const MOST_SLOPE: f64 = 256.0;
@@ -51,6 +65,8 @@ struct Faults {
     telegram: AtomicUsize,
     model: AtomicUsize,
     sent_all_the_same: AtomicUsize,
+    /// Nobody answers.
+    network_is_gone: AtomicBool,
     /// The model is well from now on.
     are_over: AtomicBool,
 }
@@ -58,6 +74,9 @@ struct Faults {
 fn weather(faults: &Arc<Faults>) -> impl FnMut(&str) -> Option<Fault> + Send + use<> {
     let (faults, mut chance) = (faults.clone(), Rng(0x5eed_0001));
     move |method| {
+        if faults.network_is_gone.load(Ordering::SeqCst) {
+            return Some(Fault::Reset);
+        }
         if chance.below(ODDS) > 0 {
             return None;
         }
@@ -86,6 +105,9 @@ fn model(faults: &Arc<Faults>) -> Model {
     let (faults, chance) = (faults.clone(), Mutex::new(Rng(0x5eed_0002)));
     let answer = move |request: &Request, _| {
         let reply = answer(request).counted(request.body.to_string().len() as u64 / 4, 100);
+        if faults.network_is_gone.load(Ordering::SeqCst) {
+            return reply.cut_after(0);
+        }
         let mut chance = chance.lock().unwrap();
         if chance.below(ODDS) > 0 || faults.are_over.load(Ordering::SeqCst) {
             return reply;
@@ -172,9 +194,61 @@ fn median(mut values: Vec<u64>) -> f64 {
     values[values.len() / 2] as f64
 }
 
+/// Fills the disk of the home, and makes room again.
+fn fill_the_disk(home: &Home) {
+    let filler = home.path("../filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    thread::sleep(TROUBLE);
+    fs::remove_file(filler).unwrap();
+}
+
+/// Sets the clock of the machine, and sets it back by the other clock, which does not jump.
+fn set_the_clock_ahead() {
+    let set = |time: SystemTime| {
+        let seconds = time.duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let done = Command::new("date").args(["--set", &format!("@{seconds:.6}")]).stdout(Stdio::null()).status();
+        assert!(done.unwrap().success());
+    };
+    let (before, since) = (SystemTime::now(), Instant::now());
+    set(before + JUMP);
+    thread::sleep(JUMPED);
+    set(before + since.elapsed());
+}
+
+/// What strikes the whole machine, in turn, and how often each of it did: the network, the disk, the clock.
+fn strike(home: &Home, faults: &Faults, length: Duration, has_clock: bool, is_over: &AtomicBool) -> [u32; 3] {
+    let (started, mut struck) = (Instant::now(), [0; 3]);
+    let jumps_at = |n: u32| length.mul_f64(0.9) + length.mul_f64(0.1) / (JUMPS + 1) * (n + 1);
+    while !is_over.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_millis(100));
+        let passed = started.elapsed();
+        if has_clock && struck[2] < JUMPS && passed > jumps_at(struck[2]) {
+            set_the_clock_ahead();
+            struck[2] += 1;
+        } else if passed > length.mul_f64(0.9) || passed < length / TROUBLES * (struck[0] + struck[1] + 1) {
+        } else if struck[0] > struck[1] && has_own_disk() {
+            fill_the_disk(home);
+            struck[1] += 1;
+        } else {
+            faults.network_is_gone.store(true, Ordering::SeqCst);
+            thread::sleep(TROUBLE);
+            faults.network_is_gone.store(false, Ordering::SeqCst);
+            struck[0] += 1;
+        }
+    }
+    struck
+}
+
+/// Only root mounts one.
+fn has_own_disk() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 fn main() -> ExitCode {
     // `cargo bench` adds a flag of its own.
-    let given: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let mut given: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let has_clock = given.iter().position(|arg| arg == "--clock").map(|at| given.remove(at)).is_some();
     let bantam = given.first().map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bantam")), PathBuf::from);
     let minutes: f64 = given.get(1).map_or(30.0, |minutes| minutes.parse().unwrap());
     let length = Duration::from_secs_f64(minutes * 60.0);
@@ -185,9 +259,18 @@ fn main() -> ExitCode {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": people, "api_base": api.base() });
     let extra = json!({
         "channels": { "telegram": bot }, "model_list": [{ "context_window": 12_000 }],
-        "agents": { "defaults": { "max_retries": 8 } }
+        "agents": { "defaults": { "max_retries": 8, "retry_initial_delay": 1 } }
     });
-    let home = Home::with(&merged(model.config(), &extra));
+    let home = Home::empty();
+    if has_own_disk() {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64m,mode=700", "none"]).arg(home.dir("").parent().unwrap());
+        assert!(mount.status().unwrap().success());
+        home.dir("../cwd");
+    }
+    home.config(&merged(model.config(), &extra).to_string());
+    let job = ["cron", "add", "-n", "minute", "-m", "Look around.", "-e", &JOB.to_string()];
+    home.bantam().args(job).run().exits(0);
     let errors = home.path("../stderr");
     let mut gateway = Command::new(bantam);
     gateway.arg("gateway").env_clear().env("PATH", "/usr/bin:/bin").env("TZ", "UTC").env("BANTAM_HOME", home.path(""));
@@ -199,7 +282,7 @@ fn main() -> ExitCode {
 
     let is_over = AtomicBool::new(false);
     let started = Instant::now();
-    let (mut written, samples) = thread::scope(|scope| {
+    let (mut written, samples, struck) = thread::scope(|scope| {
         let looking = scope.spawn(|| {
             let mut samples: Vec<(f64, Sample)> = Vec::new();
             while !is_over.load(Ordering::SeqCst) {
@@ -208,9 +291,10 @@ fn main() -> ExitCode {
             }
             samples
         });
+        let striking = scope.spawn(|| strike(&home, &faults, length, has_clock, &is_over));
         let written = write(&api, &people, length);
         is_over.store(true, Ordering::SeqCst);
-        (written, looking.join().unwrap())
+        (written, looking.join().unwrap(), striking.join().unwrap())
     });
     api.calm();
     faults.are_over.store(true, Ordering::SeqCst);
@@ -230,7 +314,12 @@ fn main() -> ExitCode {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let status = gateway.wait().unwrap();
     assert!(status.success(), "the gateway did not end well: {status}");
+    let runs = fs::read_to_string(home.path("cron/runs.jsonl")).unwrap_or_default().lines().count();
     told(&fs::read_to_string(errors).unwrap());
+    if has_own_disk() {
+        let unmounted = Command::new("umount").arg("--lazy").arg(home.path("..")).status();
+        assert!(unmounted.unwrap().success());
+    }
 
     let (sent, twice): (Vec<usize>, Vec<usize>) = people.iter().map(|chat| counted(&api, *chat)).unzip();
     let (sent, twice, written): (usize, usize, usize) =
@@ -242,12 +331,23 @@ fn main() -> ExitCode {
         count(&faults.telegram),
         count(&faults.model)
     );
+    println!(
+        "{} times no network and {} times a full disk for {} s, {} times a clock that is {} h ahead for {} s",
+        struck[0],
+        struck[1],
+        TROUBLE.as_secs(),
+        struck[2],
+        JUMP.as_secs() / 3600,
+        JUMPED.as_secs()
+    );
+    println!("{runs} runs of a job that is due every {JOB} s");
     println!("{sent} answers, {} messages answered, {lost} lost", written - lost);
     println!(
         "{twice} answers came twice; {} times Telegram hid that it had sent one",
         count(&faults.sent_all_the_same)
     );
-    let mut good = lost == 0 && twice <= count(&faults.sent_all_the_same);
+    let due = length.as_secs() / JOB - u64::from(struck[0] + struck[1]);
+    let mut good = lost == 0 && runs as u64 + 1 >= due && twice <= count(&faults.sent_all_the_same);
     good &= is_flat(&samples, end);
     println!("{}", if good { "flat, and nothing was lost" } else { "NOT FLAT, or something was lost" });
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -296,24 +396,31 @@ fn counted(api: &BotApi, chat: i64) -> (usize, usize) {
 
 /// What the gateway said on standard error, each sentence once with how often it came.
 fn told(errors: &str) {
-    let mut lines: Vec<&str> = errors.lines().collect();
+    // Without the time.
+    let mut lines: Vec<&str> = errors.lines().filter_map(|line| line.split_once(' ')).map(|(_, line)| line).collect();
     lines.sort_unstable();
     for same in lines.chunk_by(|a, b| a == b) {
         println!("{:>5} x {}", same.len(), same[0]);
     }
 }
 
-/// Prints what the process held, and tells whether it grew.
+/// Prints what the process held as time went by, and tells whether it grew.
 fn is_flat(samples: &[(f64, Sample)], end: Sample) -> bool {
     let at = |percent: usize| samples[(samples.len() - 1) * percent / 100].1;
     println!(
         "{:<12} {:>8} {:>10} {:>8} {:>8} {:>8} {:>8}",
-        "", "RSS, KiB", "anonymous", "files", "threads", "children", "zombies"
+        "after", "RSS, KiB", "anonymous", "files", "threads", "children", "zombies"
     );
-    for (name, sample) in [("at 10 %", at(10)), ("at 50 %", at(50)), ("at 100 %", at(100)), ("when quiet", end)] {
+    let row = |name: &str, sample: Sample| {
         let Sample { rss, anonymous, descriptors, threads, children, zombies, .. } = sample;
         println!("{name:<12} {rss:>8} {anonymous:>10} {descriptors:>8} {threads:>8} {children:>8} {zombies:>8}");
+    };
+    for (hours, sample) in
+        samples.chunks(samples.len().div_ceil(ROWS)).map(|part| part[0]).chain(samples.last().copied())
+    {
+        row(&format!("{:.0} min", hours * 60.0), sample);
     }
+    row("when quiet", end);
     let second_half = &samples[samples.len() / 2..];
     let points: Vec<(f64, f64)> = second_half.iter().map(|(hours, sample)| (*hours, sample.rss as f64)).collect();
     let slope = slope(&points);
