@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::text::{fenced, size};
+use crate::text::{fenced, parse_json, size};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,7 +97,7 @@ pub struct ToolCall {
 impl ToolCall {
     /// The arguments, if they are an object, as they should be.
     pub(crate) fn object(&self) -> Option<Value> {
-        serde_json::from_str(&self.arguments).ok().filter(Value::is_object)
+        parse_json(&self.arguments).ok().filter(Value::is_object)
     }
 }
 

@@ -1,9 +1,23 @@
-//! Clips text, cleans it for terminals, finds the nearest word, formats sizes and times.
+//! Reads JSON, clips text, cleans it for terminals, finds the nearest word, formats sizes and times.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 use crate::zone;
+
+/// Reads JSON. All of the program does it here: a parser for another source than bytes, or into a type of ours, would be in the
+/// program once more.
+pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
+    serde_json::from_slice(text.as_ref())
+}
+
+/// Reads JSON into a type of ours.
+pub(crate) fn from_json<T: DeserializeOwned>(text: impl AsRef<[u8]>) -> serde_json::Result<T> {
+    T::deserialize(&parse_json(text)?)
+}
 
 /// The longest prefix of `text` of at most `max` bytes that ends on a character boundary.
 pub(crate) fn clip(text: &str, max: usize) -> &str {

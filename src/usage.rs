@@ -17,7 +17,7 @@ use crate::config::Budget;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Usage, add_cost};
-use crate::text::{LocalTime, clip, rfc3339};
+use crate::text::{LocalTime, clip, parse_json, rfc3339};
 
 /// The longest name in a line, in bytes.
 const MAX_NAME: usize = 200;
@@ -188,7 +188,7 @@ struct UsageLine {
 
 impl UsageLine {
     fn parse(line: &[u8]) -> Option<Self> {
-        let line: Value = serde_json::from_slice(line).ok()?;
+        let line: Value = parse_json(line).ok()?;
         let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
         let date = text("date").filter(|date| date.len() == 10)?;
         let cause = text("cause").unwrap_or_default();

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
+use crate::text::from_json;
 use crate::tree::{Access, Tree};
 
 /// Bytes of a reply's header, and of its body.
@@ -289,7 +290,7 @@ fn receive<T: DeserializeOwned>(from: &mut impl Read, max: usize) -> Result<T> {
     }
     let mut json = vec![0; len];
     from.read_exact(&mut json)?;
-    Ok(serde_json::from_slice(&json)?)
+    Ok(from_json(&json)?)
 }
 
 pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {

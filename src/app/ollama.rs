@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 use crate::http::{Body, Client, Outgoing, Settings};
+use crate::text::parse_json;
 
 /// It has these answers ready.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -53,5 +54,5 @@ fn ask(base: &str, path: &str, body: Option<&Value>) -> Option<Value> {
     while let Some(piece) = exchange.body(TIMEOUT).ok()? {
         body.extend_from_slice(&piece);
     }
-    serde_json::from_slice(&body).ok()
+    parse_json(&body).ok()
 }

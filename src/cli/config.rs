@@ -13,7 +13,7 @@ use crate::config::settings::{self, Place, Setting};
 use crate::config::{self, Env, Loaded, Origin, edit};
 use crate::disk;
 use crate::error::{Context, Error, Kind, Result};
-use crate::text::one_line;
+use crate::text::{one_line, parse_json};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -87,9 +87,7 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
     }
     let value = match setting {
         Some(setting) => Some(setting.parse(&text)).filter(|v| v.is_null() || setting.check(v).is_some()),
-        None => {
-            serde_json::from_str(&text).ok().or_else(|| settings::in_map(&names(path)).then(|| text.as_str().into()))
-        }
+        None => parse_json(&text).ok().or_else(|| settings::in_map(&names(path)).then(|| text.as_str().into())),
     };
     let value = value.ok_or_else(|| {
         let is_secret = setting.is_some_and(Setting::is_secret);

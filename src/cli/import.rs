@@ -18,7 +18,7 @@ use crate::config;
 use crate::disk::{self, Access, CopyOutcome};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::text::{counted, one_line};
+use crate::text::{counted, one_line, parse_json};
 
 /// Parts of an agent: the name elsewhere, in the workspace or beside it; the directory of our home, and the name there. Of two
 /// with the same name here, the first one that exists is copied.
@@ -125,7 +125,7 @@ impl Import {
 fn read_config(path: &Path, old_home: Option<&Path>) -> Result<(Value, Vec<String>)> {
     let fail = |e: String| Error::config(format!("cannot read {}: {e}", path.display())).hint("correct or remove it");
     let text = config::read_json(path).map_err(|e| fail(e.to_string()))?;
-    let theirs = serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|e| fail(e.to_string()))?;
+    let theirs = parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| fail(e.to_string()))?;
     Ok(convert(theirs, old_home))
 }
 
@@ -175,7 +175,11 @@ impl ForeignHome {
 
     /// Copies the scheduled jobs, disabled: they would run by themselves.
     fn copy_jobs(&self, from: &Path, home: &Home) -> Result<()> {
-        let read = |file: fs_err::File| serde_json::from_reader::<_, Value>(file.take(4 << 20)).ok();
+        let read = |file: fs_err::File| {
+            let mut bytes = Vec::new();
+            file.take(4 << 20).read_to_end(&mut bytes).ok()?;
+            parse_json(&bytes).ok()
+        };
         let mut list = self.dir.read(from, from, Links::Refuse).ok().and_then(read).unwrap_or_default();
         let Some(jobs) = list.get_mut("jobs").and_then(Value::as_array_mut) else {
             return self.skip(from, "not a known list of jobs");

@@ -11,6 +11,7 @@ use super::locate;
 use super::settings::{self, Place, SECTIONS, SETTINGS, Setting, same_name};
 use super::{Config, Env, Loaded};
 use crate::error::{Error, Result};
+use crate::text::parse_json;
 
 /// Where a value came from, unless it is a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl Source {
         if text.trim().is_empty() {
             return Err(fail(" is empty".to_owned()).hint("delete it and run bantam onboard"));
         }
-        let value: Value = serde_json::from_str(text).map_err(|e| {
+        let value: Value = parse_json(text).map_err(|e| {
             let near = locate::key_before(text, e.line(), e.column());
             let near = near.map_or(String::new(), |key| format!(", near \"{key}\""));
             let what = e.to_string();

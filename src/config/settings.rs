@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use crate::text::nearest;
+use crate::text::{nearest, parse_json};
 
 /// What a value may be, and its default where that is not empty.
 #[derive(Clone, Copy)]
@@ -216,7 +216,7 @@ impl Setting {
             Texts | Secrets if !text.trim_start().starts_with('[') => {
                 text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
             }
-            _ => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
+            _ => parse_json(text).unwrap_or_else(|_| text.into()),
         }
     }
 }

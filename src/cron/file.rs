@@ -8,7 +8,7 @@ use super::job::Job;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::text::one_line;
+use crate::text::{one_line, parse_json};
 
 #[derive(Default)]
 pub(super) struct JobsFile {
@@ -29,8 +29,7 @@ impl JobsFile {
             text => text.map_err(|e| broken(e.to_string()))?,
         };
         // serde_json's error has the line and the column.
-        let value: Value =
-            serde_json::from_str(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;
+        let value: Value = parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;
         let Value::Object(mut fields) = value else { return Err(broken("it is not an object".into())) };
         if fields.get("version").and_then(Value::as_u64).is_some_and(|version| version > 1) {
             return Err(broken("a newer program wrote it".into()));

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::{make_dir, parent, sync_all, sync_dir, write_new};
 use crate::error::{Error, Result};
+use crate::text::parse_json;
 
 /// A line's fields, without `crc` and `seq`.
 pub(crate) type Fields = Map<String, Value>;
@@ -258,7 +259,7 @@ fn decode(line: &[u8]) -> Option<Line> {
     if prefix != format!("{{\"crc\":\"{:08x}\",", crc32(rest)).as_bytes() {
         return None;
     }
-    let fields: Value = serde_json::from_slice(line).ok()?;
+    let fields: Value = parse_json(line).ok()?;
     Some(Line { seq: fields.get("seq")?.as_u64()?, fields })
 }
 

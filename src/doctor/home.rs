@@ -12,7 +12,7 @@ use crate::config::{self, Loaded};
 use crate::error::Result;
 use crate::paths::Home;
 use crate::session;
-use crate::text::counted;
+use crate::text::{counted, parse_json};
 
 /// `$BANTAM_HOME` itself.
 pub(crate) fn directory(home: &Home) -> Check {
@@ -57,7 +57,7 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
             .chain(loaded.warnings.iter().map(|warning| Check::info(NAME, warning)))
             .collect(),
     };
-    let written = config::read(home).ok().flatten().and_then(|text| serde_json::from_str(&text).ok());
+    let written = config::read(home).ok().flatten().and_then(|text| parse_json(&text).ok());
     if let Some(setting) = written.and_then(|written: Value| deny_patterns(&written)) {
         let found = format!("{setting} is not used: the jail holds commands, whatever their text is");
         checks

@@ -13,7 +13,7 @@ use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
 use crate::error::{Kind, Result};
 use crate::paths::Home;
-use crate::text::rfc3339;
+use crate::text::{parse_json, rfc3339};
 
 /// The version of the file's form.
 const VERSION: u64 = 1;
@@ -76,7 +76,7 @@ impl Status {
 /// What the last gateway of a home wrote; `None` if there was none, or one that writes another version.
 pub(crate) fn read(home: &Home) -> Option<Value> {
     let text = fs_err::read_to_string(path(home)).ok()?;
-    serde_json::from_str::<Value>(&text).ok().filter(|fields| fields["v"] == VERSION)
+    parse_json(&text).ok().filter(|fields| fields["v"] == VERSION)
 }
 
 /// Whether a gateway of this home runs: it holds its lock as long as it lives. Creates nothing.

@@ -21,7 +21,7 @@ use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::outbox::{Item, Outbox, fresh_id};
 use crate::paths::{Home, session_name};
 use crate::session::note;
-use crate::text::{clip, fenced};
+use crate::text::{clip, fenced, from_json};
 use crate::tool::Task;
 
 /// Tasks that run at the same time.
@@ -67,7 +67,7 @@ impl Tasks {
         let (mut left, mut damage) = (Vec::new(), None);
         match fs_err::read(&file) {
             Err(e) if e.kind() == IoErrorKind::NotFound => {}
-            text => match serde_json::from_slice::<Vec<Item>>(&text?) {
+            text => match from_json::<Vec<Item>>(&text?) {
                 Ok(items) => left = items,
                 Err(e) => damage = Some(format!("{} is damaged and was left out: {e}", file.display())),
             },

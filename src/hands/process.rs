@@ -20,6 +20,7 @@ use crate::error::{Context, Error, Result};
 use crate::files::{self, Trees};
 use crate::jail;
 use crate::sys;
+use crate::text::from_json;
 use crate::wire::{self, Confinement, Header, Job, Reply, Setup};
 
 /// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
@@ -50,7 +51,7 @@ fn refused(e: &Error) -> Reply {
 
 fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
     let setup = setup.ok_or_else(|| Error::failed("this command is internal"))?;
-    let setup: Setup = serde_json::from_str(setup).doing("reading the setup")?;
+    let setup: Setup = from_json(setup).doing("reading the setup")?;
     sys::close_inherited().doing("closing inherited descriptors")?;
     if role == ROLE {
         // Without a controlling terminal nothing can inject input into one. A process group leader gets EPERM.

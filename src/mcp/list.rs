@@ -11,7 +11,7 @@ use crate::cancel::Cancel;
 use crate::config::McpServer;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Result};
-use crate::text::{clip, one_line};
+use crate::text::{clip, from_json, one_line};
 
 /// The longest description and schema that go to a model, in bytes.
 const MAX_DESCRIPTION: usize = 1_000;
@@ -44,7 +44,7 @@ pub(crate) struct ToolList {
 impl ToolList {
     /// The list of a server with this entry, if it was made and can still be used.
     pub(crate) fn read(path: &Path, entry: &McpServer, now: SystemTime) -> Option<Self> {
-        let list: Self = serde_json::from_slice(&fs_err::read(path).ok()?).ok()?;
+        let list: Self = from_json(&fs_err::read(path).ok()?).ok()?;
         let age = seconds(now).saturating_sub(list.at);
         let is_usable = list.error.is_none() || age < RETRY_AFTER.as_secs();
         (list.entry == checksum(entry) && is_usable).then_some(list)
@@ -69,7 +69,7 @@ pub(super) fn keep(
     now: SystemTime,
 ) -> Result<(ToolList, Vec<String>)> {
     let Server { name, list: path, checksum, .. } = server;
-    let before: Option<ToolList> = fs_err::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let before: Option<ToolList> = fs_err::read(path).ok().and_then(|bytes| from_json(&bytes).ok());
     let before = before.map(|list| list.tools).unwrap_or_default();
     let (tools, error) = match found {
         Ok(tools) => (tools, None),

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use crate::cancel::{Cancel, Why};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
+use crate::text::parse_json;
 pub(crate) use client::Client;
 use client::Patience;
 pub(crate) use http::Http;
@@ -206,7 +207,7 @@ fn parse(text: &str) -> Result<Option<Value>> {
     if values > MAX_VALUES {
         return Err(Error::failed(format!("it sent a message of more than {MAX_VALUES} values")));
     }
-    Ok(serde_json::from_str(text).ok())
+    Ok(parse_json(text).ok())
 }
 
 fn too_long() -> Error {

@@ -7,6 +7,7 @@ use super::replies::{
     split_thinking, stop_of, string, take_written_calls, text_of,
 };
 use crate::message::{Reply, Stop, ToolCall};
+use crate::text::parse_json;
 
 /// What to show of a piece of a reply that carries content.
 #[derive(Debug, Default, PartialEq)]
@@ -42,7 +43,7 @@ impl Assembler {
     pub(crate) fn event(&mut self, data: &str) -> Result<Option<Shown>, Value> {
         const END: &str = "[DONE]";
         self.done |= data.trim() == END;
-        let Ok(event) = serde_json::from_str::<Value>(data) else { return Ok(None) };
+        let Ok(event) = parse_json(data) else { return Ok(None) };
         let event = (self.translate)(event);
         self.done |= event == END;
         if self.done {
@@ -194,7 +195,7 @@ fn continues(call: &ToolCall, piece: &ToolCall) -> bool {
     if !piece.id.is_empty() && !call.id.is_empty() && piece.id != call.id {
         return false;
     }
-    let complete = || serde_json::from_str::<Value>(&call.arguments).is_ok_and(|v| v.is_object());
+    let complete = || parse_json(&call.arguments).is_ok_and(|v| v.is_object());
     piece.name.is_empty() || call.arguments.is_empty() || piece.id == call.id && !piece.id.is_empty() || !complete()
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Request, ToolOffer};
 use crate::config::Model;
 use crate::message::Reply;
+use crate::text::parse_json;
 
 pub(crate) struct Dialect {
     /// The endpoint for chats.
@@ -64,7 +65,7 @@ pub(super) fn body(model: &Model, request: &Request, tool: fn(&ToolOffer, Value)
     if !request.tools.is_empty() {
         let tools = request.tools.iter();
         body["tools"] =
-            tools.map(|offer| tool(offer, serde_json::from_str(&offer.schema).unwrap_or_default())).collect();
+            tools.map(|offer| tool(offer, parse_json(offer.schema.as_bytes()).unwrap_or_default())).collect();
     }
     body
 }

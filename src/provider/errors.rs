@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{ProviderError, says};
 use crate::http::Head;
-use crate::text::one_line;
+use crate::text::{from_json, one_line, parse_json};
 use crate::zone;
 
 type ErrorKind = fn(String) -> ProviderError;
@@ -52,7 +52,7 @@ pub(super) fn classify(status: u16, head: Option<&Head>, body: &[u8], now: Syste
     let text = String::from_utf8_lossy(body);
     let is_html = looks_like_html(&text);
     let mut details = Details::default();
-    match serde_json::from_str::<Value>(&text) {
+    match parse_json(text.as_bytes()) {
         Ok(body) => details.collect(&body),
         Err(_) if is_html => {}
         Err(_) => details.texts.push(text.trim().to_owned()),
@@ -101,7 +101,7 @@ struct Details {
 impl Details {
     fn collect(&mut self, value: &Value) {
         match value {
-            Value::String(text) => match serde_json::from_str::<Value>(text) {
+            Value::String(text) => match parse_json(text) {
                 // OpenRouter puts the host's own answer into `metadata.raw`.
                 Ok(inner @ Value::Object(_)) => self.collect(&inner),
                 _ if text.trim().is_empty() || self.texts.contains(text) => {}
@@ -175,7 +175,7 @@ fn retry_after(head: &Head, now: SystemTime) -> Option<Duration> {
 
 /// `12` or `12.5`, read by the JSON parser: the standard library's costs 15 KB more.
 fn number(text: &str) -> Option<f64> {
-    serde_json::from_str(text.trim()).ok()
+    from_json(text.trim()).ok()
 }
 
 /// `None` for negative and absurd numbers.

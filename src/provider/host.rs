@@ -22,6 +22,7 @@ use crate::guard;
 use crate::http::{Body, Client, Head, Outgoing, Settings, authority};
 use crate::message::{Media, MediaKind, Message, Price, Reply};
 use crate::secret::Secret;
+use crate::text::parse_json;
 
 /// How long a host may be silent unless its entry says otherwise.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -88,7 +89,7 @@ impl Host {
         let (mut answer, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
         let body = answer.body()?;
         let refused = || classify(head.status, Some(&head), &body, SystemTime::now());
-        if head.is_success() { serde_json::from_slice(&body).map_err(|_| refused()) } else { Err(refused()) }
+        if head.is_success() { parse_json(&body).map_err(|_| refused()) } else { Err(refused()) }
     }
 
     /// The user's headers win over ours.

@@ -17,6 +17,7 @@ use crate::disk::{self, Durability, Lock};
 use crate::error::Result;
 use crate::http::authority;
 use crate::paths::Home;
+use crate::text::parse_json;
 
 /// In seconds. A host may be upgraded: what it refused this long ago is tried again.
 const LIFE: u64 = 30 * 86_400;
@@ -54,7 +55,7 @@ impl Row {
 /// All that is known, the oldest first.
 pub(crate) fn read(home: &Home) -> Vec<Row> {
     let Ok(Some(text)) = beneath::read_untrusted(&home.state(), FILE) else { return Vec::new() };
-    let value: Value = serde_json::from_str(&text).unwrap_or_default();
+    let value: Value = parse_json(&text).unwrap_or_default();
     let rows = value["learned"].as_array().into_iter().flatten().filter_map(|row| Row::deserialize(row).ok());
     rows.filter(|row| row.at.abs_diff(now()) < LIFE).collect()
 }

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::message::{Stop, ToolCall, Usage};
+use crate::text::parse_json;
 
 /// Begins thoughts before an answer.
 pub(super) const THINK: &str = "<think>";
@@ -154,7 +155,7 @@ pub(super) fn take_written_calls(text: &mut String, calls: &mut Vec<ToolCall>) {
     let mut kept = String::new();
     while let Some((before, after)) = rest.split_once(OPEN) {
         let (inner, after) = after.split_once(CLOSE).unwrap_or((after, ""));
-        let Ok(call) = serde_json::from_str::<Value>(inner.trim()) else { return };
+        let Ok(call) = parse_json(inner.trim()) else { return };
         calls.push(read_call(&call));
         kept.push_str(before);
         rest = after;

@@ -16,7 +16,7 @@ use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
 use crate::message::{Message, NOTE, User};
 use crate::paths::Home;
-use crate::text::{clip, fenced, millis, rfc3339};
+use crate::text::{clip, fenced, from_json, millis, rfc3339};
 
 /// How long to wait for another process that writes notes.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str
 fn newest(file: &[u8]) -> Vec<Note> {
     // A line that a power cut damaged was never acknowledged.
     let text = String::from_utf8_lossy(file);
-    let mut notes: Vec<Note> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let mut notes: Vec<Note> = text.lines().filter_map(|line| from_json(line).ok()).collect();
     let (mut left, mut bytes) = (MAX_NOTES, 0);
     for note in notes.iter().rev().take(MAX_NOTES) {
         bytes += note.content.len();

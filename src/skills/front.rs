@@ -6,6 +6,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::text::parse_json;
+
 /// The deepest nesting of maps.
 const MAX_DEPTH: usize = 8;
 
@@ -69,7 +71,7 @@ fn value(inline: &str, below: &[&str], depth: usize) -> Value {
     let joined = || lines().fold(inline.to_owned(), |text, line| text + " " + line);
     match inline.chars().next() {
         Some('|' | '>') if inline.len() <= 3 => lines().collect::<Vec<_>>().join(" ").into(),
-        Some('[' | '{') => serde_json::from_str(&joined()).unwrap_or_else(|_| unquoted_list(&joined())),
+        Some('[' | '{') => parse_json(joined()).unwrap_or_else(|_| unquoted_list(&joined())),
         Some(c) if c != '#' => scalar(&joined()),
         _ if depth == 0 => Value::Null,
         _ => match lines().next() {

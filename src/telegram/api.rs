@@ -9,6 +9,7 @@ use crate::cancel::Cancel;
 use crate::http::{Body, Client, Fault, Outgoing, Settings};
 use crate::markdown::Piece;
 use crate::secret::Secret;
+use crate::text::parse_json;
 
 /// Telegram's own server.
 pub(crate) const BASE: &str = "https://api.telegram.org";
@@ -107,7 +108,7 @@ impl Api {
         let url = format!("{}/{method}", self.base.reveal());
         let is_upload = body.content_type.starts_with("multipart");
         let (status, bytes) = self.receive(url, Some(body), within, MAX_ANSWER, cancel)?;
-        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let answer: Value = parse_json(&bytes).unwrap_or_default();
         if answer["ok"] == true {
             return Ok(answer["result"].clone());
         }

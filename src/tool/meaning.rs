@@ -14,7 +14,7 @@ use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
 use crate::hands::Hands;
-use crate::text::first_lines;
+use crate::text::{first_lines, from_json};
 use crate::wire::{FileJob, Job};
 
 /// Passages to show, and the bytes of each.
@@ -51,7 +51,7 @@ impl Meaning {
     /// The passages of notes that are nearest to a query.
     pub(super) fn search(&self, hands: &Hands, query: &str, cancel: &Cancel) -> Result<String> {
         let found = hands.call(&Job::File(FileJob::Passages), cancel)?.into_text()?;
-        let passages: Vec<Passage> = found.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let passages: Vec<Passage> = found.lines().filter_map(|line| from_json(line).ok()).collect();
         // What goes to the model, and its checksum.
         let texts: Vec<String> = passages.iter().map(|(key, _, text)| format!("{key}\n{text}")).collect();
         let sums: Vec<String> =
@@ -86,7 +86,7 @@ impl Meaning {
     }
 
     fn read(&self) -> Vectors {
-        let file = fs_err::read(&self.vectors).ok().and_then(|bytes| serde_json::from_slice::<Vectors>(&bytes).ok());
+        let file = fs_err::read(&self.vectors).ok().and_then(|bytes| from_json::<Vectors>(&bytes).ok());
         let fresh = || Vectors { model: self.model.clone(), ..Vectors::default() };
         file.filter(|known| known.model == self.model).unwrap_or_else(fresh)
     }

@@ -11,7 +11,7 @@ use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
 use crate::error::{Error, Result};
 use crate::message::{ToolCall, ToolResult};
 use crate::secret::Redactor;
-use crate::text::{clip, nearest, one_line};
+use crate::text::{clip, nearest, one_line, parse_json};
 
 /// The longest name that providers accept.
 const MAX_NAME: usize = 64;
@@ -100,14 +100,14 @@ impl Registry {
             return Err(Error::failed(format!("{}; the tools are: {}", self.unknown(&call.name), self.names())));
         };
         let json = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.as_str() };
-        let args: Value = serde_json::from_str(json).map_err(|e| {
+        let args: Value = parse_json(json).map_err(|e| {
             let quoted = clip(json, MAX_QUOTED);
             Error::failed(format!("the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"))
         })?;
         // Some servers write null for no arguments.
         let args = if args.is_null() { Value::Object(Map::new()) } else { args };
         let invalid = |what: String| Error::failed(format!("invalid arguments for {}: {what}", call.name));
-        let schema: Value = serde_json::from_str(&tool.spec().schema).map_err(|e| invalid(format!("schema: {e}")))?;
+        let schema: Value = parse_json(tool.spec().schema.as_bytes()).map_err(|e| invalid(format!("schema: {e}")))?;
         let args = schema::check(&schema, args).map_err(invalid)?;
         if !args.is_object() {
             return Err(invalid(format!("they must be a JSON object, not {}", clip(json, MAX_QUOTED))));

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::text::{nearest, one_line};
+use crate::text::{nearest, one_line, parse_json};
 
 /// The sentence has to be short, and one error often causes others.
 const MAX_ERRORS: usize = 3;
@@ -154,7 +154,7 @@ fn has_type(value: &Value, kind: &str) -> bool {
 /// What a value of the wrong type plainly stands for.
 fn coerce(value: &Value, kind: &str, schema: &Value) -> Option<Value> {
     // JSON in a string, which models write for every type but this one.
-    let decoded = value.as_str().and_then(|text| serde_json::from_str::<Value>(text.trim()).ok());
+    let decoded = value.as_str().and_then(|text| parse_json(text.trim()).ok());
     match kind {
         "string" if value.is_number() || value.is_boolean() => Some(value.to_string().into()),
         "boolean" => value.as_str()?.trim().to_ascii_lowercase().parse::<bool>().ok().map(Value::Bool),

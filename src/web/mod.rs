@@ -16,8 +16,6 @@ mod tokens;
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 pub(crate) use search::Search;
 
 use crate::cancel::Cancel;
@@ -25,6 +23,8 @@ use crate::error::{Error, Kind, Result};
 use crate::http::{Client, Exchange, Fault, Head, Outgoing};
 use crate::message::Media;
 use crate::secret::Secret;
+
+use crate::text::parse_json;
 
 /// The most bytes that are read of one page.
 const MAX_BYTES: usize = 8 << 20;
@@ -133,7 +133,7 @@ fn page(head: &Head, bytes: &[u8], is_cut: bool, address: &str) -> Page {
         let page = html::convert(&text, address);
         return new(page.title, Content::Text(page.markdown), note);
     }
-    let json = serde_json::from_str::<Value>(&text).ok().filter(|_| mime.contains("json"));
+    let json = parse_json(&text).ok().filter(|_| mime.contains("json"));
     let laid_out = json.and_then(|value| serde_json::to_string_pretty(&value).ok());
     new(String::new(), Content::Text(laid_out.unwrap_or(text)), note)
 }

@@ -11,6 +11,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::http::{Body, Outgoing};
 use crate::secret::Secret;
+use crate::text::parse_json;
 
 /// One result of a search.
 #[derive(Debug, PartialEq, Eq)]
@@ -173,7 +174,7 @@ impl Search {
 }
 
 fn from_json(answer: &str, [list, title, address, snippet]: [&str; 4]) -> Option<Vec<Hit>> {
-    let answer: Value = serde_json::from_str(answer).ok()?;
+    let answer: Value = parse_json(answer).ok()?;
     // Engines that found nothing may leave the list out, but not what is around it.
     let Some(list) = answer.pointer(list) else { return answer.is_object().then(Vec::new) };
     let text = |hit: &Value, name: &str| html::convert(hit[name].as_str().unwrap_or_default(), "").markdown;
