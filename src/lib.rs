@@ -36,7 +36,7 @@
 //! | 0 | `tree` | a tree of the host that tools may reach: where it is, and whether it is still what it was |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
 //! | 0 | `disk` | directories and atomic replacement (`mod`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), locks (`lock`) |
-//! | 0 | `cancel`, `child`, `beneath`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
+//! | 0 | `cancel`, `child`, `beneath`, `order`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //!
 //! # A message's life
 //!
@@ -84,6 +84,7 @@ mod markdown;
 mod mcp;
 pub mod message;
 mod notify;
+mod order;
 mod outbox;
 mod paths;
 pub mod provider;

@@ -11,6 +11,7 @@ use crate::config::vendors::{Protocol, VENDORS};
 use crate::config::{Config, Env, Model};
 use crate::error::{Error, Result};
 use crate::http::authority;
+use crate::order;
 use crate::provider::learned::Learned;
 use crate::secret::Redactor;
 use crate::text::nearest;
@@ -123,7 +124,7 @@ fn ask(model: &Model, parts: &Parts, redactor: &Redactor) -> Result<Vec<Offer>> 
             offer.window = window;
         }
     }
-    offers.sort_by(|a, b| a.id.cmp(&b.id));
+    order::sort_by(&mut offers, |a, b| a.id.cmp(&b.id));
     Ok(offers)
 }
 

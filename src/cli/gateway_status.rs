@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::status::Status;
 use crate::cron::{Due, Jobs, schedule};
 use crate::gateway::status;
+use crate::order;
 use crate::outbox::Outbox;
 use crate::session::archive;
 use crate::telegram::inbox;
@@ -87,7 +88,7 @@ fn jobs(to: &mut Status) -> Vec<Value> {
             }
         })
         .collect();
-    jobs.sort_by_key(|(next, _)| *next);
+    order::sort_by(&mut jobs, |(a, _), (b, _)| a.cmp(b));
     let mut shown = Vec::new();
     for (next, job) in &jobs {
         let (name, next, last) = (one_line(job.name(), 60), time(*next), job.last_run().map(time));

@@ -17,6 +17,7 @@ use crate::beneath::{Dir, Links};
 use crate::config;
 use crate::disk::{self, Access, CopyOutcome};
 use crate::error::{Context, Error, Result};
+use crate::order;
 use crate::paths::Home;
 use crate::text::{counted, one_line, parse_json};
 
@@ -147,9 +148,8 @@ impl ForeignHome {
     fn names(&self, dir: &Path) -> Result<Vec<OsString>> {
         let entries = fs_err::read_dir(self.path.join(dir))?;
         let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
-        names.sort_by_key(|name| {
-            (PARTS.iter().position(|(part, ..)| name == part).unwrap_or(PARTS.len()), name.clone())
-        });
+        let place = |name: &OsString| PARTS.iter().position(|(part, ..)| name == part).unwrap_or(PARTS.len());
+        order::sort_by(&mut names, |a, b| place(a).cmp(&place(b)).then_with(|| a.cmp(b)));
         Ok(names)
     }
 

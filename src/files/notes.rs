@@ -15,6 +15,7 @@ use super::ranking::{rank, terms};
 use super::{Target, edit, escape_controls, read, text_reply};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
+use crate::order;
 use crate::text::{clip, one_line, size};
 use crate::wire::{MAX_BODY, MemoryAction, MemoryRequest, Reply};
 
@@ -159,7 +160,7 @@ fn read_all(workspace: &Dir, max: u64) -> Result<(Vec<Note>, usize)> {
 
 fn list(workspace: &Dir) -> Result<Reply> {
     let (mut notes, omitted) = read_all(workspace, HEAD)?;
-    notes.sort_by_key(|note| std::cmp::Reverse(note.modified));
+    order::sort_by(&mut notes, |a, b| b.modified.cmp(&a.modified));
     let mut out = String::new();
     for note in notes.iter().take(MAX_LISTED) {
         let first = note.text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
@@ -175,7 +176,7 @@ fn list(workspace: &Dir) -> Result<Reply> {
 /// What the notes say, the newest first, as far as one reply holds.
 pub(super) fn passages(workspace: &Dir) -> Result<Reply> {
     let (mut notes, _) = read_all(workspace, MAX_NOTE)?;
-    notes.sort_by_key(|note| std::cmp::Reverse(note.modified));
+    order::sort_by(&mut notes, |a, b| b.modified.cmp(&a.modified));
     let mut out = String::new();
     for note in &notes {
         for (line, text) in split(&note.text) {

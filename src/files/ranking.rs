@@ -1,6 +1,7 @@
 //! Ranks the lines of notes by how well they match a query.
 
 use super::notes::Note;
+use crate::order;
 
 /// The most words of a query that count: one bit each.
 const MAX_TERMS: usize = 32;
@@ -47,7 +48,8 @@ pub(super) fn rank(notes: &[Note], terms: &[String]) -> Vec<Match> {
         let words = (0..terms.len()).filter(|bit| found.score & (1 << bit) != 0);
         found.score = words.map(|bit| 1 + (lines / occurrences[bit]).ilog2()).sum();
     }
-    matches.sort_by_key(|found| std::cmp::Reverse((found.score, notes[found.note].modified)));
+    let rank = |found: &Match| (found.score, notes[found.note].modified);
+    order::sort_by(&mut matches, |a, b| rank(b).cmp(&rank(a)));
     matches
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::demo::Demo;
 use super::{Provider, ProviderError, Request};
 use crate::message::{Price, Reply};
+use crate::order;
 
 /// How often and how soon to retry.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +144,8 @@ impl ModelChain {
         let mut models: Vec<&Model> = self.models.iter().collect();
         let alike = self.alike.clamp(1, models.len().max(1));
         models.get_mut(..alike).into_iter().for_each(|alike| alike.rotate_left(turn % alike.len()));
-        models.sort_by_key(|model| model.health().down_until.is_some_and(|until| until > now));
+        let is_down = |model: &Model| model.health().down_until.is_some_and(|until| until > now);
+        order::sort_by(&mut models, |a, b| is_down(a).cmp(&is_down(b)));
         models
     }
 }

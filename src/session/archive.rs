@@ -19,6 +19,7 @@ use crate::disk;
 use crate::disk::segments::{self, Part};
 use crate::error::{Context, Error, Result};
 use crate::message::Message;
+use crate::order;
 use crate::paths::Home;
 use crate::text::{one_line, rfc3339};
 
@@ -89,7 +90,7 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
         }
     }
     for files in found.values_mut() {
-        files.sort_unstable();
+        order::sort_by(files, Ord::cmp);
     }
     Ok(found)
 }
@@ -97,7 +98,7 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
 /// Every conversation, the one used last first.
 pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
     let mut list: Vec<Summary> = files(home)?.iter().map(|(key, files)| summary(home, key, files)).collect();
-    list.sort_unstable_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
+    order::sort_by(&mut list, |a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
     Ok(list)
 }
 

@@ -14,6 +14,7 @@ use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
 use crate::hands::Hands;
+use crate::order;
 use crate::text::{first_lines, from_json};
 use crate::wire::{FileJob, Job};
 
@@ -78,7 +79,7 @@ impl Meaning {
                 Some((cosine(&query, &STANDARD.decode(known.vectors.get(sum)?).ok()?), passage))
             })
             .collect();
-        ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        order::sort_by(&mut ranked, |(a, _), (b, _)| b.total_cmp(a));
         let shown = ranked.iter().take(SHOWN);
         let shown: Vec<String> =
             shown.map(|(_, (key, line, text))| format!("{key}:{line}: {}\n\n", first_lines(text, MAX_SHOWN))).collect();
