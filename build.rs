@@ -1,4 +1,5 @@
-//! Compiles texts into the program as lists of paths and texts: `workspace-template/` as `FILES`, and `docs/` as `PAGES`.
+//! Compiles files into the program: `workspace-template/` as `FILES`, a list of paths and texts, and `docs/` as `PAGES`, a list of
+//! names and deflated texts.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -12,21 +13,21 @@ fn main() -> io::Result<()> {
     let template = root.join("workspace-template");
     let mut files = Vec::new();
     collect(&template, &mut files)?;
-    list("FILES", &template, files, &out.join("template.rs"))?;
+    list("FILES: &[(&str, &str)]", "include_str", &template, files, &out.join("template.rs"))?;
 
     let mut pages = Vec::new();
     collect(&root.join("docs"), &mut pages)?;
-    // Who changes the program reads that one beside the code.
-    pages.retain(|path| path.extension().is_some_and(|e| e == "md") && !path.ends_with("architecture.md"));
-    pages.retain(|path| !FOR_DEVELOPERS.iter().any(|name| path.ends_with(name)));
+    let is_shown = |path: &Path| !FOR_DEVELOPERS.iter().any(|name| path.ends_with(name));
+    pages.retain(|path| path.extension().is_some_and(|e| e == "md") && is_shown(path));
     let copies = out.join("docs");
     fs::create_dir_all(&copies)?;
     for page in &mut pages {
         let copy = copies.join(page.file_name().ok_or(io::ErrorKind::NotFound)?);
-        fs::write(&copy, without_tables(&fs::read_to_string(&*page)?))?;
+        let text = without_tables(&fs::read_to_string(&*page)?);
+        fs::write(&copy, miniz_oxide::deflate::compress_to_vec(text.as_bytes(), 9))?;
         *page = copy;
     }
-    list("PAGES", &copies, pages, &out.join("docs.rs"))
+    list("PAGES: &[(&str, &[u8])]", "include_bytes", &copies, pages, &out.join("docs.rs"))
 }
 
 fn directory(variable: &str) -> io::Result<PathBuf> {
@@ -43,14 +44,13 @@ fn without_tables(text: &str) -> String {
     lines.filter(|line| !line.ends_with(": end -->")).flat_map(|line| [line, "\n"]).collect()
 }
 
-fn list(name: &str, root: &Path, mut files: Vec<PathBuf>, to: &Path) -> io::Result<()> {
+fn list(item: &str, include: &str, root: &Path, mut files: Vec<PathBuf>, to: &Path) -> io::Result<()> {
     files.sort();
-    let mut code =
-        format!("/// Paths and texts, in the order of their paths.\npub(crate) const {name}: &[(&str, &str)] = &[\n");
+    let mut code = format!("/// Paths and contents, in the order of their paths.\npub(crate) const {item} = &[\n");
     for path in files {
         let name = path.strip_prefix(root).map_err(io::Error::other)?;
         code.push_str(&format!(
-            "    ({:?}, include_str!({:?})),\n",
+            "    ({:?}, {include}!({:?})),\n",
             name.display().to_string(),
             path.display().to_string()
         ));

@@ -19,7 +19,7 @@
 //! | 1 | `config` | the table of settings (`settings`), its four layers (`load`), changes that keep the rest of the file (`edit`), API keys, vendors and the choice of a model |
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 //! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`) |
-//! | 1 | `web` | fetches pages (`mod`, `address`, `charset`, `packed`), makes Markdown of them (`tokens`, `elements`, `html`), and asks search engines (`search`) |
+//! | 1 | `web` | fetches pages (`mod`, `address`, `charset`), makes Markdown of them (`tokens`, `elements`, `html`), and asks search engines (`search`) |
 //! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` |
 //! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files; how a file changes safely (`atomic`) |
@@ -36,7 +36,7 @@
 //! | 0 | `tree` | a tree of the host that tools may reach: where it is, and whether it is still what it was |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
 //! | 0 | `disk` | directories and atomic replacement (`mod`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), locks (`lock`) |
-//! | 0 | `cancel`, `child`, `beneath`, `order`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
+//! | 0 | `cancel`, `child`, `beneath`, `order`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //!
 //! # A message's life
 //!
@@ -86,6 +86,7 @@ pub mod message;
 mod notify;
 mod order;
 mod outbox;
+mod packed;
 mod paths;
 pub mod provider;
 mod proxy;

@@ -3,8 +3,11 @@
 use super::table;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::vendors::VENDORS;
+use crate::packed::inflate;
 
 include!(concat!(env!("OUT_DIR"), "/docs.rs"));
+
+const MAX_PAGE: usize = 1 << 20;
 
 /// The names of the pages.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
@@ -14,6 +17,8 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// The page of this name, with its tables.
 pub(super) fn page(name: &str) -> Option<String> {
     let (_, text) = PAGES.iter().find(|(file, _)| file.strip_suffix(".md") == Some(name))?;
+    let text = inflate(text, MAX_PAGE);
+    let text = String::from_utf8_lossy(&text);
     let lines = text.lines().map(|line| match line {
         "<!-- vendors: begin -->" => vendors(),
         "<!-- settings: begin -->" => settings(),

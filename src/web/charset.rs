@@ -1,6 +1,6 @@
 //! The character encodings of pages (WHATWG Encoding Standard).
 
-use super::packed::inflate;
+use crate::packed::inflate;
 
 /// Windows-1252 from 0x80 to 0x9f; the rest of it is Latin-1. It is what browsers take for Latin-1 and ASCII, too
 /// (WHATWG Encoding Standard, index windows-1252).

@@ -8,7 +8,6 @@ mod charset;
 mod elements;
 mod entities;
 mod html;
-mod packed;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -22,8 +21,8 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::http::{Client, Exchange, Fault, Head, Outgoing};
 use crate::message::Media;
+use crate::packed::gunzip;
 use crate::secret::Secret;
-
 use crate::text::parse_json;
 
 /// The most bytes that are read of one page.
@@ -93,7 +92,7 @@ fn read(exchange: &mut Exchange, head: &Head, until: Instant, timeout: Duration)
     let mut is_cut = bytes.len() > MAX_BYTES;
     bytes.truncate(MAX_BYTES);
     if head.header("content-encoding").is_some_and(|encoding| encoding.to_ascii_lowercase().contains("gzip")) {
-        bytes = packed::gunzip(&bytes, MAX_BYTES).ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
+        bytes = gunzip(&bytes, MAX_BYTES).ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
         is_cut |= bytes.len() == MAX_BYTES;
     }
     Ok((bytes, is_cut))

@@ -142,7 +142,7 @@ fn a_spoilt_page_is_still_read_in_bounds() {
             }
             drop(address::normalize(word));
         }
-        drop(packed::gunzip(&[b"\x1f\x8b\x08\0\0\0\0\0\0\0", &page[..]].concat(), 1 << 20));
+        drop(crate::packed::gunzip(&[b"\x1f\x8b\x08\0\0\0\0\0\0\0", &page[..]].concat(), 1 << 20));
         runs += 1;
     }
     println!("{runs} pages from seed {seed:#x}");

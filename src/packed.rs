@@ -5,7 +5,7 @@ use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUT
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
 /// Unpacks raw deflate: as much as there is, up to `max` bytes.
-pub(super) fn inflate(mut packed: &[u8], max: usize) -> Vec<u8> {
+pub(crate) fn inflate(mut packed: &[u8], max: usize) -> Vec<u8> {
     let mut state = Box::<DecompressorOxide>::default();
     let (mut unpacked, mut len) = (vec![0; max.min(packed.len() * 4)], 0);
     loop {
@@ -21,7 +21,7 @@ pub(super) fn inflate(mut packed: &[u8], max: usize) -> Vec<u8> {
 }
 
 /// Unpacks gzip likewise; `None` if it is not that. The checksum at its end does not matter to a page.
-pub(super) fn gunzip(packed: &[u8], max: usize) -> Option<Vec<u8>> {
+pub(crate) fn gunzip(packed: &[u8], max: usize) -> Option<Vec<u8>> {
     let [0x1f, 0x8b, 8, flags, _, _, _, _, _, _, rest @ ..] = packed else { return None };
     let mut rest = rest;
     if flags & 4 > 0 {
@@ -34,4 +34,22 @@ pub(super) fn gunzip(packed: &[u8], max: usize) -> Option<Vec<u8>> {
     }
     rest = if flags & 2 > 0 { rest.get(2..)? } else { rest };
     Some(inflate(rest, max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_unpacked_as_far_as_it_goes() {
+        // By Python's gzip, with a file's name, of "hello hello hello hello\n".
+        let packed = b"\x1f\x8b\x08\x08\x00\x00\x00\x00\x02\xffname.txt\x00\xcbH\xcd\xc9\xc9W\xc8@'\xb9\x00\x00\x88Y\x0b\x18\x00\x00\x00";
+        assert_eq!(gunzip(packed, 100).unwrap(), b"hello hello hello hello\n");
+        assert_eq!(gunzip(packed, 5).unwrap().len(), 5);
+        for cut in 0..packed.len() {
+            let unpacked = gunzip(&packed[..cut], 100).unwrap_or_default();
+            assert!(b"hello hello hello hello\n".starts_with(&unpacked), "{cut}");
+        }
+        assert_eq!(gunzip(b"hello", 100), None);
+    }
 }
