@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::way_out;
 use crate::cancel::Cancel;
-use crate::config::proxy::proxy;
 use crate::config::{self, Env, Loaded, keys};
 use crate::error::{Context, Error, Kind, Result};
-use crate::http;
 use crate::paths::Home;
 use crate::telegram::Settings;
 use crate::telegram::api::{Api, BASE, Failure};
@@ -41,9 +40,7 @@ impl Bot {
             return Err(Error::config("channels.telegram.api_base has no scheme").hint("write it as http://HOST:PORT"));
         }
         let base = if settings.api_base.is_empty() { BASE } else { &settings.api_base };
-        let proxy = if settings.proxy.is_empty() { proxy(base, env) } else { settings.proxy.clone() };
-        let connection = http::Settings { proxy, ca_file: env.get("SSL_CERT_FILE").map(Into::into), guard: None };
-        let api = Arc::new(Api::new(connection, &settings.api_base, &settings.token));
+        let api = Arc::new(Api::new(way_out(base, &settings.proxy, env), &settings.api_base, &settings.token));
         Ok(Self { settings, api })
     }
 

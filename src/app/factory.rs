@@ -37,9 +37,13 @@ impl AgentFactory {
         config::load_for(&self.home, self.file.as_deref(), &self.env, overrides)
     }
 
+    /// This home and environment, with a configuration that [`AgentFactory::load`] has made.
+    pub(crate) fn parts<'a>(&'a self, config: &'a Config) -> Parts<'a> {
+        Parts { home: &self.home, config, env: &self.env }
+    }
+
     pub(crate) fn build(&self, config: &Config) -> Result<Ready> {
-        let parts = Parts { home: &self.home, config, env: &self.env, configured: self.file.is_some() };
-        build(&parts, &self.options)
+        build(self.parts(config), &self.options)
     }
 
     /// The agent for a conversation: with the model chosen there, or the configured one if there is none or it fails.

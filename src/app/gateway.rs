@@ -63,8 +63,8 @@ impl Startup {
             return Err(Error::config("the gateway has nothing to do: Telegram, cron and the heartbeat are off")
                 .hint("set channels.telegram.token, cron.enabled or heartbeat.enabled in config.json"));
         }
-        let hands = hands(home, &loaded.config, env)?;
-        make_workspace(home, &loaded.config, env)?;
+        let hands = hands(factory.parts(&loaded.config))?;
+        make_workspace(factory.parts(&loaded.config))?;
         let owner = bot.as_ref().and_then(|bot| bot.settings.ids().first().map(|id| format!("telegram:{id}")));
         let to = if beat.to.is_empty() { owner.unwrap_or_default() } else { beat.to.clone() };
         let heartbeat = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
@@ -197,7 +197,7 @@ impl Parts<'_> {
             self.log.write(Level::Warn, damage);
         }
         let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(self.env));
-        let transcribe = media::transcriber(self.home, self.config, self.env)?;
+        let transcribe = media::transcriber(super::Parts { home: self.home, config: self.config, env: self.env })?;
         Ok(Telegram { sender, settings, account, inbox, hands, local_time, transcribe, watch })
     }
 }

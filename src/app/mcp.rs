@@ -1,51 +1,41 @@
 //! The MCP servers of a configuration and their tools.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::make_workspace;
 use super::trees::Layout;
+use super::{Parts, make_workspace, way_out};
 use crate::cancel::Cancel;
 use crate::child::Network;
-use crate::config::{Config, Env, McpServer, keys, proxy};
+use crate::config::{Config, Env, McpServer, keys};
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{Confinement, Hands};
-use crate::http::{Client, Settings};
+use crate::http::Client;
 use crate::mcp::{Connect, Http, RemoteTool, Server, Servers, Stdio, ToolList, Transport, refresh};
 use crate::paths::Home;
 use crate::secret::Secret;
 use crate::text::one_line;
-use crate::tool::Tool;
 use crate::tool::mcp::mcp_tools;
+use crate::tool::{Function, Tool};
 use crate::tree::{Access, Resolved, Tree};
 use crate::wire::{ServeJob, Setup};
 
-/// The tools of all servers whose list is known or can be had, and a notice for each that is not.
-pub(super) fn tools(
-    servers: &Servers,
-    home: &Home,
-    config: &Config,
-    env: &Env,
-    taken: &mut BTreeSet<String>,
-) -> (Vec<Box<dyn Tool>>, Vec<String>) {
-    let (mut tools, mut notices): (Vec<Box<dyn Tool>>, _) = (Vec::new(), Vec::new());
-    for (name, entry) in &config.mcp_servers {
-        let mut offer = || {
-            let server = server(servers, home, config, env, name, entry)?;
-            let found = list(&server, (home, config, env), entry, &mut notices)?;
-            let found = mcp_tools(&server, &found, taken);
-            tools.extend(found.into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>));
+/// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not.
+pub(super) fn add_tools(servers: &Servers, parts: Parts, tools: &mut Vec<Function>, notices: &mut Vec<String>) {
+    let mut taken = tools.iter().map(|tool| tool.spec().name.to_string()).collect();
+    for (name, entry) in &parts.config.mcp_servers {
+        let mut add = || {
+            let server = server(servers, parts, name, entry)?;
+            tools.extend(mcp_tools(&server, &list(&server, parts, entry, notices)?, &mut taken));
             Ok(())
         };
-        if let Err::<_, Error>(e) = offer() {
+        if let Err::<_, Error>(e) = add() {
             notices.push(missing(name, &e.message));
         }
     }
-    (tools, notices)
 }
 
 fn missing(name: &str, why: &str) -> String {
@@ -62,17 +52,12 @@ pub(crate) fn failed(home: &Home, config: &Config) -> Vec<String> {
 }
 
 /// The tools in the list on disk, or in a fresh one. A failure is told when it happens, and kept for a while.
-fn list(
-    server: &Arc<Server>,
-    (home, config, env): (&Home, &Config, &Env),
-    entry: &McpServer,
-    notices: &mut Vec<String>,
-) -> Result<Vec<RemoteTool>> {
+fn list(server: &Arc<Server>, parts: Parts, entry: &McpServer, notices: &mut Vec<String>) -> Result<Vec<RemoteTool>> {
     let now = SystemTime::now();
-    if let Some(known) = ToolList::read(&home.mcp_tools(&server.name), entry, now) {
+    if let Some(known) = ToolList::read(&parts.home.mcp_tools(&server.name), entry, now) {
         return known.into_tools().or_else(|_| Ok(Vec::new()));
     }
-    make_workspace(home, config, env)?;
+    make_workspace(parts)?;
     let (list, changes) = refresh(server, now, &Cancel::new(None))?;
     notices.extend(changes);
     list.into_tools()
@@ -89,29 +74,20 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 }
 
 /// The server of an entry, which is not started yet.
-pub(crate) fn server(
-    servers: &Servers,
-    home: &Home,
-    config: &Config,
-    env: &Env,
-    name: &str,
-    entry: &McpServer,
-) -> Result<Arc<Server>> {
+pub(crate) fn server(servers: &Servers, parts: Parts, name: &str, entry: &McpServer) -> Result<Arc<Server>> {
     check_name(name)?;
     match (entry.command.is_empty(), entry.url.is_empty()) {
         (true, true) => return Err(Error::config(format!("mcpServers.{name} has neither a command nor a url"))),
         (false, false) => return Err(Error::config(format!("mcpServers.{name} has a command and a url"))),
         _ => {}
     }
-    let connect = if entry.url.is_empty() { local(home, config, env, name, entry)? } else { remote(env, entry)? };
-    Ok(servers.get(name, entry, home.mcp_tools(name), connect))
+    let connect = if entry.url.is_empty() { local(parts, name, entry)? } else { remote(parts.env, entry)? };
+    Ok(servers.get(name, entry, parts.home.mcp_tools(name), connect))
 }
 
 /// Speaks HTTP to a server elsewhere.
 fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
-    let (url, headers) = (entry.url.clone(), expanded(&entry.headers, env)?);
-    let (proxy, ca_file) = (proxy::proxy(&url, env), env.get("SSL_CERT_FILE").map(PathBuf::from));
-    let settings = Settings { proxy, ca_file, guard: None };
+    let (url, headers, settings) = (entry.url.clone(), expanded(&entry.headers, env)?, way_out(&entry.url, "", env));
     Ok(Box::new(move |_| {
         let headers = headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect();
         Ok(Box::new(Http::new(Client::new(settings.clone()), url.clone(), headers)) as Box<dyn Transport>)
@@ -119,12 +95,12 @@ fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
 }
 
 /// Starts a program in a jail of its own: it may change the workspace, its home and what its entry names.
-fn local(home: &Home, config: &Config, env: &Env, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
+fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let (read, write) = (format!("mcpServers.{name}.read"), format!("mcpServers.{name}.write"));
-    let layout = Layout::new(home, config, env)?;
+    let layout = Layout::new(parts)?;
     let mut trees = layout.trees(&[(&write, &entry.write, Access::Write), (&read, &entry.read, Access::Read)])?;
     let named_sockets = entry.network || trees.len() == 1;
-    let own_home = home.mcp_home(name);
+    let own_home = parts.home.mcp_home(name);
     trees.push(Tree { real: Resolved::of(&own_home).real, ..Tree::at(own_home.clone(), Access::Write) });
     let setup = Setup {
         confinement: Confinement::Unconfined,
@@ -138,12 +114,12 @@ fn local(home: &Home, config: &Config, env: &Env, name: &str, entry: &McpServer)
     let job = ServeJob {
         program: entry.command.clone(),
         args: entry.args.clone(),
-        env: expanded(&entry.env, env)?,
+        env: expanded(&entry.env, parts.env)?,
         working_dir: if entry.cwd.is_empty() { ".".to_owned() } else { entry.cwd.clone() },
         home: own_home.clone(),
         counts_processes: rustix::process::geteuid().is_root(),
     };
-    let hands = Hands::new(setup, config.tools.exec.sandbox, AddressGuard::new(false));
+    let hands = Hands::new(setup, parts.config.tools.exec.sandbox, AddressGuard::new(false));
     Ok(Box::new(move |cancel| {
         disk::make_dir(&own_home)?;
         Ok(Box::new(Stdio::new(hands.serve(job.clone(), cancel)?)?) as Box<dyn Transport>)

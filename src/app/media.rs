@@ -6,27 +6,20 @@ use super::Parts;
 use super::models::host;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
-use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::message::{Media, MediaKind};
-use crate::paths::Home;
 use crate::provider::endpoint::Endpoint;
 use crate::secret::Redactor;
 use crate::telegram::Transcribe;
 use crate::text::fenced;
 
 /// The model that a setting names for something else than chat; `None` if it names none.
-pub(super) fn endpoint(
-    setting: &'static str,
-    name: &str,
-    (home, config, env): (&Home, &Config, &Env),
-) -> Result<Option<Endpoint>> {
+pub(super) fn endpoint(setting: &'static str, name: &str, parts: Parts) -> Result<Option<Endpoint>> {
     if name.is_empty() {
         return Ok(None);
     }
-    let model = config.named(name, env).doing(setting)?;
-    let parts = Parts { home, config, env, configured: true };
-    let host = host(&model, model.keys.first(), &parts, &Redactor::default());
+    let model = parts.config.named(name, parts.env).doing(setting)?;
+    let host = host(&model, model.keys.first(), parts, &Redactor::default());
     match host.filter(|_| model.protocol != Protocol::Anthropic) {
         Some(host) => Ok(Some(Endpoint { setting, host })),
         None => Err(Error::config(format!("{setting}: {name} is for chats alone"))
@@ -35,8 +28,8 @@ pub(super) fn endpoint(
 }
 
 /// Makes words of recordings.
-pub(super) fn transcriber(home: &Home, config: &Config, env: &Env) -> Result<Option<Arc<Transcribe>>> {
-    let endpoint = endpoint("tools.transcribe.model", &config.tools.transcribe.model, (home, config, env))?;
+pub(super) fn transcriber(parts: Parts) -> Result<Option<Arc<Transcribe>>> {
+    let endpoint = endpoint("tools.transcribe.model", &parts.config.tools.transcribe.model, parts)?;
     Ok(endpoint.map(|endpoint| -> Arc<Transcribe> {
         Arc::new(move |recording, cancel| endpoint.transcribe(recording, cancel))
     }))
@@ -49,15 +42,15 @@ pub(crate) enum Converted {
 }
 
 /// Makes of an attached file what a model takes.
-pub(crate) fn convert((home, config, env): (&Home, &Config, &Env), name: &str, mut media: Media) -> Result<Converted> {
+pub(crate) fn convert(parts: Parts, name: &str, mut media: Media) -> Result<Converted> {
     let cancel = Cancel::new(None);
     match media.kind() {
         MediaKind::Image => {}
         MediaKind::Pdf => {
-            super::make_workspace(home, config, env)?;
-            super::hands(home, config, env)?.read_pdf(&mut media, &cancel);
+            super::make_workspace(parts)?;
+            super::hands(parts)?.read_pdf(&mut media, &cancel);
         }
-        MediaKind::Audio => match transcriber(home, config, env)? {
+        MediaKind::Audio => match transcriber(parts)? {
             Some(transcribe) => {
                 let words = transcribe(&media, &cancel).doing(format_args!("attaching {name}"))?;
                 return Ok(Converted::Text(format!("[what is said in {name}]\n{}", fenced(&words))));

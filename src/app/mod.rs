@@ -21,7 +21,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, Builder, History, Limits};
 use crate::child::{Network, Sandbox};
-use crate::config::{self, Config, Env, proxy};
+use crate::config::{self, Config, Env};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
@@ -35,7 +35,6 @@ use crate::session::{self, Files};
 use crate::skills::Skills;
 use crate::template;
 use crate::text::LocalTime;
-use crate::tool::Tool;
 use crate::tool::cron::cron;
 use crate::tool::exec::exec;
 use crate::tool::files::file_tools;
@@ -46,6 +45,7 @@ use crate::tool::skill::{read_skill, run_skill};
 use crate::tool::subagent::{spawn, subagent};
 use crate::tool::think::think;
 use crate::tool::web::{web_fetch, web_search};
+use crate::tool::{Function, Tool};
 use crate::tree::Access;
 use crate::usage::Ledger;
 use crate::web::{self, Search};
@@ -56,12 +56,11 @@ pub(crate) use models::{chain, learn_window};
 pub(crate) use trees::{Layout, paths, workspace};
 
 /// What an agent is built from.
+#[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub home: &'a Home,
     pub config: &'a Config,
     pub env: &'a Env,
-    /// Whether there is a config.json: then no model is guessed.
-    pub configured: bool,
 }
 
 /// What the command that builds an agent decides.
@@ -89,15 +88,15 @@ pub(crate) struct Ready {
 }
 
 /// Creates the workspace from the template if it is missing.
-pub(crate) fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<()> {
-    let workspace = workspace(home, config, env)?;
+pub(crate) fn make_workspace(parts: Parts) -> Result<()> {
+    let workspace = workspace(parts)?;
     if workspace.is_dir() {
         return Ok(());
     } else if workspace.exists() {
         return Err(Error::config(format!("the workspace {} is a file, not a directory", workspace.display()))
             .hint("move it away, or: bantam config set agents.defaults.workspace /path/to/a/directory"));
     }
-    let setting = if workspace == home.workspace() { "BANTAM_HOME" } else { "agents.defaults.workspace" };
+    let setting = if workspace == parts.home.workspace() { "BANTAM_HOME" } else { "agents.defaults.workspace" };
     let created = template::write("workspace", &workspace).map(drop).doing("creating the workspace");
     created.map_err(|e| {
         if e.hint.is_some() { e } else { e.hint(format!("set {setting} to a directory that you can write")) }
@@ -105,12 +104,11 @@ pub(crate) fn make_workspace(home: &Home, config: &Config, env: &Env) -> Result<
 }
 
 /// Builds the agent. Writes nothing.
-pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
-    let Parts { home, config, env, .. } = parts;
-    let hands = Arc::new(hands(home, config, env)?);
+pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
+    let hands = Arc::new(hands(parts)?);
     let mut notices = Vec::new();
     let mut builder = builder(parts, options, &hands, &mut notices)?;
-    let (tools, missing) = tools(&hands, home, config, env, &options.servers);
+    let (tools, missing) = tools(&hands, parts, &options.servers);
     notices.extend(missing);
     builder = builder.tools(tools);
     if let Some(names) = &options.tools {
@@ -120,8 +118,8 @@ pub(crate) fn build(parts: &Parts, options: &Options) -> Result<Ready> {
 }
 
 /// All of the agent but its tools.
-fn builder(parts: &Parts, options: &Options, hands: &Hands, notices: &mut Vec<String>) -> Result<Builder> {
-    let Parts { home, config, env, .. } = parts;
+fn builder(parts: Parts, options: &Options, hands: &Hands, notices: &mut Vec<String>) -> Result<Builder> {
+    let Parts { home, config, env } = parts;
     let redactor = Redactor::new(config.secrets(env));
     let (chain, window) = chain(parts, &redactor, notices)?;
     let defaults = &config.agents.defaults;
@@ -156,7 +154,7 @@ fn builder(parts: &Parts, options: &Options, hands: &Hands, notices: &mut Vec<St
         builder = builder.context("INSTRUCTIONS", move || text.clone());
     }
     Ok(match &options.memory {
-        None => builder.store(Files::new((*home).clone())),
+        None => builder.store(Files::new(home.clone())),
         Some(memory) => builder.store(memory.clone()),
     })
 }
@@ -186,9 +184,9 @@ impl Builder {
 fn of_home(home: &Home, env: &Env) -> Result<Builder> {
     let factory = AgentFactory::new(home, env)?;
     let config = factory.load(None)?.config;
-    make_workspace(home, &config, env)?;
-    let parts = Parts { home, config: &config, env, configured: factory.file.is_some() };
-    builder(&parts, &factory.options, &hands(home, &config, env)?, &mut Vec::new())
+    let parts = Parts { home, config: &config, env };
+    make_workspace(parts)?;
+    builder(parts, &factory.options, &hands(parts)?, &mut Vec::new())
 }
 
 /// How much of a conversation goes to a model with this window.
@@ -205,8 +203,9 @@ fn history(config: &Config, window: u64) -> History {
 }
 
 /// Runs the file and exec jobs of all tools.
-pub(crate) fn hands(home: &Home, config: &Config, env: &Env) -> Result<Hands> {
-    let (layout, exec, tools) = (Layout::new(home, config, env)?, &config.tools.exec, &config.tools);
+pub(crate) fn hands(parts: Parts) -> Result<Hands> {
+    let Parts { home, config, .. } = parts;
+    let (layout, exec, tools) = (Layout::new(parts)?, &config.tools.exec, &config.tools);
     if let Some(tree) = hands::readable(layout.home()).filter(|_| exec.sandbox != Sandbox::Off) {
         let root = home.root().display();
         return Err(Error::config(format!("{root} is in {tree}, which commands can read: they could read its keys"))
@@ -243,54 +242,44 @@ pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
 }
 
 /// All tools that the configuration allows, and a notice for each server whose tools are missing. Needs no model and no key.
-pub(crate) fn tools(
-    hands: &Arc<Hands>,
-    home: &Home,
-    config: &Config,
-    env: &Env,
-    servers: &Servers,
-) -> (Vec<Box<dyn Tool>>, Vec<String>) {
-    let mut tools: Vec<Box<dyn Tool>> = file_tools(hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
-    tools.push(Box::new(think()));
-    tools.push(Box::new(read_skill(skills(home, config))));
-    tools.push(Box::new(run_skill(skills(home, config))));
-    tools.push(Box::new(subagent()));
-    tools.push(Box::new(spawn()));
-    let (meaning, unused) = match meaning(home, config, env) {
-        Ok(meaning) => (meaning, None),
-        Err(e) => (None, Some(e.message)),
-    };
-    tools.push(Box::new(memory(hands.clone(), local_time(env), meaning)));
+pub(crate) fn tools(hands: &Arc<Hands>, parts: Parts, servers: &Servers) -> (Vec<Box<dyn Tool>>, Vec<String>) {
+    let Parts { home, config, env } = parts;
+    let mut notices = Vec::new();
+    let meaning = meaning(parts).unwrap_or_else(|e| {
+        notices.push(e.message);
+        None
+    });
+    let skills = skills(home, config);
+    let mut tools: Vec<Function> = file_tools(hands).collect();
+    tools.extend([think(), read_skill(skills.clone()), run_skill(skills), subagent(), spawn()]);
+    tools.push(memory(hands.clone(), local_time(env), meaning));
     let settings = &config.tools.exec;
     if settings.enabled {
         let network = if settings.sandbox == Sandbox::Off { Network::Full } else { settings.network };
-        tools.push(Box::new(exec(hands.clone(), settings.timeout, passed(config, env), network)));
+        tools.push(exec(hands.clone(), settings.timeout, passed(config, env), network));
     }
     let telegram = &config.channels.telegram;
     if !telegram.token.is_empty() {
-        tools.push(Box::new(message(Sender {
+        tools.push(message(Sender {
             hands: hands.clone(),
             home: home.clone(),
             jobs: Jobs::new(home.clone(), env),
             allowed: telegram.ids(),
             heartbeat: config.heartbeat.to.clone(),
-        })));
+        }));
     }
     if config.cron.enabled {
-        tools.push(Box::new(cron(Jobs::new(home.clone(), env))));
+        tools.push(cron(Jobs::new(home.clone(), env)));
     }
     tools.extend(web_tools(config, env));
-    let mut names = tools.iter().map(|tool| tool.spec().name.to_string()).collect();
-    let (remote, mut notices) = mcp::tools(servers, home, config, env, &mut names);
-    notices.extend(unused);
-    tools.extend(remote);
-    (tools, notices)
+    mcp::add_tools(servers, parts, &mut tools, &mut notices);
+    (tools.into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>).collect(), notices)
 }
 
 /// Compares meanings, if the configuration names a model for it.
-fn meaning(home: &Home, config: &Config, env: &Env) -> Result<Option<Meaning>> {
-    let model = &config.memory.embedding_model;
-    let endpoint = media::endpoint("memory.embedding_model", model, (home, config, env))?;
+fn meaning(parts: Parts) -> Result<Option<Meaning>> {
+    let (home, model) = (parts.home, &parts.config.memory.embedding_model);
+    let endpoint = media::endpoint("memory.embedding_model", model, parts)?;
     Ok(endpoint.map(|endpoint| Meaning {
         model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
         embed: Box::new(move |texts, cancel| endpoint.embed(texts, cancel)),
@@ -300,16 +289,13 @@ fn meaning(home: &Home, config: &Config, env: &Env) -> Result<Option<Meaning>> {
 }
 
 /// The tools that reach the web. They make no connection before they are called.
-fn web_tools(config: &Config, env: &Env) -> [Box<dyn Tool>; 2] {
+fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
     let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
     let is_way_out = |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
     let env: Env = env.iter().filter(|(name, _)| is_way_out(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
     let connect = |guard: Option<AddressGuard>| -> Box<web::Connect> {
         let env = env.clone();
-        Box::new(move |url| {
-            let (proxy, ca_file) = (proxy::proxy(url, &env), env.get("SSL_CERT_FILE").map(Into::into));
-            Client::new(http::Settings { proxy, ca_file, guard: guard.clone() })
-        })
+        Box::new(move |url| Client::new(http::Settings { guard: guard.clone(), ..way_out(url, "", &env) }))
     };
     let timeout = Duration::from_secs(fetch.timeout);
     let engines = Search {
@@ -320,7 +306,14 @@ fn web_tools(config: &Config, env: &Env) -> [Box<dyn Tool>; 2] {
         timeout,
     };
     let guarded = connect(Some(AddressGuard::new(fetch.allow_private)));
-    [Box::new(web_fetch(guarded, timeout, fetch.max_chars)), Box::new(web_search(engines, search.max_results))]
+    [web_fetch(guarded, timeout, fetch.max_chars), web_search(engines, search.max_results)]
+}
+
+/// How requests to an address leave this machine: through the `proxy` of its entry, else that of the environment.
+fn way_out(url: &str, proxy: &str, env: &Env) -> http::Settings {
+    let proxy = if proxy.is_empty() { config::proxy::proxy(url, env) } else { proxy.to_owned() };
+    let ca_file = env.get("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(Into::into);
+    http::Settings { proxy, ca_file, guard: None }
 }
 
 /// Local time, which decides where the days of notes and of usage begin and end.

@@ -1,14 +1,12 @@
 //! Builds the model chain: the configured model and its fallbacks, else an Ollama on this machine, else the demo.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Parts, ollama};
+use super::{Parts, ollama, way_out};
+use crate::config::Model;
 use crate::config::keys::ApiKey;
 use crate::config::vendors::{self, Protocol};
-use crate::config::{Model, proxy};
 use crate::error::{Error, Result};
-use crate::http::Settings;
 use crate::paths::Home;
 use crate::provider::Provider;
 use crate::provider::anthropic::ANTHROPIC;
@@ -21,7 +19,7 @@ use crate::secret::{Redactor, Secret};
 
 /// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
 /// what the user should know about the choice.
-pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(ModelChain, u64)> {
+pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(ModelChain, u64)> {
     let mut chain = ModelChain::default();
     let Some(first) = first(parts, notices)? else {
         chain.push(vec![Box::new(Demo)]);
@@ -46,10 +44,10 @@ pub(crate) fn chain(parts: &Parts, redactor: &Redactor, notices: &mut Vec<String
 }
 
 /// The configured model, else one on this machine. `None` is the demo.
-fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
+fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     match parts.config.choose_model(parts.env)? {
         Some(model) => return Ok(Some(model)),
-        None if parts.configured => {
+        None if parts.home.config().exists() => {
             return Err(Error::config("choosing the model: no model is configured and no key was found")
                 .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)"));
         }
@@ -69,7 +67,7 @@ fn first(parts: &Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
 
 /// What a model reads at once: as its entry says, else as its host did, up to the default. A larger window must be asked
 /// for: each request with a full one costs what it holds.
-fn window(model: &Model, parts: &Parts) -> u64 {
+fn window(model: &Model, parts: Parts) -> u64 {
     let default = parts.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
@@ -97,7 +95,7 @@ pub(crate) fn learn_window(home: &Home, default: u64, model: &Model) -> Option<S
 }
 
 /// A model, once for each of its keys.
-fn providers(model: &Model, parts: &Parts, redactor: &Redactor) -> Vec<Box<dyn Provider>> {
+fn providers(model: &Model, parts: Parts, redactor: &Redactor) -> Vec<Box<dyn Provider>> {
     let provider = |key| match host(model, key, parts, redactor) {
         Some(host) => Box::new(host) as Box<dyn Provider>,
         None => Box::new(Demo),
@@ -107,17 +105,15 @@ fn providers(model: &Model, parts: &Parts, redactor: &Redactor) -> Vec<Box<dyn P
 }
 
 /// The host of a model; `None` for the demo.
-pub(super) fn host(model: &Model, key: Option<&Secret>, parts: &Parts, redactor: &Redactor) -> Option<Host> {
+pub(super) fn host(model: &Model, key: Option<&Secret>, parts: Parts, redactor: &Redactor) -> Option<Host> {
     let dialect = match model.protocol {
         Protocol::OpenAi => &OPENAI,
         Protocol::Azure => &AZURE,
         Protocol::Anthropic => &ANTHROPIC,
         Protocol::Demo => return None,
     };
-    let Parts { home, env, .. } = *parts;
+    let Parts { home, env, .. } = parts;
     let key = key.map(|key| ApiKey::new(key.clone(), Arc::new(env.clone()), home.config(), redactor.clone()));
-    let ca_file = env.get("SSL_CERT_FILE").filter(|f| !f.is_empty()).map(PathBuf::from);
-    let proxy = if model.entry.proxy.is_empty() { proxy::proxy(&model.base, env) } else { model.entry.proxy.clone() };
-    let settings = Settings { proxy, ca_file, guard: None };
+    let settings = way_out(&model.base, &model.entry.proxy, env);
     Some(Host::new(dialect, model.clone(), key, settings, Learned::of(model, home)))
 }

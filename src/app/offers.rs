@@ -38,7 +38,7 @@ impl Offer {
 }
 
 /// The models of one host, by their ids. Empty if it does not tell.
-pub(crate) fn of(parts: &Parts, name: &str) -> Vec<Offer> {
+pub(crate) fn of(parts: Parts, name: &str) -> Vec<Offer> {
     let hosts = list(parts, Some(name)).unwrap_or_default();
     hosts.into_iter().next().and_then(|host| host.models.ok()).unwrap_or_default()
 }
@@ -58,7 +58,7 @@ pub(crate) struct HostOffers {
 }
 
 /// Asks the hosts of all configured models and of all vendors with a key, or only that of a vendor or an entry.
-pub(crate) fn list(parts: &Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>> {
+pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>> {
     let models = match wanted {
         Some(name) => vec![any_of(parts.config, name, parts.env)?],
         None => configured(parts.config, parts.env),
@@ -92,7 +92,7 @@ fn configured(config: &Config, env: &Env) -> Vec<Model> {
     models
 }
 
-fn of_host(model: &Model, parts: &Parts, redactor: &Redactor) -> HostOffers {
+fn of_host(model: &Model, parts: Parts, redactor: &Redactor) -> HostOffers {
     let offers = ask(model, parts, redactor);
     for offer in offers.iter().flatten() {
         keep(offer, model, parts);
@@ -101,7 +101,7 @@ fn of_host(model: &Model, parts: &Parts, redactor: &Redactor) -> HostOffers {
     HostOffers { prefix, host: authority(&model.base).to_owned(), models: offers }
 }
 
-fn ask(model: &Model, parts: &Parts, redactor: &Redactor) -> Result<Vec<Offer>> {
+fn ask(model: &Model, parts: Parts, redactor: &Redactor) -> Result<Vec<Offer>> {
     let Some(host) = host(model, model.keys.first(), parts, redactor) else {
         return Ok(vec![Offer { id: model.id.clone(), window: None, tools: Some(true), images: Some(false) }]);
     };
@@ -164,7 +164,7 @@ fn describe(offer: &mut Offer, base: &str) {
 }
 
 /// Stores the window of a model that is configured.
-fn keep(offer: &Offer, host: &Model, parts: &Parts) {
+fn keep(offer: &Offer, host: &Model, parts: Parts) {
     let Some(window) = offer.window else { return };
     let entries = parts.config.model_list.iter().map(|entry| entry.model.clone());
     let chosen = parts.config.choose_model(parts.env).ok().flatten();

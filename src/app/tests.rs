@@ -11,7 +11,7 @@ use crate::provider::assembler::Assembler;
 use crate::provider::openai::OPENAI;
 use crate::rng::Rng;
 use crate::sse;
-use crate::tool::Registry;
+use crate::tool::{Registry, Tool};
 
 /// Replies as hosts send them, to begin with.
 fn corpus() -> Vec<Vec<u8>> {
@@ -75,10 +75,9 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     let (mut chance, corpus) = (Rng(seed), corpus());
     let home = Home::new(std::env::temp_dir());
     let config = Config::load(Some(("c", "{}")), &Env::new(), Vec::new()).unwrap().config;
-    let hands = Arc::new(hands(&home, &config, &Env::new()).unwrap());
-    let tools =
-        Registry::new(file_tools(&hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect(), Redactor::default())
-            .unwrap();
+    let hands = Arc::new(hands(Parts { home: &home, config: &config, env: &Env::new() }).unwrap());
+    let tools: Vec<Box<dyn Tool>> = file_tools(&hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
+    let tools = Registry::new(tools, Redactor::default()).unwrap();
     let mut runs = 0_u64;
     while runs < 100 || Instant::now() < until {
         let bytes = mutated(&mut chance, &corpus);

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::stat;
 
+use super::Parts;
 use crate::beneath::{Dir, open_straight};
-use crate::config::{Config, Env};
+use crate::config::Env;
 use crate::error::{Context, Error, Result};
-use crate::paths::Home;
 use crate::tree::{Access, Resolved, Tree};
 
 /// A path of the configuration.
@@ -59,9 +59,10 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    pub(crate) fn new(home: &Home, config: &Config, env: &'a Env) -> Result<Self> {
+    pub(crate) fn new(parts: Parts<'a>) -> Result<Self> {
+        let Parts { home, config, env } = parts;
         let root = Place::new("BANTAM_HOME", home.root().to_owned());
-        let mut workspace = match workspace(home, config, env)? {
+        let mut workspace = match workspace(parts)? {
             path if path == home.workspace() => root.below("workspace", path),
             path => Place::new("agents.defaults.workspace", path),
         };
@@ -209,10 +210,10 @@ impl<'a> Layout<'a> {
 }
 
 /// The absolute path of the workspace.
-pub(crate) fn workspace(home: &Home, config: &Config, env: &Env) -> Result<PathBuf> {
-    match config.agents.defaults.workspace.as_str() {
-        "" => Ok(home.workspace()),
-        written => absolute(written, env).doing("finding the workspace"),
+pub(crate) fn workspace(parts: Parts) -> Result<PathBuf> {
+    match parts.config.agents.defaults.workspace.as_str() {
+        "" => Ok(parts.home.workspace()),
+        written => absolute(written, parts.env).doing("finding the workspace"),
     }
 }
 

@@ -12,7 +12,6 @@ use super::repl::Conversation;
 use super::table;
 use super::terminal::Connection;
 use crate::agent::Agent;
-use crate::app::Parts;
 use crate::app::offers::{self, Offer};
 use crate::disk;
 use crate::error::{Context, Error, Result};
@@ -45,7 +44,7 @@ impl Conversation {
     fn offers(&self, model: &str) -> Result<Vec<Offer>> {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
-        Ok(offers::of(&Parts { home: &factory.home, config: &config, env: &factory.env, configured: true }, model))
+        Ok(offers::of(factory.parts(&config), model))
     }
 
     /// Lists the models, or changes to one.

@@ -103,7 +103,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         let request = Request { media, session, origin, cancel, ..Request::new(text.clone(), "") };
         return print(&json_line(agent.preview(&request)?)).map(|()| 0);
     }
-    app::make_workspace(&factory.home, config, env)?;
+    app::make_workspace(factory.parts(config))?;
     super::warn_once(output, &factory, &loaded, &ready.notices);
     let delivery = Delivery::find(&factory.home, config, env, to.as_deref(), notice)?;
     let is_kept = factory.options.memory.is_none();
@@ -147,8 +147,8 @@ fn attach(
     agent: &Agent,
 ) -> Result<()> {
     let Some(question) = question.filter(|_| args.has("attach")) else { return Ok(()) };
-    let layout = Layout::new(&factory.home, config, &factory.env)?;
-    let parts = (&factory.home, config, &factory.env);
+    let parts = factory.parts(config);
+    let layout = Layout::new(parts)?;
     let convert = |name: &str, file| {
         if args.has("dry-run") { Ok(Converted::Media(file)) } else { media::convert(parts, name, file) }
     };

@@ -187,7 +187,7 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
     let delivery = Delivery::find(home, &loaded.config, env, chat.as_deref(), notice)?;
     let ready = factory.build(&loaded.config)?;
-    app::make_workspace(home, &loaded.config, env)?;
+    app::make_workspace(factory.parts(&loaded.config))?;
     super::warn_once(output, &factory, &loaded, &ready.notices);
     let (session, is_fresh) = job_session(home, job)?;
     if is_fresh {

@@ -66,7 +66,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
             }
             workspace_and_jail(&home, &loaded.config, env, &mut report);
             if ask {
-                report.add(question(&home, loaded.config, env, there, name));
+                report.add(question(&home, loaded.config, env, name));
             }
         }
         Err(_) => {
@@ -80,8 +80,9 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
 
 fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Report) {
     const NAME: &str = "workspace";
-    let there = app::workspace(home, config, env).is_ok_and(|dir| dir.is_dir());
-    let hands = match app::make_workspace(home, config, env).and_then(|()| app::hands(home, config, env)) {
+    let parts = Parts { home, config, env };
+    let there = app::workspace(parts).is_ok_and(|dir| dir.is_dir());
+    let hands = match app::make_workspace(parts).and_then(|()| app::hands(parts)) {
         Ok(hands) => hands,
         Err(e) => return report.add([Check::of_error(NAME, e)]),
     };
@@ -102,7 +103,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
 }
 
 /// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.
-pub(super) fn question(home: &Home, mut config: Config, env: &Env, configured: bool, name: Option<&str>) -> Vec<Check> {
+pub(super) fn question(home: &Home, mut config: Config, env: &Env, name: Option<&str>) -> Vec<Check> {
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
         defaults.model_name = name.to_owned();
@@ -112,8 +113,8 @@ pub(super) fn question(home: &Home, mut config: Config, env: &Env, configured: b
         entry.max_tokens = 0;
     }
     let redactor = Redactor::new(config.secrets(env));
-    let parts = Parts { home, config: &config, env, configured };
-    match app::chain(&parts, &redactor, &mut Vec::new()) {
+    let parts = Parts { home, config: &config, env };
+    match app::chain(parts, &redactor, &mut Vec::new()) {
         Ok((chain, _)) => {
             let mut checks = chain.first().map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
             let asked = config.choose_model(env).ok().flatten();

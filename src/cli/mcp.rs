@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Args, Command};
 use super::{load, print, table, tell};
-use crate::app;
+use crate::app::{self, Parts};
 use crate::cancel::Cancel;
 use crate::config::{Env, McpServer, edit};
 use crate::error::{Context, Error, Result};
@@ -36,8 +36,9 @@ pub(super) const COMMANDS: &[Command] = &[
 /// Asks a server for its tools, and tells which of them describe themselves otherwise than before.
 fn ask(name: &str, entry: &McpServer, env: &Env) -> Result<Vec<RemoteTool>> {
     let (home, loaded) = load(env)?;
-    app::make_workspace(&home, &loaded.config, env)?;
-    let server = app::mcp::server(&Servers::default(), &home, &loaded.config, env, name, entry)?;
+    let parts = Parts { home: &home, config: &loaded.config, env };
+    app::make_workspace(parts)?;
+    let server = app::mcp::server(&Servers::default(), parts, name, entry)?;
     let (list, changes) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
     for change in changes {
         tell(&format!("bantam: {change}"));

@@ -20,9 +20,9 @@ pub(super) const COMMAND: Command = Command::row(
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
-    let parts = Parts { home: &home, config: &loaded.config, env, configured: home.config().exists() };
+    let parts = Parts { home: &home, config: &loaded.config, env };
     let mut code = 0;
-    for host in offers::list(&parts, given.words.first().map(String::as_str))? {
+    for host in offers::list(parts, given.words.first().map(String::as_str))? {
         if given.has("json") {
             print(&format!("{}\n", object(&host)))?;
         }

@@ -11,7 +11,7 @@ use super::args::{Args, Command};
 use super::import::Import;
 use super::onboard_model::{by_asking, by_key};
 use super::{ask, load, onboard_telegram, print, tell};
-use crate::app;
+use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
 use crate::config::{self, Env, edit, keys};
 use crate::disk::{self, Access, CopyOutcome};
@@ -167,7 +167,7 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
     for line in &loaded.warnings {
         tell(&format!("bantam: {line}"));
     }
-    let workspace = app::workspace(home, &loaded.config, env)?;
+    let workspace = app::workspace(Parts { home, config: &loaded.config, env })?;
     if workspace != home.workspace() {
         let (named, ours) = (workspace.display(), home.workspace());
         print(&format!("\nThe agent works in {named} (agents.defaults.workspace), not in {}.\n", ours.display()))?;

@@ -67,8 +67,8 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
     let key = if is_other || !vendor.key_env.is_empty() { ask_key(vendor, env)? } else { None };
     let listed = configuration(vendor, "-", &api_base, key.as_ref()).to_string();
     let listed = config::load_for(home, Some(&listed), env, Vec::new())?.config;
-    let parts = Parts { home, config: &listed, env, configured: true };
-    let model = ask_model(vendor, &offers::of(&parts, vendor.name))?;
+    let parts = Parts { home, config: &listed, env };
+    let model = ask_model(vendor, &offers::of(parts, vendor.name))?;
     Ok(Some(configuration(vendor, &model, &api_base, key.as_ref())))
 }
 
@@ -111,7 +111,7 @@ fn is_proven(home: &Home, env: &Env, chosen: &Value) -> Result<bool> {
     if !has_key || !offer("Ask it something now, to see that it works? [Y/n] ", true)? {
         return Ok(true);
     }
-    let checks = doctor::question(home, loaded.config, env, true, None);
+    let checks = doctor::question(home, loaded.config, env, None);
     for check in &checks {
         tell(check.to_string().trim_end());
     }

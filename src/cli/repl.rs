@@ -185,8 +185,9 @@ impl Conversation {
     pub(super) fn attach(&mut self, path: &str) -> Result<String> {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
-        let layout = Layout::new(&factory.home, &config, &factory.env)?;
-        let convert = |name: &str, media| media::convert((&factory.home, &config, &factory.env), name, media);
+        let parts = factory.parts(&config);
+        let layout = Layout::new(parts)?;
+        let convert = |name: &str, media| media::convert(parts, name, media);
         self.attached.attach(path, &layout, &*self.agent.agent("")?, &convert)?;
         Ok(one_line(path, 200))
     }

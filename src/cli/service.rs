@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::args::{Args, Command};
 use super::{load, print, tell};
-use crate::app;
+use crate::app::{self, Parts};
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
@@ -118,7 +118,7 @@ fn system(home: &Home, root: &Path, config: &Config, env: &Env) -> Result<String
         return Ok(lines + "ProtectSystem=full\n");
     }
     lines.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
-    let mut writable = vec![app::workspace(home, config, env)?];
+    let mut writable = vec![app::workspace(Parts { home, config, env })?];
     writable.extend(app::paths(&config.tools.write_paths, "tools.write_paths", env)?);
     writable.retain(|path| !path.starts_with(root));
     for path in [root].into_iter().chain(writable.iter().map(PathBuf::as_path)) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::{error_json, gateway_status, json_line, local_time, print, report, zone};
-use crate::app;
+use crate::app::{self, Parts};
 use crate::config::settings::{self, SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
@@ -95,7 +95,10 @@ impl Status<'_> {
                 self.lines.extend([("model", format!("none: {}", e.message)), ("", e.hint.unwrap_or_default())]);
             }
         }
-        let workspace = self.or_warn(app::workspace(self.home, &loaded.config, self.env)).display().to_string();
+        let workspace = self
+            .or_warn(app::workspace(Parts { home: self.home, config: &loaded.config, env: self.env }))
+            .display()
+            .to_string();
         self.object["workspace"] = workspace.as_str().into();
         let sandbox = &loaded.values["tools"]["exec"]["sandbox"];
         let jail = format!("{} (bantam doctor tests it)", sandbox.as_str().unwrap_or_default());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::args::{Args, Command};
 use super::{load, print, table, tell};
-use crate::app;
+use crate::app::{self, Parts};
 use crate::config::Env;
 use crate::error::Result;
 use crate::mcp::Servers;
@@ -22,8 +22,8 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
     for line in app::mcp::failed(&home, &loaded.config) {
         tell(&format!("bantam: {line}"));
     }
-    let hands = Arc::new(app::hands(&home, &loaded.config, env)?);
-    let (tools, missing) = app::tools(&hands, &home, &loaded.config, env, &Servers::default());
+    let parts = Parts { home: &home, config: &loaded.config, env };
+    let (tools, missing) = app::tools(&Arc::new(app::hands(parts)?), parts, &Servers::default());
     for line in missing {
         tell(&format!("bantam: {line}"));
     }

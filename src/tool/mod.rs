@@ -28,6 +28,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::text::{clip, one_line};
+pub(crate) use function::Function;
 use pages::Pages;
 pub(crate) use registry::{PreparedCall, Registry};
 
