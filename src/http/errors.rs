@@ -31,16 +31,16 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
     if let Some(e) = of_tls(e) {
         return tls(e);
     }
-    let unreachable = |why: &str| Fault::Unreachable(why.to_owned());
+    let broken = |why: &str| Fault::Broken(why.to_owned());
     match e {
-        ureq::Error::HostNotFound => unreachable("unknown host name"),
+        ureq::Error::HostNotFound => broken("unknown host name"),
         ureq::Error::Io(e) if e.to_string().contains("lookup address") => {
             let passes = e.to_string().contains("Temporary");
-            unreachable(if passes { "the name look-up failed; is the network up?" } else { "unknown host name" })
+            broken(if passes { "the name look-up failed; is the network up?" } else { "unknown host name" })
         }
-        ureq::Error::ConnectionFailed => unreachable("the connection failed"),
-        ureq::Error::Timeout(what) => Fault::Unreachable(format!("no connection in time ({what})")),
-        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => Fault::Unreachable(match proxy {
+        ureq::Error::ConnectionFailed => broken("the connection failed"),
+        ureq::Error::Timeout(what) => Fault::Broken(format!("no connection in time ({what})")),
+        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => Fault::Broken(match proxy {
             "" => "the connection was refused".to_owned(),
             proxy => format!("the proxy {} refused the connection", authority(proxy)),
         }),

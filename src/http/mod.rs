@@ -26,7 +26,7 @@ pub(crate) use client::Client;
 pub(crate) use client::Settings;
 
 use crate::cancel::{Cancel, Hook, Why};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::secret::Secret;
 
 /// The most decoded bytes of a response body.
@@ -120,15 +120,29 @@ type Events = SyncSender<Result<Event, Fault>>;
 /// Why nothing more arrives. The texts are for a person.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The request or its response broke off.
+    /// There was no connection, or the request or its response broke off.
     Broken(String),
-    /// There was no connection.
-    Unreachable(String),
     /// No try can succeed before an address, a header or a certificate is corrected.
     Config(Error),
     /// Nothing arrived for as long as the caller would wait.
     Silent,
     Cancelled(Why),
+}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Broken(text) => Self::failed(text),
+            Fault::Config(e) => Self::failed(e.message),
+            Fault::Silent => Self::new(Kind::Limit, "no complete answer in time"),
+            Fault::Cancelled(_) => Self::new(Kind::Interrupted, "stopped"),
+        }
+    }
+}
+
+/// The time until then.
+pub(crate) fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
 }
 
 /// A request under way. Dropping it before its end closes the connection.
@@ -162,6 +176,16 @@ impl Exchange {
         }
     }
 
+    /// Reads the body to its end, or until there are more than `most` bytes.
+    pub(crate) fn whole_body(&mut self, most: usize, until: Instant) -> Result<Vec<u8>, Fault> {
+        let mut bytes = Vec::new();
+        while bytes.len() <= most {
+            let Some(piece) = self.body(left(until))? else { break };
+            bytes.extend(piece);
+        }
+        Ok(bytes)
+    }
+
     /// Whether the whole request went out: if no answer came, it may have been acted on all the same.
     pub(crate) fn is_sent(&self) -> bool {
         self.is_sent.load(Ordering::SeqCst)
@@ -190,7 +214,7 @@ impl Exchange {
                 idle.truncate(MOST_IDLE);
             }
             // The thread has ended.
-            Err(Fault::Broken(_) | Fault::Unreachable(_) | Fault::Config(_)) => self.agent = None,
+            Err(Fault::Broken(_) | Fault::Config(_)) => self.agent = None,
             Err(Fault::Silent | Fault::Cancelled(_)) => self.close(),
             Ok(_) => {}
         }
@@ -202,7 +226,7 @@ impl Exchange {
         agent.shutdown();
         // The thread may be blocked on the full channel: drain it until the thread ends.
         let until = Instant::now() + ABANDON_AFTER;
-        while self.events.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
+        while self.events.recv_timeout(left(until)).is_ok() {}
     }
 }
 

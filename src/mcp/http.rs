@@ -2,14 +2,14 @@
 //! or a stream of events that ends with it.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
 use super::{MAX_MESSAGE, Transport, parse, too_long};
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
-use crate::http::{Body, Client, Exchange, Fault, Outgoing};
+use crate::error::{Error, Result};
+use crate::http::{Body, Client, Exchange, Outgoing, left};
 use crate::secret::Secret;
 use crate::sse::Decoder;
 
@@ -50,7 +50,7 @@ impl Transport for Http {
         headers.extend(self.revision.iter().map(|r| ("mcp-protocol-version".to_owned(), Secret::new(r))));
         let request = Outgoing { url: self.url.clone(), headers, body: Some(Body::json(message)) };
         let mut exchange = self.client.send(request, cancel)?;
-        let head = exchange.head(left(until)).map_err(error)?;
+        let head = exchange.head(left(until))?;
         match head.status {
             200..=299 => {}
             401 | 403 => {
@@ -76,12 +76,9 @@ impl Transport for Http {
             self.stream = Some((exchange, Decoder::default(), 0));
             return Ok(());
         }
-        let mut text = Vec::new();
-        while let Some(piece) = exchange.body(left(until)).map_err(error)? {
-            text.extend(piece);
-            if text.len() > MAX_MESSAGE {
-                return Err(too_long());
-            }
+        let text = exchange.whole_body(MAX_MESSAGE, until)?;
+        if text.len() > MAX_MESSAGE {
+            return Err(too_long());
         }
         self.queue(&String::from_utf8_lossy(&text))
     }
@@ -97,7 +94,7 @@ impl Transport for Http {
             let Some((exchange, decoder, bytes)) = &mut self.stream else {
                 return Err(Error::failed("it answered without a message"));
             };
-            let events = match exchange.body(left(until)).map_err(error)? {
+            let events = match exchange.body(left(until))? {
                 Some(piece) => {
                     *bytes += piece.len();
                     let events = decoder.push(&piece).map_err(|_| too_long())?;
@@ -112,18 +109,5 @@ impl Transport for Http {
                 self.queue(&event)?;
             }
         }
-    }
-}
-
-fn left(until: Instant) -> Duration {
-    until.saturating_duration_since(Instant::now())
-}
-
-fn error(fault: Fault) -> Error {
-    match fault {
-        Fault::Broken(text) | Fault::Unreachable(text) => Error::failed(text),
-        Fault::Config(e) => e,
-        Fault::Silent => Error::new(Kind::Limit, "no answer in time"),
-        Fault::Cancelled(_) => Error::new(Kind::Interrupted, "stopped"),
     }
 }

@@ -48,7 +48,7 @@ impl<'a> Answer<'a> {
         result.map_err(|fault| match fault {
             Fault::Silent => transient(format!("{}: no answer for {} s", self.host, patience.as_secs())),
             Fault::Config(e) => ProviderError::Unasked(e.doing(self.host)),
-            Fault::Broken(m) | Fault::Unreachable(m) => transient(format!("{}: {m}", self.host)),
+            Fault::Broken(m) => transient(format!("{}: {m}", self.host)),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
         })
     }

@@ -169,7 +169,7 @@ impl Api {
             Ok(_) if bytes.len() > most => return Err(Failure::Refused(0, "the answer is too large".to_owned())),
             Ok(status) => return Ok((status, bytes)),
             Err(Fault::Cancelled(_)) => return Err(Failure::Stopped),
-            Err(Fault::Broken(text) | Fault::Unreachable(text)) => text,
+            Err(Fault::Broken(text)) => text,
             Err(Fault::Config(e)) => e.message,
             Err(Fault::Silent) => "no answer in time".to_owned(),
         };

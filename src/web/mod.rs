@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) use search::Search;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
-use crate::http::{Client, Exchange, Fault, Head, Outgoing};
+use crate::error::{Error, Result};
+use crate::http::{Client, Exchange, Head, Outgoing, left};
 use crate::message::Media;
 use crate::packed::gunzip;
 use crate::secret::Secret;
@@ -64,31 +64,21 @@ pub(crate) fn fetch(connect: &Connect, url: &str, timeout: Duration, cancel: &Ca
         let headers = [("accept", accepted), ("accept-encoding", "gzip")];
         let headers = headers.map(|(name, value)| (name.to_owned(), Secret::new(value))).to_vec();
         let mut exchange = connect(&address).send(Outgoing { url: address.clone(), headers, body: None }, cancel)?;
-        let head = exchange.head(left(until)).map_err(|fault| error(fault, timeout))?;
+        let head = exchange.head(left(until))?;
         if let Some(location) = head.header("location").filter(|_| (300..400).contains(&head.status)) {
             let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
             address = address::normalize(&target).map_err(|e| e.doing(format!("following a redirect to {target}")))?;
             continue;
         }
-        let (bytes, is_cut) = read(&mut exchange, &head, until, timeout)?;
+        let (bytes, is_cut) = read(&mut exchange, &head, until)?;
         return Ok(page(&head, &bytes, is_cut, &address));
     }
     Err(Error::failed(format!("more than {MAX_REDIRECTS} redirects, the last one to {address}")))
 }
 
-fn left(until: Instant) -> Duration {
-    until.saturating_duration_since(Instant::now())
-}
-
 /// The body, up to [`MAX_BYTES`], and whether there was more.
-fn read(exchange: &mut Exchange, head: &Head, until: Instant, timeout: Duration) -> Result<(Vec<u8>, bool)> {
-    let mut bytes = Vec::new();
-    while let Some(piece) = exchange.body(left(until)).map_err(|fault| error(fault, timeout))? {
-        bytes.extend(piece);
-        if bytes.len() > MAX_BYTES {
-            break;
-        }
-    }
+fn read(exchange: &mut Exchange, head: &Head, until: Instant) -> Result<(Vec<u8>, bool)> {
+    let mut bytes = exchange.whole_body(MAX_BYTES, until)?;
     let mut is_cut = bytes.len() > MAX_BYTES;
     bytes.truncate(MAX_BYTES);
     if head.header("content-encoding").is_some_and(|encoding| encoding.to_ascii_lowercase().contains("gzip")) {
@@ -96,15 +86,6 @@ fn read(exchange: &mut Exchange, head: &Head, until: Instant, timeout: Duration)
         is_cut |= bytes.len() == MAX_BYTES;
     }
     Ok((bytes, is_cut))
-}
-
-fn error(fault: Fault, timeout: Duration) -> Error {
-    match fault {
-        Fault::Broken(text) | Fault::Unreachable(text) => Error::failed(text),
-        Fault::Config(e) => Error::failed(e.message),
-        Fault::Silent => Error::failed(format!("no complete answer within {} s", timeout.as_secs())),
-        Fault::Cancelled(_) => Error::new(Kind::Interrupted, "interrupted"),
-    }
 }
 
 /// What the body of a response holds.

@@ -6,10 +6,10 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde_json::{Value, json};
 
 use super::tokens::{Token, tokens};
-use super::{Connect, error, html, left, read};
+use super::{Connect, html, read};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::http::{Body, Outgoing};
+use crate::http::{Body, Outgoing, left};
 use crate::secret::Secret;
 use crate::text::parse_json;
 
@@ -148,8 +148,8 @@ impl Search {
         let until = Instant::now() + self.timeout;
         let url = format!("{base}{path}");
         let mut exchange = (self.connect)(&url).send(Outgoing { url, headers, body }, cancel)?;
-        let head = exchange.head(left(until)).map_err(|fault| error(fault, self.timeout))?;
-        let (bytes, _) = read(&mut exchange, &head, until, self.timeout)?;
+        let head = exchange.head(left(until))?;
+        let (bytes, _) = read(&mut exchange, &head, until)?;
         let answer = String::from_utf8_lossy(&bytes);
         let is_json = !engine.results[0].is_empty();
         let found = if is_json { from_json(&answer, engine.results) } else { from_page(&answer) };
