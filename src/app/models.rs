@@ -83,7 +83,7 @@ pub(crate) fn learn_window(home: &Home, default: u64, model: &Model) -> Option<S
     if !model.name.starts_with("ollama/") || model.entry.context_window > 0 || learned.window().is_some() {
         return None;
     }
-    let window = ollama::window(&model.base, &model.id)?;
+    let window = ollama::offer(&model.base, &model.id)?.window?;
     learned.keep_window(window);
     (window < default).then(|| {
         format!(

@@ -16,10 +16,12 @@ use crate::provider::learned::Learned;
 use crate::secret::Redactor;
 use crate::text::nearest;
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a host may take to list its models, and where somebody waits at a prompt.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PROMPT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A model as its host describes it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub id: String,
     /// In tokens.
@@ -39,8 +41,8 @@ impl Offer {
 
 /// The models of one host, by their ids. Empty if it does not tell.
 pub(crate) fn of(parts: Parts, name: &str) -> Vec<Offer> {
-    let hosts = list(parts, Some(name)).unwrap_or_default();
-    hosts.into_iter().next().and_then(|host| host.models.ok()).unwrap_or_default()
+    let model = any_of(parts.config, name, parts.env).ok();
+    model.and_then(|model| of_host(&model, parts, PROMPT_PATIENCE).models.ok()).unwrap_or_default()
 }
 
 /// The offered model that an id may be a misspelling of, unless that is offered itself.
@@ -67,8 +69,7 @@ pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>
         return Err(Error::config("no model is configured and no key was found")
             .hint("name a vendor, for example bantam models ollama; or export OPENROUTER_API_KEY=..."));
     }
-    let redactor = Redactor::new(parts.config.secrets(parts.env));
-    Ok(models.iter().map(|model| of_host(model, parts, &redactor)).collect())
+    Ok(models.iter().map(|model| of_host(model, parts, PATIENCE)).collect())
 }
 
 /// A model of a vendor or an entry; which one does not matter.
@@ -92,8 +93,8 @@ fn configured(config: &Config, env: &Env) -> Vec<Model> {
     models
 }
 
-fn of_host(model: &Model, parts: Parts, redactor: &Redactor) -> HostOffers {
-    let offers = ask(model, parts, redactor);
+fn of_host(model: &Model, parts: Parts, within: Duration) -> HostOffers {
+    let offers = ask(model, parts, within);
     for offer in offers.iter().flatten() {
         keep(offer, model, parts);
     }
@@ -101,11 +102,12 @@ fn of_host(model: &Model, parts: Parts, redactor: &Redactor) -> HostOffers {
     HostOffers { prefix, host: authority(&model.base).to_owned(), models: offers }
 }
 
-fn ask(model: &Model, parts: Parts, redactor: &Redactor) -> Result<Vec<Offer>> {
-    let Some(host) = host(model, model.keys.first(), parts, redactor) else {
-        return Ok(vec![Offer { id: model.id.clone(), window: None, tools: Some(true), images: Some(false) }]);
+fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
+    let redactor = Redactor::new(parts.config.secrets(parts.env));
+    let Some(host) = host(model, model.keys.first(), parts, &redactor) else {
+        return Ok(vec![Offer { id: model.id.clone(), tools: Some(true), images: Some(false), ..Offer::default() }]);
     };
-    let cancel = Cancel::new(Some(TIMEOUT));
+    let cancel = Cancel::new(Some(within));
     let get = |path: Option<&str>| host.get(path, &cancel).map_err(|e| e.into_error(&model.name));
     let is_lm_studio = model.name.starts_with("lmstudio/");
     let listed = get(is_lm_studio.then_some("/api/v0/models"))?;
@@ -113,7 +115,7 @@ fn ask(model: &Model, parts: Parts, redactor: &Redactor) -> Result<Vec<Offer>> {
     let mut offers: Vec<Offer> = list.into_iter().flatten().filter_map(offer).collect();
     if model.name.starts_with("ollama/") {
         for offer in &mut offers {
-            describe(offer, &model.base);
+            *offer = ollama::offer(&model.base, &offer.id).unwrap_or_else(|| std::mem::take(offer));
         }
     } else if crate::guard::is_private(&crate::config::proxy::host(&model.base))
         && offers.iter().all(|o| o.window.is_none())
@@ -152,15 +154,6 @@ fn offer(value: &Value) -> Option<Offer> {
         .or_else(|| value["type"].as_str().map(|kind| kind == "vlm").filter(|_| value["max_context_length"].is_u64()));
     let window = windows.into_iter().find_map(Value::as_u64).filter(|window| *window > 0);
     Some(Offer { id: id.trim_start_matches("models/").to_owned(), window, tools, images })
-}
-
-/// Adds what an Ollama tells of a model when asked for it.
-fn describe(offer: &mut Offer, base: &str) {
-    offer.window = ollama::window(base, &offer.id);
-    if let Some(able) = ollama::capabilities(base, &offer.id) {
-        let can = |what: &str| Some(able.iter().any(|name| name == what));
-        (offer.tools, offer.images) = (can("tools"), can("vision"));
-    }
 }
 
 /// Stores the window of a model that is configured.
