@@ -30,16 +30,6 @@ impl Http {
     pub(crate) fn new(client: Client, url: String, headers: Vec<(String, Secret)>) -> Self {
         Self { client, url, headers, session: None, revision: None, messages: VecDeque::new(), stream: None }
     }
-
-    fn queue(&mut self, text: &str) -> Result<()> {
-        match parse(text)? {
-            Some(Value::Array(batch)) => self.messages.extend(batch),
-            Some(message) => self.messages.push_back(message),
-            // An event without a message, as some servers send to keep a connection alive.
-            None => {}
-        }
-        Ok(())
-    }
 }
 
 impl Transport for Http {
@@ -80,7 +70,8 @@ impl Transport for Http {
         if text.len() > MAX_MESSAGE {
             return Err(too_long());
         }
-        self.queue(&String::from_utf8_lossy(&text))
+        self.messages.extend(parse(&String::from_utf8_lossy(&text))?);
+        Ok(())
     }
 
     fn receive(&mut self, until: Instant, _: &Cancel) -> Result<Value> {
@@ -106,7 +97,7 @@ impl Transport for Http {
                 None => self.stream.take().and_then(|(_, decoder, _)| decoder.finish()).into_iter().collect(),
             };
             for event in events {
-                self.queue(&event)?;
+                self.messages.extend(parse(&event)?);
             }
         }
     }

@@ -155,7 +155,7 @@ impl Server {
                 starts.push_back(Instant::now());
                 let started = (self.connect)(cancel).and_then(|transport| Client::start(transport, START, cancel));
                 let starting = format!("starting MCP server {}", self.name);
-                client.insert(started.map_err(|e| with_grant(e, &self.name).doing(starting))?)
+                client.insert(started.map_err(|e| with_grants(e, &self.name).doing(starting))?)
             }
         };
         let result = work(client);
@@ -169,18 +169,11 @@ impl Server {
     }
 }
 
-/// Adds what an entry can grant, where a server seems to have failed for want of it.
-fn with_grant(mut e: Error, name: &str) -> Error {
-    let is_local = e.message.starts_with("it ended and said");
-    let says = |words: &[&str]| is_local && words.iter().any(|word| e.message.contains(word));
-    let grant = if says(&["ermission denied", "EACCES", "EROFS", "ead-only file", "o such file", "ENOENT"]) {
-        "read and write name the folders that it may reach"
-    } else if says(&["resolve", "resolution", "getaddrinfo", "ENOTFOUND", "EAI_AGAIN", "unreachable"]) {
-        "network says whether it has one"
-    } else {
-        return e;
-    };
-    e.message.push_str(&format!(" (it runs in a jail: in mcpServers.{name} of config.json, {grant})"));
+/// Adds what an entry can grant: a server that ends at once may have failed for want of it.
+fn with_grants(mut e: Error, name: &str) -> Error {
+    if e.message.starts_with("it ended and said") {
+        e.message.push_str(&format!(" (read, write and network of mcpServers.{name} say what its jail lets it reach)"));
+    }
     e
 }
 
@@ -192,8 +185,9 @@ fn ended(why: Why) -> Error {
     }
 }
 
-/// Reads a message; `None` if it is no JSON.
-fn parse(text: &str) -> Result<Option<Value>> {
+/// Reads a message, or the messages of a batch; none of what is no JSON: a server's log in the wrong place, or an event that
+/// keeps a connection alive.
+fn parse(text: &str) -> Result<Vec<Value>> {
     let (mut values, mut in_string, mut escaped) = (0, false, false);
     for byte in text.bytes() {
         match byte {
@@ -207,7 +201,10 @@ fn parse(text: &str) -> Result<Option<Value>> {
     if values > MAX_VALUES {
         return Err(Error::failed(format!("it sent a message of more than {MAX_VALUES} values")));
     }
-    Ok(parse_json(text).ok())
+    Ok(match parse_json(text) {
+        Ok(Value::Array(batch)) => batch,
+        message => message.into_iter().collect(),
+    })
 }
 
 fn too_long() -> Error {

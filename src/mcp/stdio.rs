@@ -23,8 +23,6 @@ pub(crate) struct Stdio {
     input: Option<SyncSender<String>>,
     lines: Receiver<Line>,
     waker: SyncSender<Line>,
-    /// Messages of a batch that are still to be read.
-    batch: Vec<Value>,
 }
 
 enum Line {
@@ -53,7 +51,7 @@ impl Stdio {
         let write = move || while messages.recv().is_ok_and(|message| input.write_all(message.as_bytes()).is_ok()) {};
         let spawn = |work: Box<dyn FnOnce() + Send>| thread::Builder::new().name("mcp".to_owned()).spawn(work);
         spawn(Box::new(read)).and_then(|_| spawn(Box::new(write))).doing("starting a thread")?;
-        Ok(Self { child, input: Some(outgoing), lines, waker, batch: Vec::new() })
+        Ok(Self { child, input: Some(outgoing), lines, waker })
     }
 }
 
@@ -75,14 +73,13 @@ fn read_lines(mut output: impl Read, sender: &SyncSender<Line>) -> String {
             if !part.ends_with(b"\n") {
                 continue;
             }
-            // What is not JSON is a server's log in the wrong place.
-            let message = match parse(String::from_utf8_lossy(&pending).trim()) {
-                Ok(message) => message,
+            let messages = match parse(String::from_utf8_lossy(&pending).trim()) {
+                Ok(messages) => messages,
                 Err(e) => return e.message,
             };
             // The length of the jail's last reply may hold a line feed.
             before = std::mem::take(&mut pending);
-            if message.is_some_and(|message| sender.send(Line::Message(message)).is_err()) {
+            if messages.into_iter().any(|message| sender.send(Line::Message(message)).is_err()) {
                 return String::new();
             }
         }
@@ -107,13 +104,8 @@ impl Transport for Stdio {
         let waker = self.waker.clone();
         let _hook = cancel.on_stop(move || drop(waker.try_send(Line::Wake)));
         loop {
-            if let Some(message) = self.batch.pop() {
-                return Ok(message);
-            }
             let left = cancel.remaining(until.saturating_duration_since(Instant::now()));
             match self.lines.recv_timeout(left) {
-                // The last first: they are taken from the end.
-                Ok(Line::Message(Value::Array(batch))) => self.batch = batch.into_iter().rev().collect(),
                 Ok(Line::Message(message)) => return Ok(message),
                 Ok(Line::End(reason)) => {
                     self.input = None;

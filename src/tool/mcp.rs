@@ -8,14 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::function::Function;
+use super::registry::{MAX_NAME, valid_name};
 use super::{Risk, ToolOutput, ToolSpec};
 use crate::bus::Event;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
-use crate::text::{fenced, one_line};
-
-/// The longest name that providers accept.
-const MAX_NAME: usize = 64;
+use crate::text::{clip, fenced, one_line};
 
 /// The tools of one server. `taken` holds the names of all tools so far.
 pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool], taken: &mut BTreeSet<String>) -> Vec<Function> {
@@ -40,16 +38,14 @@ pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool], taken: &mut 
 
 /// A name that providers accept and no other tool has.
 fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
-    let legal = |text: &str| -> String {
-        text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' }).collect()
-    };
-    let wanted = format!("{}__{}", legal(server), legal(tool));
-    let names = (1..).map(|n| match n {
-        1 => wanted.chars().take(MAX_NAME).collect::<String>(),
-        n => format!("{}_{n}", wanted.chars().take(MAX_NAME - 5).collect::<String>()),
-    });
-    let name = names.into_iter().find(|name| !taken.contains(name)).unwrap_or_default();
-    taken.insert(name.clone());
+    let mut name = valid_name(&format!("{server}__{tool}"));
+    let wanted = clip(&name, MAX_NAME - 5).to_owned();
+    for n in 2.. {
+        if taken.insert(name.clone()) {
+            break;
+        }
+        name = format!("{wanted}_{n}");
+    }
     name
 }
 
@@ -61,7 +57,7 @@ fn output(result: &Value) -> ToolOutput {
         let text = |name: &str| part[name].as_str().unwrap_or_default();
         match text("type") {
             "text" => texts.push(text("text").to_owned()),
-            "image" => match image(text("data")) {
+            "image" => match STANDARD.decode(text("data")).ok().and_then(|bytes| Media::image(&bytes)) {
                 Some(image) => output.images.push(image),
                 None => texts.push("[an image of a kind that cannot be shown]".to_owned()),
             },
@@ -86,9 +82,4 @@ fn output(result: &Value) -> ToolOutput {
         "(no output)".clone_into(&mut output.text);
     }
     output
-}
-
-/// An image, if it is what models see.
-fn image(base64: &str) -> Option<Media> {
-    Media::image(&STANDARD.decode(base64).ok()?)
 }

@@ -14,7 +14,7 @@ use crate::secret::Redactor;
 use crate::text::{clip, nearest, one_line, parse_json};
 
 /// The longest name that providers accept.
-const MAX_NAME: usize = 64;
+pub(super) const MAX_NAME: usize = 64;
 /// How much of invalid arguments is quoted back to the model, in bytes.
 const MAX_QUOTED: usize = 500;
 /// How much of one argument a summary may use, in bytes.
@@ -116,13 +116,9 @@ impl Registry {
     }
 }
 
-fn is_valid_in_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
-}
-
-/// A name that a model made up, in a form that providers accept: an invalid one would end the conversation.
-fn valid_name(name: &str) -> String {
-    let valid = name.trim().chars().map(|c| if is_valid_in_name(c) { c } else { '_' });
+/// A name in a form that providers accept: one that a model made up and that is not would end the conversation.
+pub(super) fn valid_name(name: &str) -> String {
+    let valid = name.trim().chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' });
     let name: String = valid.take(MAX_NAME).collect();
     if name.is_empty() { "unnamed".to_owned() } else { name }
 }

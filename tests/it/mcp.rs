@@ -259,7 +259,7 @@ fn a_server_that_cannot_start_is_quoted_and_its_grants_are_named() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let run = home(&model, "cannot_start").agent(["-m", "hello"]);
     run.exits(0).says("it ended and said: Traceback: / [31mPermissionError: [Errno 13] Permission denied: '/home/x'");
-    run.says("mcpServers.fake of config.json, read and write name the folders");
+    run.says("read, write and network of mcpServers.fake say what its jail lets it reach");
     assert!(!run.stderr.contains('\x1b') && run.stderr.len() < 600, "{}", run.stderr);
 }
 
