@@ -4,7 +4,8 @@
 //!
 //! Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`], [`session`] and [`tool`]. The rest is private.
 //!
-//! Each file or folder is a room with one job. A room uses only rooms of lower ranks (`tests/house.rs` proves it).
+//! Each file or folder is a room with one job. A room uses only rooms of lower ranks; those of ranks 0 and 1 also use one another,
+//! never in a circle (`tests/house.rs` proves it).
 //!
 //! | rank | room | job |
 //! |---|---|---|
@@ -15,11 +16,11 @@
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), its replies (`assembler`, `replies`), other endpoints than chat (`endpoint`), the `demo` |
 //! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), what a turn tells it (`ack`, `activity`), delivery (`send`, `upload`) |
-//! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools |
-//! | 1 | `config` | the table of settings (`settings`), its four layers (`load`), changes that keep the rest of the file (`edit`), API keys, vendors and the choice of a model |
+//! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools, and the search of notes by `meaning` |
+//! | 1 | `config` | the table of settings (`settings`), its four layers (`load`), changes that keep the rest of the file (`edit`), where in its text a value is (`locate`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 //! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`) |
-//! | 1 | `web` | fetches pages (`mod`, `address`, `charset`), makes Markdown of them (`tokens`, `elements`, `html`), and asks search engines (`search`) |
+//! | 1 | `web` | fetches pages (`mod`, `address`, `charset`), makes Markdown of them (`tokens`, `entities`, `elements`, `html`), and asks search engines (`search`) |
 //! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` |
 //! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files; how a file changes safely (`atomic`) |
@@ -35,27 +36,28 @@
 //! | 0 | `wire` | the messages between bantam and a hands process |
 //! | 0 | `tree` | a tree of the host that tools may reach: where it is, and whether it is still what it was |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
-//! | 0 | `disk` | directories and atomic replacement (`mod`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), locks (`lock`) |
+//! | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), locks (`lock`) |
 //! | 0 | `cancel`, `child`, `beneath`, `order`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //!
 //! # A message's life
 //!
 //! `telegram/poll` → `telegram/inbox` (on disk) → `gateway` (queue, worker) → `agent/turn` (session, model, tools) → `outbox`
-//! (on disk) → `telegram/send`. A mark that something was delivered is not synced, so a power cut repeats what was sent last.
+//! (on disk) → `telegram/send`. The marks of what was delivered (`Outbox::done`, `Outbox::progress`) are not synced before the next
+//! message is posted, so a power cut may repeat what was sent since the last post.
 //!
 //! # Where a new thing goes
 //!
-//! - **A tool**: a file in `tool/` with a function that returns a `Function`, or a type that implements [`tool::Tool`], and
-//!   a line in `tools` of `app/mod.rs`. If it touches the workspace, it is a job in `wire.rs`, done in `files/`. One whose
-//!   arguments all come from the model needs no more than a variant of `FileJob`, its arm and file in `files/`, and a row
-//!   in `tool/files.rs` under the variant's name. Tests that list all tools: `tests/it/discipline.rs` and, for one that takes
-//!   a path, `tests/jail/refusal.rs`.
+//! - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `wire.rs`, its arm and
+//!   file in `files/`, and a row in `tool/files.rs` under the variant's name in snake_case; no more. Any other is a file in `tool/`
+//!   with a function that returns a `Function`, or a type that implements [`tool::Tool`], and a line in `tools` of `app/mod.rs`;
+//!   what it does in the workspace is a job in `wire.rs`, too. Tests that list all tools: `tests/it/discipline.rs` and, for one
+//!   that takes a path, `tests/jail/refusal.rs`.
 //! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by `app/gateway.rs`.
-//! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`, handed on by `app/mod.rs`; one that opens
-//!   the machine also stands in `LEFT` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests` writes it
-//!   into docs/settings.md.
+//! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`, handed on by `app/` as an argument to what uses
+//!   it; one that opens the machine also stands in `LEFT` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests --
+//!   --test-threads 1` writes it into docs/settings.md.
 //! - **A command**: a file in `cli/` and a line in its table.
 
 // Not in tests, which share modules with the test programs.
