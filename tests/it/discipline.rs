@@ -1,6 +1,5 @@
 //! Tool discipline: whatever a model calls, and however, each call has one result, and the user gets an answer.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -75,8 +74,11 @@ fn a_negative_count_is_told_by_its_name() {
             let properties = schema["properties"].as_object().unwrap();
             let counts = properties.iter().filter(|(_, schema)| schema["type"] == "integer").map(|(count, _)| count);
             counts.map(move |count| {
-                let mut arguments: Value =
-                    json!(required.iter().map(|name| (name.as_str().unwrap(), "1")).collect::<BTreeMap<_, _>>());
+                let mut arguments = json!({});
+                for name in required {
+                    let name = name.as_str().unwrap();
+                    arguments[name] = properties[name]["enum"].get(0).cloned().unwrap_or(json!("1"));
+                }
                 arguments[count] = json!(-1);
                 call(&format!("{name}.{count}"), name, &arguments)
             })
