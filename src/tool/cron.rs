@@ -5,22 +5,21 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::function::Function;
-use super::{Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{Parameter, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::cron::{Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
 use crate::text::one_line;
 
-const SCHEMA: &str = concat!(
-    r#"{"type":"object","properties":{"#,
-    r#""action":{"type":"string","enum":["add","list","remove","enable","disable"]},"#,
-    r#""message":{"type":"string","description":"What to do"},"#,
-    r#""every_seconds":{"type":"integer","minimum":60},"#,
-    r#""cron_expr":{"type":"string","description":"Five fields: minute hour day month weekday"},"#,
-    r#""at":{"type":"string","description":"Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h"},"#,
-    r#""tz":{"type":"string","description":"IANA zone of cron_expr and at; default: the user's"},"#,
-    r#""job_id":{"type":"string","description":"For remove, enable and disable"}},"required":["action"]}"#
-);
+const PARAMETERS: [Parameter<'_>; 7] = [
+    ("action", "add|list|remove|enable|disable", ""),
+    ("message", "string", "What to do"),
+    ("every_seconds", "60..", ""),
+    ("cron_expr", "string", "Five fields: minute hour day month weekday"),
+    ("at", "string", "Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h"),
+    ("tz", "string", "IANA zone of cron_expr and at; default: the user's"),
+    ("job_id", "string", "For remove, enable and disable"),
+];
 
 /// The most jobs that a model may make, as nobody watches it.
 const MAX_JOBS: usize = 100;
@@ -28,7 +27,7 @@ const MAX_JOBS: usize = 100;
 pub(crate) fn cron(jobs: Jobs) -> Function {
     let description = "Schedule a message to yourself. You get it at its time without this conversation, so it must \
                        say all you need to know. Also lists, removes, enables and disables such jobs.";
-    let spec = ToolSpec::built_in("cron", Risk::Writes, description, SCHEMA);
+    let spec = ToolSpec::built_in("cron", Risk::Writes, description, &PARAMETERS, 1);
     Function::new(spec, &["action", "job_id", "message"], move |args, turn| {
         change(&jobs, args, turn, schedule::millis(SystemTime::now())).map(ToolOutput::text)
     })

@@ -34,16 +34,12 @@ pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, 
         }
         Network::Full => "",
     };
-    let schema = format!(
-        concat!(
-            r#"{{"type":"object","properties":{{"command":{{"type":"string"}},"#,
-            r#""working_dir":{{"type":"string","description":"Relative to the workspace; default: the workspace"}},"#,
-            r#""timeout":{{"type":"integer","minimum":1,"description":"Seconds, at most {}; default {}"}}}},"#,
-            r#""required":["command"]}}"#
-        ),
-        MAX_TIMEOUT, timeout
-    );
-    let spec = ToolSpec::built_in("exec", Risk::Runs, format!("{description}{of_network}"), schema);
+    let parameters = [
+        ("command", "string", ""),
+        ("working_dir", "string", "Relative to the workspace; default: the workspace"),
+        ("timeout", "1..", &format!("Seconds, at most {MAX_TIMEOUT}; default {timeout}")),
+    ];
+    let spec = ToolSpec::built_in("exec", Risk::Runs, format!("{description}{of_network}"), &parameters, 1);
     Function::new(spec, &["command", "working_dir"], move |args, turn| {
         let args: Args = arguments(args)?;
         let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::function::Function;
-use super::{Risk, ToolOutput, ToolSpec, arguments, text};
+use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::error::Error;
 use crate::hands::Hands;
 use crate::message::Media;
@@ -19,15 +19,12 @@ struct Definition {
     name: &'static str,
     description: &'static str,
     risk: Risk,
-    parameters: &'static [Parameter],
+    parameters: &'static [Parameter<'static>],
     /// How many of the parameters, from the first, are required.
     required: usize,
 }
 
-/// Name, type and description.
-type Parameter = (&'static str, &'static str, &'static str);
-
-const PATH: Parameter = ("path", "string", "Relative to the workspace, or absolute");
+const PATH: Parameter<'_> = ("path", "string", "Relative to the workspace, or absolute");
 
 const DEFINITIONS: [Definition; 6] = [
     Definition {
@@ -36,7 +33,7 @@ const DEFINITIONS: [Definition; 6] = [
         risk: Risk::Safe,
         parameters: &[
             ("path", "string", "Relative to the workspace (. is the workspace), or absolute"),
-            ("depth", "integer", "Levels to list, 1 to 10; default 1"),
+            ("depth", "0..", "Levels to list, 1 to 10; default 1"),
         ],
         required: 1,
     },
@@ -46,8 +43,8 @@ const DEFINITIONS: [Definition; 6] = [
         risk: Risk::Safe,
         parameters: &[
             PATH,
-            ("offset", "integer", "First line to read; default 1"),
-            ("limit", "integer", "Number of lines to read; default 2000"),
+            ("offset", "0..", "First line to read; default 1"),
+            ("limit", "0..", "Number of lines to read; default 2000"),
         ],
         required: 1,
     },
@@ -60,7 +57,7 @@ const DEFINITIONS: [Definition; 6] = [
             ("pattern", "string", "Regular expression without look-around; start with (?i) to ignore case"),
             ("path", "string", "File, or directory to search recursively; default: the workspace"),
             ("glob", "string", "Files to search: *.rs by name, src/**/*.rs by path"),
-            ("max", "integer", "Matches to return, up to 1000; default 100"),
+            ("max", "0..", "Matches to return, up to 1000; default 100"),
         ],
         required: 1,
     },
@@ -94,16 +91,7 @@ const DEFINITIONS: [Definition; 6] = [
 
 impl Definition {
     fn spec(&self) -> ToolSpec {
-        let property = |(name, kind, about): &Parameter| {
-            // The fields of a job are unsigned.
-            let minimum = if *kind == "integer" { ",\"minimum\":0" } else { "" };
-            format!("\"{name}\":{{\"type\":\"{kind}\",\"description\":\"{about}\"{minimum}}}")
-        };
-        let properties: Vec<String> = self.parameters.iter().map(property).collect();
-        let required = self.parameters[..self.required].iter().map(|(name, ..)| format!("\"{name}\""));
-        let (properties, required) = (properties.join(","), required.collect::<Vec<_>>().join(","));
-        let schema = format!("{{\"type\":\"object\",\"properties\":{{{properties}}},\"required\":[{required}]}}");
-        ToolSpec::built_in(self.name, self.risk, self.description, schema)
+        ToolSpec::built_in(self.name, self.risk, self.description, self.parameters, self.required)
     }
 }
 
@@ -145,7 +133,7 @@ mod tests {
         for definition in DEFINITIONS {
             let value = |kind: &str| match kind {
                 "string" => json!("text"),
-                "integer" => json!(2),
+                "0.." => json!(2),
                 "boolean" => json!(true),
                 kind => panic!("a job has no {kind}"),
             };

@@ -7,25 +7,28 @@ use serde_json::Value;
 
 use super::function::Function;
 use super::meaning::Meaning;
-use super::{Risk, ToolOutput, ToolSpec, arguments, text};
+use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::hands::Hands;
 use crate::text::LocalTime;
 use crate::wire::{FileJob, Job, MemoryAction, MemoryRequest};
 
 /// The fields of [`MemoryRequest`].
-const SCHEMA: &str = concat!(
-    r#"{"type":"object","properties":{"action":{"type":"string","enum":["view","write","append","search","delete"],"#,
-    r#""description":"view without key lists all notes; write replaces a note; append adds a line"},"#,
-    r#""key":{"type":"string","description":"A plain name, or today for the day's note; default MEMORY"},"#,
-    r#""content":{"type":"string","description":"Text to write or append"},"#,
-    r#""query":{"type":"string","description":"Words to search for"}},"required":["action"]}"#
-);
+const PARAMETERS: [Parameter<'_>; 4] = [
+    (
+        "action",
+        "view|write|append|search|delete",
+        "view without key lists all notes; write replaces a note; append adds a line",
+    ),
+    ("key", "string", "A plain name, or today for the day's note; default MEMORY"),
+    ("content", "string", "Text to write or append"),
+    ("query", "string", "Words to search for"),
+];
 
 /// With `meaning`, a search also compares meanings.
 pub(crate) fn memory(hands: Arc<Hands>, local_time: LocalTime, meaning: Option<Meaning>) -> Function {
     let description = "Keep and find notes that outlast the conversation. Each is memory/KEY.md. Every prompt \
                        includes MEMORY, and every message the notes of today and yesterday.";
-    let spec = ToolSpec::built_in("memory", Risk::Writes, description, SCHEMA);
+    let spec = ToolSpec::built_in("memory", Risk::Writes, description, &PARAMETERS, 1);
     let memory = Function::new(spec, &["action", "key", "query"], move |args, turn| {
         let now = local_time(SystemTime::now());
         let request = arguments::<MemoryRequest>(args)?;
@@ -51,11 +54,12 @@ fn only_looks(args: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::tool::schema::check;
+    use crate::tool::schema_of;
     use serde_json::json;
 
     #[test]
     fn what_is_offered_is_asked_of_the_notes_and_looking_is_safe() {
-        let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+        let schema: Value = serde_json::from_str(&schema_of(&PARAMETERS, 1)).unwrap();
         let actions = schema["properties"]["action"]["enum"].clone();
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::function::Function;
-use super::{Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{Parameter, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
 use crate::disk::{self, NewFile};
@@ -27,15 +27,12 @@ const MAX_PENDING: usize = 20;
 /// The free space that copying a file must leave, in bytes.
 const MIN_FREE: u64 = 64 << 20;
 
-const SCHEMA: &str = concat!(
-    r#"{"type":"object","properties":{"#,
-    r#""content":{"type":"string","description":"Markdown; optional with a file"},"#,
-    r#""channel":{"type":"string","enum":["telegram"]},"#,
-    r#""chat_id":{"type":"string","#,
-    r#""description":"Another chat, by its number; default: where this turn or job replies, else the owner"},"#,
-    r#""file":{"type":"string","description":"Path in the workspace, at most 50 MB; images are sent as photos"}},"#,
-    r#""required":[]}"#
-);
+const PARAMETERS: [Parameter<'_>; 4] = [
+    ("content", "string", "Markdown; optional with a file"),
+    ("channel", "telegram", ""),
+    ("chat_id", "string", "Another chat, by its number; default: where this turn or job replies, else the owner"),
+    ("file", "string", "Path in the workspace, at most 50 MB; images are sent as photos"),
+];
 
 /// Sends messages for models.
 pub(crate) struct Sender {
@@ -51,7 +48,7 @@ pub(crate) struct Sender {
 pub(crate) fn message(sender: Sender) -> Function {
     let description = "Send a message or a file to the user's chat now. Your final answer is delivered \
                        automatically: do not repeat in it what you sent, and do not send what it will say.";
-    let spec = ToolSpec::built_in("message", Risk::Writes, description, SCHEMA);
+    let spec = ToolSpec::built_in("message", Risk::Writes, description, &PARAMETERS, 0);
     Function::new(spec, &["file", "content"], move |args, turn| sender.send(args, turn))
 }
 

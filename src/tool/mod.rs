@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
@@ -68,16 +68,18 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
+    /// The first `required` of the parameters must be given.
     pub(crate) fn built_in(
         name: &'static str,
         risk: Risk,
         description: impl Into<Cow<'static, str>>,
-        schema: impl Into<Cow<'static, str>>,
+        parameters: &[Parameter],
+        required: usize,
     ) -> Self {
         Self {
             name: name.into(),
             description: description.into(),
-            schema: schema.into(),
+            schema: schema_of(parameters, required).into(),
             risk,
             source: "built in".into(),
         }
@@ -88,6 +90,27 @@ impl ToolSpec {
         let first = self.description.split_once(". ").map_or(&*self.description, |(first, _)| first);
         clip(first.trim_end_matches('.'), 200)
     }
+}
+
+/// A parameter of a built-in tool: its name, what it takes, and a description, which may be empty. It takes a `string`, a
+/// `boolean`, a whole number from `N..` on, or one of `several|words`.
+pub(crate) type Parameter<'a> = (&'a str, &'a str, &'a str);
+
+fn schema_of(parameters: &[Parameter], required: usize) -> String {
+    let property = |(name, takes, about): &Parameter| {
+        let mut property = match (*takes, takes.strip_suffix("..")) {
+            (_, Some(least)) => json!({"type": "integer", "minimum": least.parse::<u64>().unwrap_or_default()}),
+            ("string" | "boolean", _) => json!({"type": takes}),
+            (words, _) => json!({"type": "string", "enum": words.split('|').collect::<Value>()}),
+        };
+        if !about.is_empty() {
+            property["description"] = (*about).into();
+        }
+        ((*name).to_owned(), property)
+    };
+    let properties: Value = parameters.iter().map(property).collect();
+    let required: Value = parameters[..required].iter().map(|(name, ..)| *name).collect();
+    json!({"type": "object", "properties": properties, "required": required}).to_string()
 }
 
 /// What a tool returns to the model.

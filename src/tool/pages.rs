@@ -92,13 +92,9 @@ pub(super) const READ_MORE: &str = "read_more";
 
 /// Every agent that has tools has this one.
 pub(super) fn read_more() -> Function {
-    let schema = concat!(
-        r#"{"type":"object","properties":{"#,
-        r#""result_id":{"type":"string","description":"As given on the previous page"},"#,
-        r#""page":{"type":"integer","minimum":1,"description":"The first page is 1"}},"#,
-        r#""required":["result_id","page"]}"#
-    );
-    let spec = ToolSpec::built_in(READ_MORE, Risk::Safe, "Get another page of a long result of this turn.", schema);
+    let parameters = [("result_id", "string", "As given on the previous page"), ("page", "1..", "The first page is 1")];
+    let description = "Get another page of a long result of this turn.";
+    let spec = ToolSpec::built_in(READ_MORE, Risk::Safe, description, &parameters, 2);
     Function::new(spec, &["result_id", "page"], |args, turn| {
         let page = args.get("page").and_then(Value::as_u64).and_then(|page| usize::try_from(page).ok());
         Ok(ToolOutput::text(turn.pages.page(text(args, "result_id"), page.unwrap_or(0))?))

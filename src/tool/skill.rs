@@ -10,22 +10,18 @@ use crate::text::one_line;
 pub(crate) const READ_SKILL: &str = "skill";
 
 pub(crate) fn read_skill(skills: Skills) -> Function {
-    let schema = r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#;
     let description = "Read the full text of a skill. Do this before you do what the skill is for.";
-    let spec = ToolSpec::built_in(READ_SKILL, Risk::Safe, description, schema);
+    let spec = ToolSpec::built_in(READ_SKILL, Risk::Safe, description, &[("name", "string", "")], 1);
     Function::new(spec, &["name"], move |args, _| {
         Ok(ToolOutput::text(find(&skills, text(args, "name"))?.prompt_text()))
     })
 }
 
 pub(crate) fn run_skill(skills: Skills) -> Function {
-    let schema = concat!(
-        r#"{"type":"object","properties":{"name":{"type":"string"},"task":{"type":"string"}},"#,
-        r#""required":["name","task"]}"#
-    );
+    let parameters = [("name", "string", ""), ("task", "string", "")];
     let description = "Have a subagent do a task with a skill, and wait for its report. It does not see this \
                        conversation.";
-    let spec = ToolSpec::built_in("run_skill", Risk::Runs, description, schema);
+    let spec = ToolSpec::built_in("run_skill", Risk::Runs, description, &parameters, 2);
     let run = Function::new(spec, &["name", "task"], move |args, turn| {
         let (skill, task) = (find(&skills, text(args, "name"))?, text(args, "task"));
         (turn.run_task)(&Task { text: format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text()) })

@@ -9,22 +9,18 @@ use crate::text::one_line;
 const MAX_LABEL: usize = 60;
 
 pub(crate) fn subagent() -> Function {
-    let schema = r#"{"type":"object","properties":{"task":{"type":"string"}},"required":["task"]}"#;
     let description = "Give a task to a subagent and wait for its report. It has your tools but does not see this \
                        conversation: include everything it needs. Several in one reply run in parallel.";
-    let spec = ToolSpec::built_in("subagent", Risk::Runs, description, schema);
+    let spec = ToolSpec::built_in("subagent", Risk::Runs, description, &[("task", "string", "")], 1);
     Function::new(spec, &["task"], |args, turn| (turn.run_task)(&Task { text: text(args, "task").to_owned() }))
         .always_parallel()
 }
 
 pub(crate) fn spawn() -> Function {
-    let schema = concat!(
-        r#"{"type":"object","properties":{"task":{"type":"string"},"#,
-        r#""label":{"type":"string","description":"A short name"}},"required":["task"]}"#
-    );
+    let parameters = [("task", "string", ""), ("label", "string", "A short name")];
     let description = "Start a long task in the background. Returns at once; the report arrives later as a message. \
                        The subagent has your tools but does not see this conversation: include everything it needs.";
-    let spec = ToolSpec::built_in("spawn", Risk::Runs, description, schema);
+    let spec = ToolSpec::built_in("spawn", Risk::Runs, description, &parameters, 1);
     Function::new(spec, &["task"], |args, turn| {
         let (task, label) = (text(args, "task"), text(args, "label").trim());
         if task.trim().is_empty() {

@@ -4,8 +4,7 @@ use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec};
 
 pub(crate) fn think() -> Function {
-    let schema = r#"{"type":"object","properties":{"thought":{"type":"string"}},"required":["thought"]}"#;
     let description = "Write down a thought: a plan, or what results mean. Changes nothing.";
-    let spec = ToolSpec::built_in("think", Risk::Safe, description, schema);
+    let spec = ToolSpec::built_in("think", Risk::Safe, description, &[("thought", "string", "")], 1);
     Function::new(spec, &["thought"], |_, _| Ok(ToolOutput::text("Noted.")))
 }
