@@ -48,7 +48,7 @@
 //! # Where a new thing goes
 //!
 //! - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `wire.rs`, its arm and
-//!   file in `files/`, and a row in `tool/files.rs` under the variant's name in snake_case; no more. Any other is a file in `tool/`
+//!   file in `files/`, and a row in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
 //!   with a function that returns a `Function`, or a type that implements [`tool::Tool`], and a line in `tools` of `app/mod.rs`;
 //!   what it does in the workspace is a job in `wire.rs`, too. Tests that list all tools: `tests/it/discipline.rs` and, for one
 //!   that takes a path, `tests/jail/refusal.rs`.
