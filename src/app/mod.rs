@@ -283,7 +283,7 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
     Ok(endpoint.map(|endpoint| Meaning {
         model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
         embed: Box::new(move |texts, cancel| endpoint.embed(texts, cancel)),
-        vectors: home.state().join("vectors.json"),
+        file: home.state().join("vectors.json"),
         lock: home.session_lock("vectors"),
     }))
 }

@@ -34,7 +34,7 @@ pub(crate) struct Meaning {
     pub model: String,
     pub embed: Box<Embed>,
     /// The file that keeps the vectors, and its lock.
-    pub vectors: PathBuf,
+    pub file: PathBuf,
     pub lock: PathBuf,
 }
 
@@ -53,32 +53,10 @@ impl Meaning {
     pub(super) fn search(&self, hands: &Hands, query: &str, cancel: &Cancel) -> Result<String> {
         let found = hands.call(&Job::File(FileJob::Passages), cancel)?.into_text()?;
         let passages: Vec<Passage> = found.lines().filter_map(|line| from_json(line).ok()).collect();
-        // What goes to the model, and its checksum.
-        let texts: Vec<String> = passages.iter().map(|(key, _, text)| format!("{key}\n{text}")).collect();
-        let sums: Vec<String> =
-            texts.iter().map(|text| format!("{:08x}{:x}", disk::crc32(text.as_bytes()), text.len())).collect();
-        let _lock = Lock::acquire(&self.lock, PATIENCE, cancel)?;
-        let mut known = self.read();
-        let before = known.vectors.len();
-        known.vectors.retain(|sum, _| sums.contains(sum));
-        let mut missing: Vec<usize> = (0..texts.len()).filter(|n| !known.vectors.contains_key(&sums[*n])).collect();
-        missing.dedup_by_key(|n| &sums[*n]);
-        let is_changed = !missing.is_empty() || known.vectors.len() < before;
-        let made = self.make(&texts, &sums, &missing, &mut known, cancel);
-        if is_changed {
-            // Also what was made before a failure.
-            let json = serde_json::to_vec(&known)?;
-            disk::replace(&self.vectors, &json, Durability::Later).doing("keeping the vectors of notes")?;
-        }
-        made?;
+        let vectors = self.vectors_of(&passages, cancel)?;
         let query = (self.embed)(&[query], cancel)?.pop().map(|vector| quantized(&vector)).unwrap_or_default();
-        let mut ranked: Vec<(f32, &Passage)> = sums
-            .iter()
-            .zip(&passages)
-            .filter_map(|(sum, passage)| {
-                Some((cosine(&query, &STANDARD.decode(known.vectors.get(sum)?).ok()?), passage))
-            })
-            .collect();
+        let mut ranked: Vec<(f32, &Passage)> =
+            vectors.iter().map(|vector| cosine(&query, vector)).zip(&passages).collect();
         order::sort_by(&mut ranked, |(a, _), (b, _)| b.total_cmp(a));
         let shown = ranked.iter().take(SHOWN);
         let shown: Vec<String> =
@@ -86,27 +64,27 @@ impl Meaning {
         Ok(shown.concat())
     }
 
-    fn read(&self) -> Vectors {
-        let file = fs_err::read(&self.vectors).ok().and_then(|bytes| from_json::<Vectors>(&bytes).ok());
-        let fresh = || Vectors { model: self.model.clone(), ..Vectors::default() };
-        file.filter(|known| known.model == self.model).unwrap_or_else(fresh)
-    }
-
-    fn make(
-        &self,
-        texts: &[String],
-        sums: &[String],
-        missing: &[usize],
-        known: &mut Vectors,
-        cancel: &Cancel,
-    ) -> Result<()> {
+    /// The vector of each passage: the kept one, else a new one, which is kept.
+    fn vectors_of(&self, passages: &[Passage], cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
+        let texts: Vec<String> = passages.iter().map(|(key, _, text)| format!("{key}\n{text}")).collect();
+        let sum = |text: &String| format!("{:08x}{:x}", disk::crc32(text.as_bytes()), text.len());
+        let sums: Vec<String> = texts.iter().map(sum).collect();
+        let _lock = Lock::acquire(&self.lock, PATIENCE, cancel)?;
+        let file = fs_err::read(&self.file).ok().and_then(|bytes| from_json::<Vectors>(&bytes).ok());
+        let mut known = file.filter(|known| known.model == self.model).unwrap_or_default();
+        known.model.clone_from(&self.model);
+        known.vectors.retain(|sum, _| sums.contains(sum));
+        let missing: Vec<usize> = (0..texts.len()).filter(|n| !known.vectors.contains_key(&sums[*n])).collect();
         for batch in missing.chunks(BATCH) {
             let inputs: Vec<&str> = batch.iter().map(|n| texts[*n].as_str()).collect();
-            let vectors = (self.embed)(&inputs, cancel)?;
-            let rows = batch.iter().zip(vectors);
+            let rows = batch.iter().zip((self.embed)(&inputs, cancel)?);
             known.vectors.extend(rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))));
+            // Whatever becomes of the next batch.
+            disk::replace(&self.file, &serde_json::to_vec(&known)?, Durability::Later)
+                .doing("keeping the vectors of notes")?;
         }
-        Ok(())
+        let vector = |sum| known.vectors.get(sum).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+        Ok(sums.iter().map(vector).collect())
     }
 }
 
