@@ -21,7 +21,7 @@ const RANKS: &[(usize, &str)] = &[
     (1, "web mcp config http hands jail files proxy session skills usage cron outbox markdown"),
     (
         0,
-        "message bus cancel child text paths disk log sse error secret beneath sys guard template tree zone notify wire",
+        "message bus cancel child text paths disk log sse error secret beneath sys guard template tree zone notify order packed wire",
     ),
 ];
 
