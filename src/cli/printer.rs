@@ -79,8 +79,8 @@ pub(super) struct Printer {
 impl Printer {
     pub(super) fn new(output: Output, screen: Screen) -> Self {
         let streams = output.format == Format::Text && screen.stdout_is_terminal;
-        let Style { ansi, utf8, colors, links } = screen.style;
-        let look = || Look { utf8, colors: colors >= 256, links, columns: tty::size().0 };
+        let Style { ansi, colors, links, .. } = screen.style;
+        let look = || Look { colors: colors >= 256, links, columns: tty::size().0 };
         let markdown = (streams && ansi).then(|| Markdown::new(look()));
         Self { output, screen, streams, markdown, log: EventLog::new(Duration::ZERO), answers: String::new() }
     }

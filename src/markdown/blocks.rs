@@ -9,6 +9,8 @@ use super::table::{self, Table};
 
 /// The deepest indentation that is kept, in columns: phones are narrow.
 const MAX_INDENT: usize = 24;
+/// The marker of a list item without a number.
+pub(super) const BULLET: &str = "•";
 
 /// What one line is by itself.
 pub(super) enum Line<'a> {
@@ -18,7 +20,7 @@ pub(super) enum Line<'a> {
     Quote,
     Heading(&'a str),
     Rule,
-    /// The marker of a list item as written, and its text.
+    /// The marker of a list item as it is shown, and its text.
     Item(&'a str, &'a str),
     Text,
 }
@@ -93,7 +95,13 @@ fn item(text: &str) -> Option<(&str, &str)> {
         _ => false,
     };
     let (marker, rest) = text.split_at_checked(digits + 1).filter(|_| is_marker)?;
-    rest.starts_with([' ', '\t']).then(|| (marker, rest.trim_start()))
+    let text = Some(rest.trim_start()).filter(|_| rest.starts_with([' ', '\t']))?;
+    Some(match text.get(..4) {
+        _ if digits > 0 => (marker, text),
+        Some("[ ] ") => ("☐", text[4..].trim_start()),
+        Some("[x] " | "[X] ") => ("☑", text[4..].trim_start()),
+        _ => (BULLET, text),
+    })
 }
 
 /// Reads a whole answer.
@@ -131,12 +139,6 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
                 at += table.lines - 1;
             }
             Line::Item(marker, text) => {
-                let (marker, text) = match text.get(..4) {
-                    Some("[ ] ") => ("☐", text[4..].trim_start()),
-                    Some("[x] " | "[X] ") => ("☑", text[4..].trim_start()),
-                    _ if marker.len() == 1 => ("•", text),
-                    _ => (marker, text),
-                };
                 let prefix = format!("{}{marker}", indentation(line));
                 styled.push(&prefix, Style { marks: base, target: 0 });
                 at += match fence(text) {

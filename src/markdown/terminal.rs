@@ -3,7 +3,7 @@
 //! Text goes through as soon as nothing behind it can change how it reads: it is held back while a mark or a link is open, and
 //! never over the end of its line. A table is shown when it is complete.
 
-use super::blocks::{Fence, Line};
+use super::blocks::{BULLET, Fence, Line};
 use super::inline::{self, PLAIN, TERMINAL};
 use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText};
 use super::table::{self, Table};
@@ -12,8 +12,6 @@ use super::unicode::width;
 /// What the terminal can show.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
-    /// Bullets and rules beyond ASCII.
-    pub utf8: bool,
     /// 256 colours.
     pub colors: bool,
     /// Links by OSC 8.
@@ -45,9 +43,8 @@ pub(crate) struct Markdown {
     base: u16,
     /// The last character read of the current line.
     before: Option<char>,
-    /// The code block that is open, and the columns of its current line.
+    /// The code block that is open.
     fence: Option<Fence>,
-    column: usize,
     /// The lines of a table, or of what may become one.
     table: Vec<String>,
 }
@@ -97,12 +94,12 @@ impl Markdown {
             self.is_begun = true;
         }
         if was_code && self.fence.is_some() {
-            self.show_code(is_whole, out);
+            self.show_code(out);
         } else {
             self.show_spans(is_whole || self.held.len() > MAX_HELD, out);
         }
         if is_whole {
-            (self.is_begun, self.base, self.before, self.column) = (false, 0, None, 0);
+            (self.is_begun, self.base, self.before) = (false, 0, None);
         }
     }
 
@@ -118,7 +115,8 @@ impl Markdown {
             Some(fence) => fence.may_close(text),
             None => match Line::of(&self.held) {
                 Line::Fence(..) => true,
-                Line::Item(_, text) => CHECKBOXES.iter().any(|(written, _)| written.starts_with(text)),
+                // It may become a checkbox.
+                Line::Item(_, text) => text.is_empty() || text.starts_with('[') && text.len() < 4,
                 _ => self.is_row() || text.chars().all(|c| "`~#-*_+>".contains(c)),
             },
         }
@@ -131,11 +129,13 @@ impl Markdown {
                 self.fence = None;
                 self.held.clear();
                 self.is_silent = true;
+            } else if self.look.colors {
+                // The row to its edge, before there is text: behind a full row it would erase the last character.
+                paint(out, BLOCK, "\x1b[K");
             }
             return;
         }
         let indent = self.held.len() - self.held.trim_start().len();
-        let [bar, rule] = if self.look.utf8 { ["│", "─"] } else { [">", "-"] };
         match Line::of(&self.held) {
             Line::Fence(fence, language) => {
                 paint(out, DIM, &format!("{}{language}", if language.is_empty() { "" } else { &self.held[..indent] }));
@@ -149,45 +149,28 @@ impl Markdown {
                 self.held.drain(..start);
             }
             Line::Rule => {
-                paint(out, DIM, &rule.repeat(20));
+                paint(out, DIM, &"─".repeat(20));
                 self.held.clear();
             }
             Line::Quote => {
                 out.push_str(&self.held[..indent]);
-                paint(out, DIM, bar);
+                paint(out, DIM, "│");
                 self.held.drain(..=indent);
             }
-            Line::Item(marker, text) if marker.len() == 1 => {
-                let (start, bullet) = (self.held.trim_end().len() - text.len(), self.bullet(indent, text));
-                let written = if CHECKBOXES.iter().any(|(written, _)| text.starts_with(written)) { 4 } else { 0 };
+            Line::Item(marker, text) if !marker.ends_with(['.', ')']) => {
+                let bullet = if marker == BULLET { ["•", "◦", "▪"][(indent / 2).min(2)] } else { marker };
                 out.push_str(&format!("{}{bullet} ", &self.held[..indent]));
-                self.held.drain(..start + written);
+                let start = self.held.trim_end().len() - text.len();
+                self.held.drain(..start);
             }
+            // A number is shown as it is written.
             Line::Blank | Line::Item(..) | Line::Text => {}
         }
     }
 
-    /// The marker of an item, for how deep it is or for its checkbox.
-    fn bullet(&self, indent: usize, text: &str) -> &'static str {
-        let checkbox = CHECKBOXES.iter().find(|(written, _)| text.starts_with(written));
-        match (checkbox, self.look.utf8) {
-            (Some((_, shown)), true) => shown,
-            (Some((written, _)), false) => written.trim_end(),
-            (None, true) => ["•", "◦", "▪"][(indent / 2).min(2)],
-            (None, false) => "-",
-        }
-    }
-
-    fn show_code(&mut self, is_whole: bool, out: &mut String) {
-        let style = if self.look.colors { BLOCK } else { CYAN };
-        paint(out, style, &self.held);
-        self.column += width(&self.held);
+    fn show_code(&mut self, out: &mut String) {
+        paint(out, if self.look.colors { BLOCK } else { CYAN }, &self.held);
         self.held.clear();
-        // To the edge; behind a full row it would erase its last character.
-        let is_full = self.column > 0 && self.column % self.look.columns.max(1) == 0;
-        if is_whole && self.look.colors && !is_full {
-            paint(out, style, "\x1b[K");
-        }
     }
 
     fn show_spans(&mut self, is_all: bool, out: &mut String) {
@@ -235,10 +218,8 @@ impl Markdown {
         };
         if table::begins(first, lines.get(1)) {
             let table = Table::read(&lines, cell);
-            let text = if table.width() < self.look.columns { table.aligned() } else { table.listed() };
-            let text =
-                if self.look.utf8 { text } else { text.replace('│', "|").replace('─', "-").replace('┼', "+") };
-            return out.push_str(&text);
+            let fits = table.width() < self.look.columns;
+            return out.push_str(&if fits { table.aligned() } else { table.listed() });
         }
         for line in lines {
             out.push_str(&cell(line, false).0);
@@ -246,9 +227,6 @@ impl Markdown {
         }
     }
 }
-
-/// The beginning of an item's text, and what is shown instead of a bullet.
-const CHECKBOXES: [(&str, &str); 3] = [("[ ] ", "☐"), ("[x] ", "☑"), ("[X] ", "☑")];
 
 fn paint(out: &mut String, style: &str, text: &str) {
     let reset = if style.is_empty() { "" } else { RESET };
@@ -261,7 +239,7 @@ fn paint(out: &mut String, style: &str, text: &str) {
 mod tests {
     use super::*;
 
-    const LOOK: Look = Look { utf8: true, colors: true, links: true, columns: 40 };
+    const LOOK: Look = Look { colors: true, links: true, columns: 40 };
 
     /// Tags for escape sequences, so that the tables can be read.
     fn tagged(text: &str) -> String {
@@ -351,14 +329,11 @@ mod tests {
     fn code_blocks_keep_every_character_and_end_where_they_say() {
         assert_eq!(
             whole("```sh\nls *.rs # **x**\n\n  ``\n```\n**b**"),
-            "<dim>sh</>\n<block>ls *.rs # **x**</><block><edge></>\n<block><edge></>\n<block>  ``</><block><edge></>\n<b>b</>"
+            "<dim>sh</>\n<block><edge></><block>ls *.rs # **x**</>\n<block><edge></>\n<block><edge></><block>  ``</>\n<b>b</>"
         );
         let dull = Look { colors: false, ..LOOK };
         assert_eq!(on(dull, "~~~~\n```\n~~~\n~~~~"), "<code>```</>\n<code>~~~</>\n");
         assert_eq!(on(dull, "```\nnever closed"), "<code>never closed</>");
-        // Behind a full row, the sequence would erase its last character.
-        let full = "x".repeat(LOOK.columns);
-        assert_eq!(whole(&format!("```\n{full}\n```\n")), format!("<block>{full}</>\n"));
     }
 
     #[test]
@@ -368,8 +343,6 @@ mod tests {
             whole(table),
             "<b>Plant</>      │ <b>Water</>\n───────────┼──────\n罗勒 basil │   <code>2</> l\n<a http://m>mint</a>       │  10 l\nDone."
         );
-        let ascii = Look { utf8: false, ..LOOK };
-        assert_eq!(on(ascii, "|a|b|\n|-|-|\n|1|2|"), "<b>a</> | <b>b</>\n--+--\n1 | 2\n");
         let narrow = Look { columns: 12, ..LOOK };
         assert_eq!(
             on(narrow, "| a | b |\n|---|---|\n| one two | three |\n| 1 | 2 |\n"),
@@ -397,7 +370,7 @@ mod tests {
 
     #[test]
     fn plain_text_is_not_held_back() {
-        let mut markdown = Markdown::new(Look { utf8: false, ..LOOK });
+        let mut markdown = Markdown::new(LOOK);
         assert_eq!(markdown.push("First wo"), "First wo");
         assert_eq!(markdown.push("rds, "), "rds, ");
         assert_eq!(markdown.push("**bo"), "");
