@@ -9,7 +9,7 @@ use rustix::event::PollFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::processes;
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, Hook, Why};
 use crate::error::{Error, Kind, Result};
 use crate::jail::MAX_PROCESSES;
 use crate::sys;
@@ -22,10 +22,7 @@ const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Has `child` do `job`, and waits until it has closed its output. `count_processes` ends a command that has too many.
 pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_processes: bool) -> Result<Reply> {
-    let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
-    let _hook = cancel.on_stop(move || drop(stop));
-    let mut reader =
-        ReplyReader::send(child, job, stopped, cancel.remaining(Duration::from_secs(job.seconds()) + GRACE))?;
+    let mut reader = ReplyReader::send(child, job, cancel, Duration::from_secs(job.seconds()) + GRACE)?;
     reader.counted = count_processes.then(|| child.id());
     let result = receive_reply(&mut reader);
     let told_to_stop = reader.stopped.is_none();
@@ -45,9 +42,7 @@ pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_proc
 
 /// Sends `job` to a process that keeps running, and waits for its first reply. Its pipes are `child`'s again afterwards.
 pub(super) fn begin(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
-    let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
-    let _hook = cancel.on_stop(move || drop(stop));
-    let mut reader = ReplyReader::send(child, job, stopped, cancel.remaining(Duration::from_secs(job.seconds())))?;
+    let mut reader = ReplyReader::send(child, job, cancel, Duration::from_secs(job.seconds()))?;
     let reply = receive_reply(&mut reader);
     (child.stdin, child.stdout) = (reader.input, Some(reader.output));
     reply
@@ -59,6 +54,7 @@ struct ReplyReader {
     output: ChildStdout,
     /// Reads end of file when the turn is stopped; `None` once the process has been told.
     stopped: Option<OwnedFd>,
+    _hook: Hook,
     deadline: Instant,
     /// The process whose descendants are counted.
     counted: Option<u32>,
@@ -66,15 +62,17 @@ struct ReplyReader {
 }
 
 impl ReplyReader {
-    /// Sends a job, whose reply has this much time.
-    fn send(child: &mut Child, job: &Job, stopped: OwnedFd, time: Duration) -> Result<Self> {
+    /// Sends a job, whose reply has this much time, and no more than the turn.
+    fn send(child: &mut Child, job: &Job, cancel: &Cancel, time: Duration) -> Result<Self> {
         let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::failed("the hands process has no pipes"));
         };
-        let deadline = Instant::now() + time;
+        let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
+        let hook = cancel.on_stop(move || drop(stop));
+        let deadline = Instant::now() + cancel.remaining(time);
         // A process that cannot confine itself replies without reading the job.
         let input = input.write_all(&encode_job(job)?).is_ok().then_some(input);
-        Ok(Self { input, output, stopped: Some(stopped), deadline, counted: None, too_many: false })
+        Ok(Self { input, output, stopped: Some(stopped), _hook: hook, deadline, counted: None, too_many: false })
     }
 
     fn tell_to_stop(&mut self) {

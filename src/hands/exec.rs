@@ -159,8 +159,10 @@ pub(super) fn watch(
 ) -> Result<Termination> {
     let deadline = limits.timeout.map(|timeout| Instant::now() + timeout);
     let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).doing("opening a pidfd")?;
-    let reaped = Reaper::reap(child)?;
     loop {
+        if let Some(status) = Reaper::reap(child)? {
+            return Ok(termination(status));
+        }
         let left = deadline.map_or(limits.interval, |deadline| deadline.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             return Ok(Termination::TimedOut);
@@ -177,11 +179,7 @@ pub(super) fn watch(
         let mut watched = vec![(caller, PollFlags::empty()), (ended.as_fd(), PollFlags::IN)];
         watched.extend(output.iter().map(|output| (output.pipe.as_fd(), PollFlags::IN)));
         let ready = sys::poll(&watched, Some(left.min(limits.interval)))?;
-        if ready[1] {
-            let status = reaped.join().ok().flatten();
-            return status.map(termination).ok_or_else(|| Error::failed("nobody knows how the program ended"));
-        }
-        if ready[0] {
+        if ready[0] && !ready[1] {
             // A server ends with its input.
             sys::poll(&watched[1..2], Some(limits.grace))?;
             return Ok(Termination::Cancelled);

@@ -2,7 +2,6 @@
 
 use std::io::{Read, Seek};
 use std::process::Child;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -15,7 +14,6 @@ use crate::sys;
 use crate::wire::Confinement;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
-const REAPER_STACK: usize = 64 << 10;
 
 /// Kills this process's descendants. Being the parent of every orphan, it brings the grandchildren within reach by killing
 /// a child.
@@ -35,18 +33,18 @@ impl Reaper {
         Ok(Self { confinement, alone_in_reach, list: fs_err::File::open("/proc/thread-self/children").ok() })
     }
 
-    /// Reaps `command` and, until it ends, whatever it orphans: those who have ended would hold their numbers otherwise.
-    /// Returns how it ended.
-    pub(super) fn reap(command: &Child) -> Result<JoinHandle<Option<WaitStatus>>> {
+    /// Reaps what has ended of the children and of the orphans of `command`, which would hold their numbers otherwise.
+    /// Returns how `command` ended, if it has.
+    pub(super) fn reap(command: &Child) -> Result<Option<WaitStatus>> {
         let command = Pid::from_child(command);
-        let reap = move || loop {
-            match wait(WaitOptions::empty()) {
-                Ok(Some((pid, status))) if pid == command => return Some(status),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return None,
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == command => return Ok(Some(status)),
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return Ok(None),
+                Err(e) => return Err(Error::from(e).doing("asking how the program ended")),
             }
-        };
-        thread::Builder::new().stack_size(REAPER_STACK).spawn(reap).doing("starting to reap")
+        }
     }
 
     /// Kills and reaps every descendant.
