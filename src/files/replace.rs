@@ -91,15 +91,9 @@ fn explain_miss(content: &[u8], old: &str) -> String {
         return MISS.to_owned();
     }
     let text = String::from_utf8_lossy(content);
-    let near_misses: [(&str, Normalize); 3] = [
-        ("other line ends", |c| (c != '\r').then_some(c)),
-        ("other white space", |c| (!c.is_whitespace()).then_some(c)),
-        ("other letter case, quotes or dashes", plain),
-    ];
-    for (difference, normalize) in near_misses {
-        if let Some((line, found)) = find_normalized(&text, old, normalize) {
-            return format!("{MISS}, but line {line} has the same text with {difference}: {:?}", clip(found, 300));
-        }
+    if let Some((line, found)) = find_similar(&text, old) {
+        let difference = "other white space, letter case, quotes or dashes";
+        return format!("{MISS}, but line {line} has the same text with {difference}: {:?}", clip(found, 300));
     }
     let first = old.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     match text.lines().zip(1..).find(|(line, _)| !first.is_empty() && line.trim() == first) {
@@ -108,9 +102,7 @@ fn explain_miss(content: &[u8], old: &str) -> String {
     }
 }
 
-/// Maps a character to the one it is compared as; `None` drops it.
-type Normalize = fn(char) -> Option<char>;
-
+/// The character that `c` is compared as; `None` drops it.
 fn plain(c: char) -> Option<char> {
     match c {
         '\u{2018}' | '\u{2019}' => Some('\''),
@@ -121,19 +113,19 @@ fn plain(c: char) -> Option<char> {
     }
 }
 
-/// Finds `old` in `text` with both normalized: the line number, and the text there.
-fn find_normalized<'a>(text: &'a str, old: &str, normalize: Normalize) -> Option<(usize, &'a str)> {
-    let wanted: String = old.chars().filter_map(normalize).collect();
-    let mut normalized = String::new();
-    // For each byte of the normalized text, where its character begins in the text and where it ends.
+/// Finds `old` in `text` with both made [`plain`]: the line number, and the text there.
+fn find_similar<'a>(text: &'a str, old: &str) -> Option<(usize, &'a str)> {
+    let wanted: String = old.chars().filter_map(plain).collect();
+    let mut plain_text = String::new();
+    // For each byte of the plain text, where its character begins in the text and where it ends.
     let mut origins = Vec::new();
     for (at, c) in text.char_indices() {
-        if let Some(mapped) = normalize(c) {
-            normalized.push(mapped);
-            origins.resize(normalized.len(), (at, at + c.len_utf8()));
+        if let Some(mapped) = plain(c) {
+            plain_text.push(mapped);
+            origins.resize(plain_text.len(), (at, at + c.len_utf8()));
         }
     }
-    let start = normalized.find(&wanted).filter(|_| !wanted.is_empty())?;
+    let start = plain_text.find(&wanted).filter(|_| !wanted.is_empty())?;
     let (from, to) = (origins[start].0, origins[start + wanted.len() - 1].1);
     Some((text[..from].matches('\n').count() + 1, &text[from..to]))
 }
@@ -187,11 +179,11 @@ mod tests {
             (
                 "x\n\tif a {\n\t\tb\n",
                 "if a {\n  b",
-                "line 2 has the same text with other white space: \"if a {\\n\\t\\tb\"",
+                "line 2 has the same text with other white space, letter case, quotes or dashes: \"if a {\\n\\t\\tb\"",
             ),
-            ("x\na\r\nb\nc\n", "a\nb", "line 2 has the same text with other line ends: \"a\\r\\nb\""),
-            ("a\nb\n", "a\r\nb", "line 1 has the same text with other line ends"),
-            ("say “Hello”\n", "say \"hello\"", "line 1 has the same text with other letter case, quotes or dashes"),
+            ("x\na\r\nb\nc\n", "a\nb", "line 2 has the same text with "),
+            ("a\nb\n", "a\r\nb", "line 1 has the same text with "),
+            ("say “Hello”\n", "say \"hello\"", "line 1 has the same text with "),
             ("a\nfirst\nthird\n", "first\nsecond\n", "its first line is line 2, but the next differs"),
             ("a\n", "b", "nor anything like it"),
             ("", "b", "the file is empty"),

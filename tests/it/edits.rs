@@ -101,9 +101,12 @@ fn an_edit_keeps_line_ends_mode_and_every_other_byte() {
 fn an_edit_that_is_not_clear_changes_nothing_and_says_what_is_there() {
     for (old_text, says) in [
         ("r", "old_text occurs 3 times (lines 1, 3, 4)"),
-        ("first  second", "line 1 has the same text with other white space: \"first\\nsecond\""),
-        ("second\r\nthird", "line 2 has the same text with other line ends"),
-        ("SECOND", "line 2 has the same text with other letter case"),
+        (
+            "first  second",
+            "line 1 has the same text with other white space, letter case, quotes or dashes: \"first\\nsecond\"",
+        ),
+        ("second\r\nthird", "line 2 has the same text with "),
+        ("SECOND", "line 2 has the same text with "),
         ("fifth", "nor anything like it"),
         ("", "old_text is empty"),
     ] {
