@@ -7,14 +7,14 @@
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, Hasher};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use fs_err::File;
 use rustix::fs::{
-    AtFlags, FallocateFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fallocate, fchmod, fchown, flock, fstat,
-    openat, renameat, statat, unlinkat,
+    AtFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, flock, fstat, openat, renameat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -101,20 +101,16 @@ impl<'a> LockedEntry<'a> {
         let name = format!(".bantam-{:016x}", RandomState::new().build_hasher().finish());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
-        let created = openat(&self.dir, &name, flags, mode)
-            .and_then(|fd| old.map_or(Ok(()), |old| copy_owner_and_mode(&fd, &old.stat)).map(|()| fd));
-        let written = match (created, old) {
-            (Ok(fd), _) => File::from_parts(fd.into(), self.asked)
-                .write_all(content)
-                .map_err(Error::from)
-                .and_then(|()| renameat(&self.dir, &name, &self.dir, &self.name).map_err(|e| self.error(e))),
-            // The directory takes no new files, or a new one could not belong to the same user.
-            (Err(Errno::ACCESS | Errno::PERM | Errno::ROFS), Some(old)) => overwrite(old, content),
-            (Err(e), _) => Err(self.error(e)),
-        };
-        // Once it is renamed, nothing has this name; and an error on its way out says more than one of cleaning up.
-        unlinkat(&self.dir, &name, AtFlags::empty()).ok();
-        written
+        let fd = openat(&self.dir, &name, flags, mode).map_err(|e| self.error(e))?;
+        let owned = old.map_or(Ok(()), |old| copy_owner_and_mode(&fd, &old.stat)).map_err(|e| self.error(e));
+        let replaced = owned
+            .and_then(|()| Ok(File::from_parts(fd.into(), self.asked).write_all(content)?))
+            .and_then(|()| renameat(&self.dir, &name, &self.dir, &self.name).map_err(|e| self.error(e)));
+        if replaced.is_err() {
+            // The error says more than one of cleaning up.
+            unlinkat(&self.dir, &name, AtFlags::empty()).ok();
+        }
+        replaced
     }
 
     pub(super) fn remove(&self) -> Result<(), Errno> {
@@ -138,17 +134,4 @@ fn copy_owner_and_mode(to: &OwnedFd, from: &Stat) -> Result<(), Errno> {
         fchown(to, Some(Uid::from_raw(from.st_uid)), Some(Gid::from_raw(from.st_gid)))?;
     }
     fchmod(to, Mode::from_raw_mode(from.st_mode & 0o777))
-}
-
-/// Overwrites a file in place, after reserving the space. A crash meanwhile leaves a mixture.
-fn overwrite(old: &Existing, content: &[u8]) -> Result<()> {
-    let mut file = &old.file;
-    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, content.len().max(1) as u64) {
-        // Not every file system can reserve space.
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-        Err(e) => return Err(Error::from(e).doing("reserving space")),
-    }
-    file.seek(SeekFrom::Start(0))?;
-    file.write_all(content)?;
-    Ok(file.set_len(content.len() as u64)?)
 }

@@ -202,26 +202,6 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
 }
 
 #[test]
-fn where_no_file_can_be_made_one_is_written_over_in_its_place() {
-    without_syscall::privileges(|| {
-        let mut calls = every_change("closed/file");
-        calls
-            .push(("edit_file", json!({ "path": "closed/file", "old_text": "changed\nchanged", "new_text": "short" })));
-        calls.push(("write_file", json!({ "path": "closed/new", "content": "" })));
-        let fixture = Fixture::making(calls);
-        let file = fixture.home.write("workspace/closed/file", "first, and much longer than what comes\n");
-        let inode = fs::metadata(&file).unwrap().ino();
-        fs::set_permissions(fixture.file("closed"), fs::Permissions::from_mode(0o555)).unwrap();
-        let results = fixture.results();
-        fs::set_permissions(fixture.file("closed"), fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(fixture.bytes("closed/file"), b"short\n", "{results:?}");
-        assert_eq!(fs::metadata(&file).unwrap().ino(), inode);
-        assert!(results[4].1 && results[4].0.contains("permission denied"), "{results:?}");
-        fixture.has_no_leftovers();
-    });
-}
-
-#[test]
 fn no_path_of_any_form_leads_a_tool_out() {
     fn refuses() {
         let long = "a/".repeat(2500);
