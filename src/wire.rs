@@ -1,9 +1,8 @@
 //! The messages between this program and its hands processes.
 //!
-//! The setup is a command-line argument, because the process confines itself by it before it reads the job. A job is a
-//! `u32` length (big-endian) and JSON. A reply is a header with the body's length, sent alike, and the body as raw bytes. It
-//! comes from a process that may have run anything: its lengths are checked before memory is allocated, and its header has
-//! a fixed schema.
+//! The setup is an environment variable, because the process confines itself by it before it reads the job. A job and a reply
+//! are each a header, which is JSON, and a body of raw bytes. The reply comes from a process that may have run anything: its
+//! lengths are checked before memory is allocated, and its header has a fixed schema.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -19,7 +18,7 @@ use crate::tree::{Access, Tree};
 /// Bytes of a reply's header, and of its body.
 const MAX_HEADER: usize = 16 << 10;
 pub(crate) const MAX_BODY: usize = (1 << 20) - MAX_HEADER;
-/// Bytes of a job.
+/// Bytes of a job's header, and of its body.
 const MAX_JOB: usize = 64 << 20;
 
 /// What confines a hands process, strongest first.
@@ -88,10 +87,11 @@ pub(crate) struct ExecJob {
     pub command: String,
     pub working_dir: String,
     pub timeout_secs: u64,
-    /// Variables of the user's that the command gets; not in the setup, because command lines are public.
+    /// Variables of the user's that the command gets.
     pub env: Vec<(String, String)>,
-    /// Its standard input, in base64.
-    pub input: String,
+    /// Its standard input.
+    #[serde(skip)]
+    pub input: Vec<u8>,
 }
 
 /// A program that runs for as long as its caller wants. It gets the rest of the job's pipe as its standard input, and its
@@ -124,8 +124,8 @@ pub(crate) enum FileJob {
         /// Lines.
         limit: Option<u64>,
     },
-    /// Stores a part of a file that came from outside. The last part returns the file's path.
-    TakeFile(FilePart),
+    /// Stores a file that came from outside, and returns its path.
+    TakeFile(IncomingFile),
     /// Returns a part of a regular file. Replies are bounded, so a large file takes several.
     GiveFile {
         path: String,
@@ -166,17 +166,12 @@ pub(crate) enum FileJob {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub(crate) struct FilePart {
+pub(crate) struct IncomingFile {
     /// The directory to store it in, and its name there. A taken name gets a number.
     pub dir: String,
     pub name: String,
-    /// Letters, digits and dashes; the same for all parts of one file and unique to it.
-    pub key: String,
-    /// Bytes before this part.
-    pub offset: u64,
-    /// Base64.
-    pub content: String,
-    pub is_last: bool,
+    #[serde(skip)]
+    pub content: Vec<u8>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
@@ -205,6 +200,15 @@ impl Job {
         match self {
             Self::Exec(job) => job.timeout_secs,
             Self::File(_) | Self::Serve(_) | Self::Layers => 60,
+        }
+    }
+
+    /// What is sent after it as raw bytes.
+    pub(crate) fn body(&self) -> &[u8] {
+        match self {
+            Self::Exec(job) => &job.input,
+            Self::File(FileJob::TakeFile(file)) => &file.content,
+            Self::File(_) | Self::Serve(_) | Self::Layers => &[],
         }
     }
 }
@@ -272,48 +276,53 @@ impl Reply {
     }
 }
 
-/// A message as it is sent: a `u32` length (big-endian), and JSON.
-fn encode(message: &impl Serialize, max: usize) -> Result<Vec<u8>> {
-    let json = serde_json::to_vec(message)?;
+/// The beginning of a message: the length of the header (`u32`, big-endian), and the header with the body's length as JSON. The
+/// body follows as it is.
+fn encode(header: &impl Serialize, body: &[u8], max: usize) -> Result<Vec<u8>> {
+    let json = serde_json::to_vec(&(header, body.len()))?;
     match u32::try_from(json.len()) {
-        Ok(len) if json.len() <= max => Ok([&len.to_be_bytes()[..], &json].concat()),
+        Ok(len) if json.len().max(body.len()) <= max => Ok([&len.to_be_bytes()[..], &json].concat()),
         _ => Err(Error::failed("the arguments are too large")),
     }
 }
 
-fn receive<T: DeserializeOwned>(from: &mut impl Read, max: usize) -> Result<T> {
+/// A header of at most `max` bytes, and a body of at most `max_body`.
+fn receive<T: DeserializeOwned>(from: &mut dyn Read, max: usize, max_body: usize) -> Result<(T, Vec<u8>)> {
+    let too_long = || Error::failed("the message is too long");
     let mut len = [0; 4];
     from.read_exact(&mut len)?;
     let len = u32::from_be_bytes(len) as usize;
-    if len > max {
-        return Err(Error::failed("the message is too long"));
-    }
-    let mut json = vec![0; len];
+    let mut json = vec![0; Some(len).filter(|len| *len <= max).ok_or_else(too_long)?];
     from.read_exact(&mut json)?;
-    Ok(from_json(&json)?)
+    let (header, len) = from_json::<(T, usize)>(&json)?;
+    let mut body = vec![0; Some(len).filter(|len| *len <= max_body).ok_or_else(too_long)?];
+    from.read_exact(&mut body)?;
+    Ok((header, body))
 }
 
+/// The message's beginning. [`Job::body`] follows.
 pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {
-    encode(job, MAX_JOB)
+    encode(job, job.body(), MAX_JOB)
 }
 
-pub(crate) fn receive_job(from: &mut impl Read) -> Result<Job> {
-    receive(from, MAX_JOB).doing("reading the job")
+pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
+    let (mut job, body) = receive(from, MAX_JOB, MAX_JOB).doing("reading the job")?;
+    match &mut job {
+        Job::Exec(job) => job.input = body,
+        Job::File(FileJob::TakeFile(file)) => file.content = body,
+        Job::File(_) | Job::Serve(_) | Job::Layers => {}
+    }
+    Ok(job)
 }
 
-pub(crate) fn send_reply(to: &mut impl Write, reply: &Reply) -> Result<()> {
-    to.write_all(&encode(&(&reply.header, reply.body.len()), MAX_HEADER)?)?;
+pub(crate) fn send_reply(to: &mut dyn Write, reply: &Reply) -> Result<()> {
+    to.write_all(&encode(&reply.header, &reply.body, MAX_BODY)?)?;
     to.write_all(&reply.body)?;
     Ok(to.flush()?)
 }
 
-pub(crate) fn receive_reply(from: &mut impl Read) -> Result<Reply> {
-    let (header, len) = receive(from, MAX_HEADER).doing("reading the reply")?;
-    if len > MAX_BODY {
-        return Err(Error::failed("the reply is too long"));
-    }
-    let mut body = vec![0; len];
-    from.read_exact(&mut body)?;
+pub(crate) fn receive_reply(from: &mut dyn Read) -> Result<Reply> {
+    let (header, body) = receive(from, MAX_HEADER, MAX_BODY).doing("reading the reply")?;
     Ok(Reply { header, body })
 }
 
@@ -328,12 +337,13 @@ mod tests {
             working_dir: ".".into(),
             timeout_secs: 1,
             env: vec![("A".into(), "b".into())],
-            input: "QQ==".into(),
+            input: vec![0, 255],
         });
+        let content = b"\xff".to_vec();
+        let file = FileJob::TakeFile(IncomingFile { dir: "inbox".into(), name: "a".into(), content });
         let grep = FileJob::Grep { pattern: "a".into(), path: Some("文".into()), glob: None, max: Some(3) };
-        for job in [exec, Job::File(grep)] {
-            let mut bytes = Vec::new();
-            bytes.extend(encode_job(&job).unwrap());
+        for job in [exec, Job::File(file), Job::File(grep)] {
+            let bytes = [&encode_job(&job).unwrap(), job.body()].concat();
             assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
         }
     }

@@ -67,7 +67,7 @@ impl<'a> LockedEntry<'a> {
         beneath::explain(e, self.asked)
     }
 
-    /// Opens the file, if it exists.
+    /// Opens the file, if it exists. Never follows a link or waits for a pipe.
     pub(super) fn open(&self, flags: OFlags) -> Result<Option<Existing>> {
         // Checked before it is opened: merely opening some devices has effects.
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -75,7 +75,10 @@ impl<'a> LockedEntry<'a> {
             Err(e) => return Err(self.error(e)),
             Ok(stat) => beneath::is_regular(&stat, self.asked)?,
         }
-        let (file, stat) = self.open_regular(flags)?;
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let fd = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(|e| self.error(e))?;
+        let stat = fstat(&fd)?;
+        beneath::is_regular(&stat, self.asked)?;
         if stat.st_nlink > 1 {
             return Err(Error::failed(format!(
                 "{} has {} names (hard links), and the others may be outside the workspace: it is not changed",
@@ -83,22 +86,12 @@ impl<'a> LockedEntry<'a> {
                 stat.st_nlink
             )));
         }
-        Ok(Some(Existing { file, stat }))
-    }
-
-    /// Opens a regular file, or with `CREATE` makes one. Never follows a link or waits for a pipe.
-    pub(super) fn open_regular(&self, flags: OFlags) -> Result<(File, Stat)> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let fd = openat(&self.dir, &self.name, flags, Mode::from_raw_mode(0o666)).map_err(|e| self.error(e))?;
-        let stat = fstat(&fd)?;
-        beneath::is_regular(&stat, self.asked)?;
-        Ok((File::from_parts(fd.into(), self.asked), stat))
+        Ok(Some(Existing { file: File::from_parts(fd.into(), self.asked), stat }))
     }
 
     /// Replaces `old` by a file with this content, or creates one.
     pub(super) fn write(&self, old: Option<&Existing>, content: &[u8]) -> Result<()> {
-        // Random, not the process id: every process may be number 1 of its namespace.
-        let name = format!(".bantam-{:016x}", RandomState::new().build_hasher().finish());
+        let name = temporary_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
         let fd = openat(&self.dir, &name, flags, mode).map_err(|e| self.error(e))?;
@@ -126,6 +119,11 @@ fn lock(dir: &Dir) -> Result<(), Errno> {
         Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
         result => result,
     }
+}
+
+/// A name that nothing has. Random, not the process id: every process may be number 1 of its namespace.
+pub(super) fn temporary_name() -> String {
+    format!(".bantam-{:016x}", RandomState::new().build_hasher().finish())
 }
 
 fn copy_owner_and_mode(to: &OwnedFd, from: &Stat) -> Result<(), Errno> {

@@ -144,7 +144,7 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
         FileJob::ReadFile { path, offset, limit } => {
             read::read_file(trees.find(path, Access::Read)?, offset.unwrap_or(1), *limit, hung_up)
         }
-        FileJob::TakeFile(part) => incoming::take_file(trees, part),
+        FileJob::TakeFile(file) => incoming::take_file(trees, file),
         FileJob::GiveFile { path, offset, most } => read::give_file(trees.find(path, Access::Read)?, *offset, *most),
         FileJob::Grep { pattern, path, glob, max } => {
             let target = trees.find(path.as_deref().unwrap_or("."), Access::Read)?;

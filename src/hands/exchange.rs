@@ -71,7 +71,9 @@ impl ReplyReader {
         let hook = cancel.on_stop(move || drop(stop));
         let deadline = Instant::now() + cancel.remaining(time);
         // A process that cannot confine itself replies without reading the job.
-        let input = input.write_all(&encode_job(job)?).is_ok().then_some(input);
+        let header = encode_job(job)?;
+        let sent = input.write_all(&header).and_then(|()| input.write_all(job.body()));
+        let input = sent.is_ok().then_some(input);
         Ok(Self { input, output, stopped: Some(stopped), _hook: hook, deadline, counted: None, too_many: false })
     }
 

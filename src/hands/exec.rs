@@ -7,8 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags, fstatvfs, mkdirat};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -40,8 +38,8 @@ const DISK_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs the command with `/bin/sh`, and both outputs in one.
 ///
 /// When this returns, every process that the command started has ended, or will have before the caller reads on.
-pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: BorrowedFd) -> Result<Reply> {
-    check(setup, job)?;
+pub(super) fn exec(trees: &Trees, setup: &Setup, job: ExecJob, caller: BorrowedFd) -> Result<Reply> {
+    check(setup, &job)?;
     // A second bound beside the watched wall-clock time.
     limit(Resource::Cpu, job.timeout_secs + 1)?;
     if setup.confinement.is_sandboxed() {
@@ -49,7 +47,6 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     }
     let mut reaper = Reaper::new(setup.confinement)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
-    let input_bytes = STANDARD.decode(&job.input).map_err(|_| Error::failed("the input is not base64"))?;
     // For temporary files, where `/tmp` is the host's and closed. No other call has this name; one that was killed may have left it.
     let scratch = (setup.confinement == Confinement::Landlock).then(|| format!(".tmp-{}", std::process::id()));
     if let Some(name) = &scratch {
@@ -58,16 +55,15 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: &ExecJob, caller: Borrowed
     }
     enter(trees, &job.working_dir)?;
     let tmp = scratch.as_ref().map(|name| setup.workspace.real.join(name));
-    let has_input = !input_bytes.is_empty();
-    let mut child = shell(setup, job, tmp)?
-        .stdin(if has_input { Stdio::piped() } else { Stdio::null() })
+    let mut child = shell(setup, &job, tmp)?
+        .stdin(if job.input.is_empty() { Stdio::null() } else { Stdio::piped() })
         .stdout(Stdio::from(input.try_clone()?))
         .stderr(Stdio::from(input))
         .spawn()
         .doing("starting /bin/sh")?;
     if let Some(mut stdin) = child.stdin.take() {
         // A command need not read all of it.
-        let write = move || drop(stdin.write_all(&input_bytes));
+        let write = move || drop(stdin.write_all(&job.input));
         Builder::new().spawn(write).doing("starting a thread")?;
     }
     let mut output = OutputBuffer::new(output)?;

@@ -28,7 +28,7 @@ use crate::proxy::listener;
 use crate::text::one_line;
 use crate::tree::Tree;
 pub(crate) use crate::wire::Confinement;
-use crate::wire::{FileJob, FilePart, Header, Job, MAX_BODY, Reply, ServeJob, Setup};
+use crate::wire::{FileJob, Header, Job, MAX_BODY, Reply, ServeJob, Setup};
 
 /// The argument that makes this program a hands process.
 pub(crate) const ROLE: &str = "hands";
@@ -156,11 +156,6 @@ impl Hands {
                 return Ok(offset);
             }
         }
-    }
-
-    /// Stores a part of a file that came from outside. The last part returns the file's path.
-    pub(crate) fn take_file(&self, part: FilePart, cancel: &Cancel) -> Result<String> {
-        self.call(&Job::File(FileJob::TakeFile(part)), cancel)?.into_text()
     }
 
     /// How calls are confined, once one has been made.

@@ -1,5 +1,8 @@
 //! The text of a PDF, by `pdftotext` of Poppler where it is installed. A PDF is a program of a stranger's: it is read in a jail.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use super::Hands;
 use crate::cancel::Cancel;
 use crate::message::Media;
@@ -16,7 +19,7 @@ impl Hands {
             command: "pdftotext -q -enc UTF-8 - - 2>/dev/null".to_owned(),
             working_dir: ".".to_owned(),
             timeout_secs: 60,
-            input: pdf.base64.clone(),
+            input: STANDARD.decode(&pdf.base64).unwrap_or_default(),
             ..ExecJob::default()
         });
         let Ok(Reply { header, body }) = self.call(&job, cancel) else { return };

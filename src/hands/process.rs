@@ -133,7 +133,7 @@ fn do_job(setup: &Setup) -> Result<()> {
         }
         Job::Serve(job) => return serve::serve(&trees, setup, &job, input.as_fd()),
         Job::File(job) => files::perform(&trees, &job, &caller_has_gone),
-        Job::Exec(job) => exec::exec(&trees, setup, &job, io::stdin().as_fd()),
+        Job::Exec(job) => exec::exec(&trees, setup, job, io::stdin().as_fd()),
         Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
     };
     wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))

@@ -121,9 +121,8 @@ impl Ack for TelegramAck {
         let timed = &cancel.with_timeout(DOWNLOAD_TIME);
         let transcribe = self.transcribe.as_deref();
         let downloader = Downloader { api: &self.sender.api, hands, local_time, transcribe, cancel: timed };
-        let key = message.ids[0].replace(':', "-");
-        for (n, file) in files.iter().enumerate().take_while(|_| cancel.why().is_none()) {
-            downloader.attach(file, format!("{key}-{n}"), &mut message.text, &mut message.attachments);
+        for file in files.iter().take_while(|_| cancel.why().is_none()) {
+            downloader.attach(file, &mut message.text, &mut message.attachments);
         }
     }
 }

@@ -2,9 +2,6 @@
 
 use std::time::{Duration, SystemTime};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-
 use super::Transcribe;
 use super::api::{Api, Failure, MAX_FILE as MAX_DOWNLOAD};
 use super::update::{Attachment, word};
@@ -13,7 +10,7 @@ use crate::error::Result;
 use crate::hands::Hands;
 use crate::message::{MAX_FILE, Media, MediaKind, media_type};
 use crate::text::{LocalTime, clip, fenced, one_line, size};
-use crate::wire::FilePart;
+use crate::wire::{FileJob, IncomingFile, Job};
 
 /// The most bytes of an image to show: hosts refuse larger ones.
 const MAX_IMAGE: usize = 5 << 20;
@@ -21,8 +18,6 @@ const MAX_IMAGE: usize = 5 << 20;
 const MAX_MEDIA: usize = 12 << 20;
 /// The most bytes of a text file to show.
 const MAX_TEXT: usize = 64 << 10;
-/// Bytes to give to the hands at once.
-const PART: usize = 256 << 10;
 /// Before each further try after a passing fault.
 const BACK_OFFS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// The most time to save a file.
@@ -40,9 +35,8 @@ pub(super) struct Downloader<'a> {
 }
 
 impl Downloader<'_> {
-    /// Downloads a file and adds to a message where it is and what the model can read of it. `key` identifies the file, also when
-    /// this is repeated after a crash.
-    pub(super) fn attach(&self, file: &Attachment, key: String, text: &mut String, media: &mut Vec<Media>) {
+    /// Downloads a file and adds to a message where it is and what the model can read of it.
+    pub(super) fn attach(&self, file: &Attachment, text: &mut String, media: &mut Vec<Media>) {
         let name = safe_name(&file.name);
         let about = if file.about.is_empty() { String::new() } else { format!(" ({})", file.about) };
         let mut said = |how: String| text.push_str(&format!("\n\n[{name} was attached{about}{how}]"));
@@ -55,7 +49,7 @@ impl Downloader<'_> {
             Err(why) => return said(format!(" and could not be fetched: {why}")),
         };
         let size = size(bytes.len() as u64);
-        said(match self.save(&bytes, &name, key) {
+        said(match self.save(&bytes, &name) {
             Ok(path) => format!(", {size}: {path}"),
             Err(e) => format!(", {size}, and could not be saved: {}", e.message),
         });
@@ -78,22 +72,12 @@ impl Downloader<'_> {
     }
 
     /// Gives a file to the hands, and returns its path.
-    fn save(&self, bytes: &[u8], name: &str, key: String) -> Result<String> {
+    fn save(&self, bytes: &[u8], name: &str) -> Result<String> {
         let dir = format!("inbox/{}", clip(&(self.local_time)(SystemTime::now()), 10));
-        let mut part = FilePart { dir, name: name.to_owned(), key, ..FilePart::default() };
+        let file = IncomingFile { dir, name: name.to_owned(), content: bytes.to_vec() };
         // Not with the cancel of the download: what has come is kept.
         let cancel = Cancel::new(Some(SAVE_TIME));
-        let mut rest = bytes;
-        loop {
-            let (content, more) = rest.split_at(rest.len().min(PART));
-            (part.content, part.is_last) = (STANDARD.encode(content), more.is_empty());
-            let path = self.hands.take_file(part.clone(), &cancel)?;
-            if part.is_last {
-                return Ok(path);
-            }
-            part.offset += content.len() as u64;
-            rest = more;
-        }
+        self.hands.call(&Job::File(FileJob::TakeFile(file)), &cancel)?.into_text()
     }
 
     /// What the model gets of an image, a PDF or a recording. The words of a recording go to `text`: a user's voice message is

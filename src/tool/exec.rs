@@ -49,7 +49,7 @@ pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, 
             working_dir,
             timeout_secs,
             env: env.clone(),
-            input: String::new(),
+            input: Vec::new(),
         });
         let Reply { header, body } = hands.call(&job, turn.cancel)?;
         let Header::Exited { end, dropped } = header else { return Err(header.into_error()) };
