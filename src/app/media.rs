@@ -11,7 +11,7 @@ use crate::message::{Media, MediaKind};
 use crate::provider::endpoint::Endpoint;
 use crate::secret::Redactor;
 use crate::telegram::Transcribe;
-use crate::text::fenced;
+use crate::text::{fenced, one_line};
 
 /// The model that a setting names for something else than chat; `None` if it names none.
 pub(super) fn endpoint(setting: &'static str, name: &str, parts: Parts) -> Result<Option<Endpoint>> {
@@ -35,15 +35,16 @@ pub(super) fn transcriber(parts: Parts) -> Result<Option<Arc<Transcribe>>> {
     }))
 }
 
-/// What an attached file becomes.
-pub(crate) enum Converted {
+/// An attached file: what a model takes beside the message, or a text for the message.
+pub(crate) enum Attachment {
     Media(Media),
     Text(String),
 }
 
-/// Makes of an attached file what a model takes.
-pub(crate) fn convert(parts: Parts, name: &str, mut media: Media) -> Result<Converted> {
-    let cancel = Cancel::new(None);
+/// Makes of the attached file at `path` what a model takes.
+pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Result<Attachment> {
+    let Attachment::Media(mut media) = attachment else { return Ok(attachment) };
+    let (cancel, name) = (Cancel::new(None), one_line(path, 200));
     match media.kind() {
         MediaKind::Image => {}
         MediaKind::Pdf => {
@@ -53,7 +54,7 @@ pub(crate) fn convert(parts: Parts, name: &str, mut media: Media) -> Result<Conv
         MediaKind::Audio => match transcriber(parts)? {
             Some(transcribe) => {
                 let words = transcribe(&media, &cancel).doing(format_args!("attaching {name}"))?;
-                return Ok(Converted::Text(format!("[what is said in {name}]\n{}", fenced(&words))));
+                return Ok(Attachment::Text(format!("[what is said in {name}]\n{}", fenced(&words))));
             }
             None if media.audio_format().is_none() => {
                 return Err(Error::usage(format!("attaching {name}: a recording that is neither WAV nor MP3"))
@@ -62,5 +63,5 @@ pub(crate) fn convert(parts: Parts, name: &str, mut media: Media) -> Result<Conv
             None => {}
         },
     }
-    Ok(Converted::Media(media))
+    Ok(Attachment::Media(media))
 }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::args::{Args, Command};
+use super::attach;
 use super::printer::{Format, Output, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
@@ -14,11 +15,11 @@ use super::{json_line, notice, print, report, tell, terminal};
 use crate::agent::{Agent, Request};
 use crate::app::deliver::Delivery;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
-use crate::app::media::{self, Converted};
-use crate::app::{self, Layout, Options};
+use crate::app::media;
+use crate::app::{self, Options, Parts};
 use crate::bus::{Inbound, Origin};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Origin as Source, Override};
+use crate::config::{self, Env, Origin as Source, Override};
 use crate::error::{Context, Error, Result};
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{Memory, archive};
@@ -95,7 +96,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     }
     let (loaded, ready) = factory.for_session(&session)?;
     let (config, agent) = (&loaded.config, ready.agent);
-    attach(args, question.as_mut(), &factory, config, &agent)?;
+    attach(args, question.as_mut(), factory.parts(config), &agent)?;
     let origin = Origin { channel: "cli".to_owned(), chat: chat.clone() };
     if let (Some(Question { text, media }), true) = (&question, args.has("dry-run")) {
         output.warn(loaded.warnings.iter().chain(&ready.notices));
@@ -139,20 +140,13 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
 }
 
 /// Adds the files of `--attach`. A dry run converts none.
-fn attach(
-    args: &Args,
-    question: Option<&mut Question>,
-    factory: &AgentFactory,
-    config: &Config,
-    agent: &Agent,
-) -> Result<()> {
-    let Some(question) = question.filter(|_| args.has("attach")) else { return Ok(()) };
-    let parts = factory.parts(config);
-    let layout = Layout::new(parts)?;
-    let convert = |name: &str, file| {
-        if args.has("dry-run") { Ok(Converted::Media(file)) } else { media::convert(parts, name, file) }
-    };
-    args.values("attach").try_for_each(|path| question.attach(path, &layout, agent, &convert))
+fn attach(args: &Args, question: Option<&mut Question>, parts: Parts, agent: &Agent) -> Result<()> {
+    let Some(question) = question else { return Ok(()) };
+    for path in args.values("attach") {
+        let file = attach::read(path, parts)?;
+        question.attach(if args.has("dry-run") { file } else { media::convert(parts, path, file)? }, agent);
+    }
+    Ok(())
 }
 
 /// Applies the flags to the agents of this command.

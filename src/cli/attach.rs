@@ -5,19 +5,12 @@ use std::path::Path;
 
 use fs_err::File;
 
-use crate::app::Layout;
+use crate::app::media::Attachment;
+use crate::app::{Layout, Parts};
 use crate::beneath::Links;
 use crate::error::{Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::text::{fence, one_line};
-
-/// An attached file.
-pub(super) enum Attachment {
-    /// The file's name, and its text in a fence.
-    Text(String),
-    /// The file's name, and what it is.
-    Media(String, Media),
-}
 
 /// The largest text, in bytes. More than any model reads well.
 const MAX_TEXT: usize = 1 << 20;
@@ -35,11 +28,12 @@ pub(super) fn named_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-pub(super) fn read(path: &str, layout: &Layout) -> Result<Attachment> {
+/// Reads a file: a text comes in a fence, with the file's name.
+pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     // The user named it, so it may be a pipe or a link, but not one that a model made.
-    let file = match layout.hold_in(Path::new(path)) {
+    let file = match Layout::new(parts)?.hold_in(Path::new(path)) {
         Ok(Some((tree, below))) => tree.read(&below, Path::new(path), Links::Refuse).map_err(|e| wrong(e.message))?,
         Ok(None) => open(path).map_err(|e| {
             let what = match e.kind() {
@@ -62,7 +56,7 @@ pub(super) fn read(path: &str, layout: &Layout) -> Result<Attachment> {
             return Err(wrong(format!("{what} of more than {} MB", most >> 20))
                 .hint("make a smaller copy of it, or attach the part that matters"));
         }
-        return Ok(Attachment::Media(shown, media));
+        return Ok(Attachment::Media(media));
     }
     if bytes.len() > MAX_TEXT {
         return Err(wrong(format!("larger than {} MB", MAX_TEXT >> 20))

@@ -6,12 +6,10 @@ use std::io::{self, IsTerminal, Read};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::Args;
-use super::attach::{self, Attachment};
 use super::printer::Verbosity;
 use super::tell;
 use crate::agent::Agent;
-use crate::app::Layout;
-use crate::app::media::Converted;
+use crate::app::media::Attachment;
 use crate::beneath;
 use crate::error::{Context, Error, Result};
 use crate::message::Media;
@@ -66,24 +64,13 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     Ok(Some(Question { text, media: Vec::new() }))
 }
 
-type Convert<'a> = dyn Fn(&str, Media) -> Result<Converted> + 'a;
-
 impl Question {
-    /// Adds an attached file; `convert` makes of it what a model takes, media or text. What tools can change may hold what
-    /// they found: known secrets are struck.
-    pub(super) fn attach(&mut self, path: &str, layout: &Layout, agent: &Agent, convert: &Convert) -> Result<()> {
-        let text = match attach::read(path, layout)? {
-            Attachment::Text(part) => part,
-            Attachment::Media(name, media) => match convert(&name, media)? {
-                Converted::Text(part) => part,
-                Converted::Media(media) => {
-                    self.media.push(Media { text: agent.redact(media.text), ..media });
-                    return Ok(());
-                }
-            },
-        };
-        self.text.push_str(&format!("\n\n{}", agent.redact(text)));
-        Ok(())
+    /// Adds an attached file. What tools can change may hold what they found: known secrets are struck.
+    pub(super) fn attach(&mut self, file: Attachment, agent: &Agent) {
+        match file {
+            Attachment::Text(text) => self.text.push_str(&format!("\n\n{}", agent.redact(text))),
+            Attachment::Media(media) => self.media.push(Media { text: agent.redact(media.text), ..media }),
+        }
     }
 }
 

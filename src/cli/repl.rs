@@ -16,9 +16,9 @@ use super::signals::Signals;
 use super::terminal::{Connection, serve};
 use super::tty;
 use crate::agent::Agent;
+use crate::app;
 use crate::app::factory::AgentFactory;
 use crate::app::media;
-use crate::app::{self, Layout};
 use crate::bus::{Inbound, Origin};
 use crate::config::Config;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
@@ -186,9 +186,8 @@ impl Conversation {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
         let parts = factory.parts(&config);
-        let layout = Layout::new(parts)?;
-        let convert = |name: &str, media| media::convert(parts, name, media);
-        self.attached.attach(path, &layout, &*self.agent.agent("")?, &convert)?;
+        let file = media::convert(parts, path, attach::read(path, parts)?)?;
+        self.attached.attach(file, &*self.agent.agent("")?);
         Ok(one_line(path, 200))
     }
 
