@@ -24,6 +24,14 @@ pub(crate) struct Model {
     pub entry: ModelEntry,
 }
 
+impl ModelEntry {
+    /// Where and how to ask, without what holds for its model only.
+    fn host(&self) -> Self {
+        let Self { api_base, api_key, api_keys, headers, request_timeout, proxy, .. } = self.clone();
+        Self { api_base, api_key, api_keys, headers, request_timeout, proxy, ..Self::default() }
+    }
+}
+
 fn fail(what: impl std::fmt::Display) -> Error {
     Error::config(format!("choosing the model: {what}"))
 }
@@ -55,10 +63,13 @@ impl Config {
         if let Some(entry) = find(&|e| e.model.strip_suffix("/*").is_some_and(|v| vendors::canonical(v) == canonical)) {
             return self.resolve(entry, name, env);
         }
-        if vendors::find(vendor).is_none() {
-            return Err(self.unknown(name, vendor));
+        // What a user keeps with a gateway of their own is not sent to the vendor.
+        let of_vendor = |e: &ModelEntry| vendors::canonical(e.model.split('/').next().unwrap_or_default()) == canonical;
+        match find(&of_vendor) {
+            Some(entry) => self.resolve(&entry.host(), name, env),
+            None if vendors::find(vendor).is_none() => Err(self.unknown(name, vendor)),
+            None => self.resolve(&ModelEntry::default(), name, env),
         }
-        self.resolve(&ModelEntry::default(), name, env)
     }
 
     /// The other models of the list under the name of this one: they share its load.
@@ -279,6 +290,18 @@ mod tests {
         assert_eq!(named("acme/x/y"), ("x/y".into(), "x/y".into(), "http://h".into(), 0));
         let error = config(list).named("acme", &env(&[])).err().unwrap();
         assert!(error.message.contains("names no model"), "{error}");
+    }
+
+    #[test]
+    fn another_model_of_a_vendor_is_asked_where_the_first_one_of_the_list_is() {
+        let list = r#"{"model_list":[
+            {"model":"openai/x","api_base":"http://gateway","api_key":"k","context_window":9},
+            {"model":"acme/y","api_base":"http://h"}]}"#;
+        let model = config(list).named("openai/z", &env(&[("OPENAI_API_KEY", "v")])).unwrap();
+        assert_eq!((model.id.as_str(), model.base.as_str(), model.keys[0].reveal()), ("z", "http://gateway", "k"));
+        assert_eq!(model.entry.context_window, 0);
+        let model = config(list).named("acme/z", &env(&[])).unwrap();
+        assert_eq!((model.id.as_str(), model.base.as_str()), ("acme/z", "http://h"));
     }
 
     #[test]

@@ -68,7 +68,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "seconds before the first retry, at most; then doubled",
     ),
     row("model_list[].model_name", Text, "your name for it"),
-    row("model_list[].model", Text, "vendor/model, cut at the first slash; vendor/*: every model of the vendor"),
+    row(
+        "model_list[].model",
+        Text,
+        "vendor/model, or with an api_base a name as it is sent; vendor/*: every model of the vendor",
+    ),
     row("model_list[].api_base", Text, "another address than the vendor's own"),
     row("model_list[].api_key", Secret, "a key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable"),
     row("model_list[].api_keys", Secrets, "more keys; each replaces one that is refused, rate-limited or used up"),
