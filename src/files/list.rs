@@ -19,8 +19,7 @@ pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
     let mut listing = Listing::default();
     listing.add(&dir, "", depth.clamp(1, MAX_DEPTH))?;
     if listing.omitted > 0 {
-        let at_least = if listing.incomplete { "at least " } else { "" };
-        listing.text.push_str(&format!("[{at_least}{} more]\n", listing.omitted));
+        listing.text.push_str(&format!("[{} more]\n", listing.omitted));
     }
     if listing.shown == 0 {
         listing.text.push_str("(empty)\n");
@@ -32,9 +31,8 @@ pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
 struct Listing {
     text: String,
     shown: usize,
+    /// Entries of the directories that are listed.
     omitted: usize,
-    /// Directories among those omitted may hold more.
-    incomplete: bool,
 }
 
 impl Listing {
@@ -42,7 +40,6 @@ impl Listing {
         for name in dir.names()? {
             if self.shown == MAX_ENTRIES {
                 self.omitted += 1;
-                self.incomplete |= depth > 1;
                 continue;
             }
             let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
