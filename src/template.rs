@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::disk::{self, Access, CopyOutcome};
+use crate::disk::{self, CopyOutcome};
 use crate::error::Result;
 
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
@@ -32,7 +32,7 @@ pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOut
             written.push(("AGENTS.md", CopyOutcome::Exists));
             continue;
         }
-        let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), Access::ReadWrite)?;
+        let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), disk::PLAIN)?;
         written.push((path, copied));
     }
     Ok(written)

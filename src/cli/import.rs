@@ -15,7 +15,7 @@ use super::convert::convert;
 use super::print;
 use crate::beneath::{Dir, Links};
 use crate::config;
-use crate::disk::{self, Access, CopyOutcome};
+use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Result};
 use crate::order;
 use crate::paths::Home;
@@ -189,7 +189,7 @@ impl ForeignHome {
         }
         let (jobs, text) = (counted(jobs.len(), "job"), list.to_string());
         let to = Path::new("jobs.json");
-        match disk::copy_new(&home.root().join("cron"), to, &mut text.as_bytes(), Access::ReadWrite)? {
+        match disk::copy_new(&home.root().join("cron"), to, &mut text.as_bytes(), disk::PLAIN)? {
             CopyOutcome::Created => {
                 print(&format!("copied   {} -> cron/jobs.json ({jobs}, disabled: bantam cron list)\n", from.display()))
             }
@@ -230,8 +230,8 @@ impl ForeignHome {
             Err(e) => return self.skip(from, &e.message),
         };
         let runs = file.metadata()?.permissions().mode() & 0o100 != 0;
-        let access = if runs { Access::Execute } else { Access::ReadWrite };
-        match disk::copy_new(root, to, &mut file, access)? {
+        let mode = if runs { disk::PROGRAM } else { disk::PLAIN };
+        match disk::copy_new(root, to, &mut file, mode)? {
             CopyOutcome::Created => counts[0] += 1,
             CopyOutcome::Exists => counts[1] += 1,
             CopyOutcome::Blocked => return self.skip(from, "a link or a file is in the way"),

@@ -14,7 +14,7 @@ use super::{ask, load, onboard_telegram, print, tell};
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
 use crate::config::{self, Env, edit, keys};
-use crate::disk::{self, Access, CopyOutcome};
+use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::template;
@@ -139,7 +139,7 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result
     if let Some(chosen) = chosen {
         let text = format!("{chosen:#}\n");
         let name = Path::new("config.json");
-        report(disk::copy_new(home.root(), name, &mut text.as_bytes(), Access::ReadWrite)?, &home.config())?;
+        report(disk::copy_new(home.root(), name, &mut text.as_bytes(), disk::PLAIN)?, &home.config())?;
     } else if home.config().exists() && !import.is_some_and(Import::has_config) {
         report(CopyOutcome::Exists, &home.config())?;
     }

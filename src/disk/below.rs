@@ -21,19 +21,15 @@ pub(crate) enum CopyOutcome {
     Blocked,
 }
 
-/// Who may do what with a new file. In both cases that is the owner alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
-    ReadWrite,
-    Execute,
-}
+/// The modes of a new file: for its owner alone.
+pub(crate) const PLAIN: Mode = Mode::RUSR.union(Mode::WUSR);
+pub(crate) const PROGRAM: Mode = Mode::RWXU;
 
 /// Creates the file `path` below `root` with what `from` gives, and the directories that are missing.
-pub(crate) fn copy_new(root: &Path, path: &Path, from: &mut impl Read, access: Access) -> Result<CopyOutcome> {
+pub(crate) fn copy_new(root: &Path, path: &Path, from: &mut dyn Read, mode: Mode) -> Result<CopyOutcome> {
     make_dir(root)?;
     let (dir, whole) = (Dir::open(root)?, root.join(path));
     let doing = || format!("writing {}", whole.display());
-    let mode = Mode::from_raw_mode(if access == Access::Execute { 0o700 } else { 0o600 });
     let create = || {
         dir.make_dirs(path.parent().unwrap_or(path), Mode::RWXU, Links::Refuse)?;
         dir.open_at(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode, Links::Refuse)
@@ -65,7 +61,7 @@ mod tests {
     #[test]
     fn a_file_is_made_once_whole_and_inside() {
         let root = std::env::temp_dir().join(format!("bantam-below-{}", std::process::id()));
-        let copy = |path: &str, text: &str| copy_new(&root, Path::new(path), &mut text.as_bytes(), Access::ReadWrite);
+        let copy = |path: &str, text: &str| copy_new(&root, Path::new(path), &mut text.as_bytes(), PLAIN);
         assert_eq!(copy("a/b/c.txt", "hello").unwrap(), CopyOutcome::Created);
         assert_eq!(copy("a/b/c.txt", "other").unwrap(), CopyOutcome::Exists);
         assert_eq!(fs_err::read_to_string(root.join("a/b/c.txt")).unwrap(), "hello");

@@ -16,7 +16,7 @@ use std::time::Duration;
 use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 
-pub(crate) use below::{Access, CopyOutcome, copy_new, sync_all};
+pub(crate) use below::{CopyOutcome, PLAIN, PROGRAM, copy_new, sync_all};
 pub use journal::Durability;
 pub(crate) use journal::{Contents, Fields, Journal, Line, crc32, fields, read_file};
 pub(crate) use lock::Lock;

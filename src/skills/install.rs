@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Skills, is_valid_name};
 use crate::beneath::{Dir, Links};
-use crate::disk::{self, Access, copy_new};
+use crate::disk::{self, copy_new};
 use crate::error::{Error, Result};
 use crate::text::one_line;
 
@@ -94,8 +94,8 @@ impl Copying {
                 return Err(Error::failed(format!("the skill has more than {most}")));
             }
             let is_program = meta.permissions().mode() & 0o100 != 0;
-            let access = if is_program { Access::Execute } else { Access::ReadWrite };
-            copy_new(&self.to, &Path::new(&self.name).join(&path), &mut file, access)?;
+            let mode = if is_program { disk::PROGRAM } else { disk::PLAIN };
+            copy_new(&self.to, &Path::new(&self.name).join(&path), &mut file, mode)?;
         }
         Ok(())
     }
