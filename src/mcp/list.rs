@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Server;
 use crate::cancel::Cancel;
 use crate::config::McpServer;
-use crate::disk::{self, Durability};
+use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Error, Result};
 use crate::text::{clip, from_json, one_line};
 
@@ -18,6 +18,8 @@ const MAX_DESCRIPTION: usize = 1_000;
 const MAX_SCHEMA: usize = 16 << 10;
 /// How long a server that could not be asked for its tools is left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
+/// Other programs hold the lock of a list for less.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// A tool as its server describes it, within bounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,6 +71,8 @@ pub(super) fn keep(
     now: SystemTime,
 ) -> Result<(ToolList, Vec<String>)> {
     let Server { name, list: path, checksum, .. } = server;
+    // Other programs of this home may list the same server.
+    let _lock = Lock::acquire(&path.with_extension("lock"), LOCK_WAIT, &Cancel::new(None))?;
     let before: Option<ToolList> = fs_err::read(path).ok().and_then(|bytes| from_json(&bytes).ok());
     let before = before.map(|list| list.tools).unwrap_or_default();
     let (tools, error) = match found {
@@ -122,4 +126,30 @@ pub(super) fn bounded(tool: &Value) -> Option<RemoteTool> {
         description: clip(description.trim(), MAX_DESCRIPTION).to_owned(),
         schema,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::Servers;
+
+    #[test]
+    fn programs_that_list_the_same_server_at_once_do_not_disturb_one_another() {
+        let dir = std::env::temp_dir().join(format!("bantam-mcp-list-{}", std::process::id()));
+        let entry = json!({
+            "command": "", "args": [], "env": {}, "cwd": "", "url": "http://127.0.0.1:1", "headers": {},
+            "read": [], "write": [], "network": false, "memory_mb": 0
+        });
+        let entry: McpServer = serde_json::from_value(entry).unwrap();
+        let list = || {
+            let connect = Box::new(|_: &Cancel| Err(Error::failed("not asked")));
+            let server = Servers::default().get("fake", &entry, dir.join("fake.json"), connect);
+            for _ in 0..200 {
+                keep(&server, Ok(Vec::new()), SystemTime::now()).unwrap();
+            }
+        };
+        std::thread::scope(|scope| (0..4).map(|_| scope.spawn(list)).for_each(drop));
+        assert!(ToolList::read(&dir.join("fake.json"), &entry, SystemTime::now()).is_some());
+        fs_err::remove_dir_all(dir).unwrap();
+    }
 }
