@@ -18,7 +18,7 @@ mod upload;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Builder;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -39,6 +39,16 @@ pub(crate) use send::MessageSender;
 
 /// Makes words of a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel) -> Result<String> + Send + Sync;
+
+/// The longest back-off.
+const MAX_BACK_OFF: Duration = Duration::from_secs(60);
+/// The first one. Tests make many tries.
+const FIRST_BACK_OFF: Duration = if cfg!(test) { Duration::from_millis(5) } else { Duration::from_secs(1) };
+
+/// How long to wait before the next try, after so many failures in a row before the last one.
+fn back_off(failures: u32) -> Duration {
+    (FIRST_BACK_OFF * (1 << failures.min(6))).min(MAX_BACK_OFF)
+}
 
 /// Crashes during a message's turn, with no other under way, before the message is quarantined.
 const MAX_CRASHES: u32 = 3;

@@ -11,7 +11,7 @@ use super::api::Failure;
 use super::inbox::{OpenMessage, id};
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Update};
-use super::{CHANNEL, MAX_CRASHES, Settings};
+use super::{CHANNEL, MAX_BACK_OFF, MAX_CRASHES, Settings, back_off};
 use crate::bus::{Inbound, Kind, Origin};
 use crate::error;
 use crate::log::Level;
@@ -25,7 +25,6 @@ const SLACK: u64 = 25;
 const CONFLICT_BACK_OFF: Duration = Duration::from_secs(30);
 /// Conflicts that are retried soon.
 const QUICK_TRIES: u32 = 3;
-const MAX_BACK_OFF: Duration = Duration::from_secs(60);
 
 /// The commands that Telegram suggests.
 const COMMANDS: [(&str, &str); 6] = [
@@ -264,22 +263,21 @@ impl Poller {
     }
 
     /// Backs off before the next try, and logs why, once.
-    fn pause(&self, back_off: &mut BackOff, why: &str, time: Option<Duration>) {
+    fn pause(&self, failing: &mut BackOff, why: &str, time: Option<Duration>) {
         if self.is_stopping() {
             return;
         }
-        if back_off.reason != why {
+        if failing.reason != why {
             self.log(Level::Warn, &format!("polling: {why}"));
-            why.clone_into(&mut back_off.reason);
+            why.clone_into(&mut failing.reason);
         }
         // A single failure is not worth an event.
-        if time.is_some() || back_off.failures > 0 {
+        if time.is_some() || failing.failures > 0 {
             (self.watch.tell)(PollEvent::Failing(why));
         }
-        let grown = Duration::from_secs(1 << back_off.failures.min(6));
-        back_off.failures += 1;
+        let wait = time.unwrap_or_else(|| back_off(failing.failures)).min(MAX_BACK_OFF).min(self.watch.within);
+        failing.failures += 1;
         (self.watch.tell)(PollEvent::Waiting);
-        let wait = time.unwrap_or(grown).min(MAX_BACK_OFF).min(self.watch.within);
         let _ended = self.sender().cancel.sleep(wait);
     }
 }

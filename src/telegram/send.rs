@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::CHANNEL;
 use super::api::{Api, Failure, send_styled};
+use super::{CHANNEL, back_off};
 use crate::cancel::Cancel;
 use crate::disk::Lock;
 use crate::error::{Context, Kind, Result};
@@ -18,8 +18,6 @@ use crate::outbox::{Item, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::text::one_line;
 
-/// The longest back-off; the first is a second.
-const MAX_BACK_OFF: Duration = Duration::from_secs(60);
 /// The most UTF-16 units of a caption (Bot API, `sendDocument`).
 const MAX_CAPTION: usize = 1024;
 /// Failures in a row, two minutes of back-off, before a message is given up on which alone the server fails.
@@ -51,10 +49,6 @@ struct ActiveChats {
 
 /// Begins the notice that a message was given up. Nothing is said when that one fails.
 const NOTICE: &str = "⚠️ Delivery: ";
-
-fn back_off(failures: u32) -> Duration {
-    Duration::from_secs(1 << failures.min(6)).min(MAX_BACK_OFF)
-}
 
 impl MessageSender {
     pub(crate) fn new(api: Arc<Api>, outbox: Outbox, cancel: Cancel, log: Sink) -> Arc<Self> {

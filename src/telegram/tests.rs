@@ -154,7 +154,7 @@ fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
     let outbox = Scratch::new();
     let id = post_file(&outbox, "telegram:1", 8 << 20);
     outbox.post(&text("telegram:1")).unwrap();
-    assert_eq!(send(&outbox, &url, 200), 0);
+    assert_eq!(send(&outbox, &url, 30), 0);
     assert!(matches!(outbox.outcome(&id).unwrap(), Outcome::GivenUp(_)));
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked[asked.len() - 2..], ["sendmessage", "sendmessage"]);
