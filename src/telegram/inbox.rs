@@ -17,8 +17,8 @@ use crate::error::{Context, Result};
 const COMPACT_AT: u64 = 1 << 20;
 /// Update ids to remember at least, for deduplication.
 const MAX_SEEN: usize = 4000;
-/// Unknown users to remember at least.
-const MAX_UNKNOWN_USERS: usize = 1000;
+/// Unknown users to remember and tell of. Further ones are ignored: anybody can make accounts and write from them.
+const MAX_UNKNOWN_USERS: usize = 200;
 
 /// A message that is not answered yet.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub(crate) struct Inbox {
     open: Vec<OpenMessage>,
     /// In order of arrival: Telegram may restart its ids anywhere.
     seen: Vec<u64>,
-    /// The newest at the end.
+    /// Who wrote and is not in `allow_from`.
     unknown_users: Vec<i64>,
 }
 
@@ -85,9 +85,10 @@ impl Inbox {
         self.seen.contains(&update)
     }
 
-    /// Records unknown users, and returns those that are new.
+    /// Records unknown users while there is room, and returns those that are new.
     pub(crate) fn keep_unknown_users(&mut self, mut users: Vec<i64>) -> Result<Vec<i64>> {
         users.retain(|user| !self.unknown_users.contains(user));
+        users.truncate(MAX_UNKNOWN_USERS.saturating_sub(self.unknown_users.len()));
         let lines: Vec<Value> = users.iter().map(|user| json!({"stranger": user})).collect();
         self.append(&lines, Durability::Later)?;
         Ok(users)
@@ -190,7 +191,6 @@ impl Inbox {
             return Ok(());
         }
         self.seen.drain(..self.seen.len().saturating_sub(MAX_SEEN));
-        self.unknown_users.drain(..self.unknown_users.len().saturating_sub(MAX_UNKNOWN_USERS));
         let mut lines = vec![json!({"v": 1}), json!({"seen": self.seen})];
         lines.extend(self.unknown_users.iter().map(|user| json!({"stranger": user})));
         lines.extend(self.open.iter().map(|open| json!(open)));

@@ -34,6 +34,18 @@ fn what_is_kept_is_there_after_a_crash_until_it_is_closed() {
 }
 
 #[test]
+fn the_owner_is_not_told_of_strangers_without_number() {
+    let dir = std::env::temp_dir().join(format!("bantam-inbox-strangers-{}", std::process::id()));
+    let mut inbox = Inbox::open(&dir, 7).unwrap().0;
+    let told: Vec<usize> =
+        (0..50).map(|poll| inbox.keep_unknown_users((poll * 7..poll * 7 + 7).collect()).unwrap().len()).collect();
+    assert_eq!((told[0], told.iter().sum::<usize>()), (7, MAX_UNKNOWN_USERS));
+    let mut inbox = Inbox::open(&dir, 7).unwrap().0;
+    assert!(inbox.keep_unknown_users(vec![-1]).unwrap().is_empty(), "a restart begins no new count");
+    fs_err::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
 fn a_death_counts_against_a_turn_that_was_alone() {
     let dir = std::env::temp_dir().join(format!("bantam-inbox-deaths-{}", std::process::id()));
     let open = || Inbox::open(&dir, 7).unwrap().0;
