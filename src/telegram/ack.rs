@@ -117,10 +117,7 @@ impl Ack for TelegramAck {
             self.inbox().find(&message.ids).flat_map(|open| open.message.files.clone()).collect();
         let stop = cancel.clone();
         let _hook = self.sender.cancel.on_stop(move || stop.stop());
-        let (hands, local_time) = (&*self.hands, &self.local_time);
-        let timed = &cancel.with_timeout(DOWNLOAD_TIME);
-        let transcribe = self.transcribe.as_deref();
-        let downloader = Downloader { api: &self.sender.api, hands, local_time, transcribe, cancel: timed };
+        let downloader = Downloader { ack: self, cancel: &cancel.with_timeout(DOWNLOAD_TIME) };
         for file in files.iter().take_while(|_| cancel.why().is_none()) {
             downloader.attach(file, &mut message.text, &mut message.attachments);
         }

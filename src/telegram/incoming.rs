@@ -2,14 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::Transcribe;
-use super::api::{Api, Failure, MAX_FILE as MAX_DOWNLOAD};
+use super::ack::TelegramAck;
+use super::api::{Failure, MAX_FILE as MAX_DOWNLOAD};
 use super::update::{Attachment, word};
 use crate::cancel::{Cancel, Why};
 use crate::error::Result;
-use crate::hands::Hands;
 use crate::message::{MAX_FILE, Media, MediaKind, media_type};
-use crate::text::{LocalTime, clip, fenced, one_line, size};
+use crate::text::{clip, fenced, one_line, size};
 use crate::wire::{FileJob, IncomingFile, Job};
 
 /// The most bytes of an image to show: hosts refuse larger ones.
@@ -26,10 +25,7 @@ const SAVE_TIME: Duration = Duration::from_secs(60);
 const MAX_NAME: usize = 180;
 
 pub(super) struct Downloader<'a> {
-    pub api: &'a Api,
-    pub hands: &'a Hands,
-    pub local_time: &'a LocalTime,
-    pub transcribe: Option<&'a Transcribe>,
+    pub ack: &'a TelegramAck,
     /// With the time for all files of a message.
     pub cancel: &'a Cancel,
 }
@@ -73,20 +69,20 @@ impl Downloader<'_> {
 
     /// Gives a file to the hands, and returns its path.
     fn save(&self, bytes: &[u8], name: &str) -> Result<String> {
-        let dir = format!("inbox/{}", clip(&(self.local_time)(SystemTime::now()), 10));
+        let dir = format!("inbox/{}", clip(&(self.ack.local_time)(SystemTime::now()), 10));
         let file = IncomingFile { dir, name: name.to_owned(), content: bytes.to_vec() };
         // Not with the cancel of the download: what has come is kept.
         let cancel = Cancel::new(Some(SAVE_TIME));
-        self.hands.call(&Job::File(FileJob::TakeFile(file)), &cancel)?.into_text()
+        self.ack.hands.call(&Job::File(FileJob::TakeFile(file)), &cancel)?.into_text()
     }
 
     /// What the model gets of an image, a PDF or a recording. The words of a recording go to `text`: a user's voice message is
     /// what the user says, and any other recording is data.
     fn readable_media(&self, file: &Attachment, mut media: Media, text: &mut String) -> Option<Media> {
-        match (media.kind(), self.transcribe) {
+        match (media.kind(), &self.ack.transcribe) {
             (MediaKind::Image, _) => Some(media),
             (MediaKind::Pdf, _) => {
-                self.hands.read_pdf(&mut media, self.cancel);
+                self.ack.hands.read_pdf(&mut media, self.cancel);
                 Some(media)
             }
             (MediaKind::Audio, Some(transcribe)) => {
@@ -109,7 +105,7 @@ impl Downloader<'_> {
     fn fetch(&self, id: &str) -> std::result::Result<Vec<u8>, String> {
         let mut back_offs = BACK_OFFS.into_iter();
         loop {
-            let failure = match self.api.fetch(id, self.cancel) {
+            let failure = match self.ack.sender.api.fetch(id, self.cancel) {
                 Ok(bytes) => return Ok(bytes),
                 Err(failure) => failure,
             };
