@@ -52,21 +52,15 @@ impl<'a> Calls<'a> {
     ) -> Result<()> {
         self.breaker.next_reply();
         let mut left = calls.len();
-        let mut ready = calls.iter().map(|call| self.agent.tools.prepare(call)).peekable();
+        let tools = &self.agent.tools;
+        let mut ready = calls.iter().map(|call| tools.prepare(call)).peekable();
         while let Some(first) = ready.next() {
             let parallel = first.is_parallel();
-            let mut batch: Vec<PreparedCall> = vec![first];
+            let mut batch = vec![self.admit(first)];
             while batch.len() < AT_ONCE {
                 let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) else { break };
-                batch.push(next);
+                batch.push(self.admit(next));
             }
-            let batch: Vec<Admitted> = batch
-                .into_iter()
-                .map(|call| {
-                    let refused = self.breaker.refuses(&call);
-                    (call, refused)
-                })
-                .collect();
             self.run_together(&batch, |(result, report)| {
                 left -= 1;
                 reports.push(report);
@@ -74,6 +68,11 @@ impl<'a> Calls<'a> {
             })?;
         }
         Ok(())
+    }
+
+    fn admit<'c>(&mut self, call: PreparedCall<'c>) -> Admitted<'c> {
+        let refused = self.breaker.refuses(&call);
+        (call, refused)
     }
 
     /// Runs calls side by side and passes their results to `append` in order.
@@ -114,7 +113,7 @@ impl<'a> Calls<'a> {
                 pages: &self.pages,
                 events: turn.events,
                 run_task: &|task| self.agent.run_task(task, turn),
-                start_task: &|label, task| turn.start_task(label, task),
+                start_task: &|task| turn.start_task(task),
             }),
         };
         let report = CallReport { name: call.name().to_owned(), ok: !result.is_error, ms: millis(started.elapsed()) };

@@ -18,21 +18,15 @@ use crate::tool::{NOT_FOR_SUBAGENTS, Task, ToolOutput};
 /// The channel of subagents.
 const CHANNEL: &str = "subagent";
 
-/// Accepts a task under a label and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message. An
+/// Accepts a task and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message. An
 /// error is in words for the model: too many tasks are waiting, say.
-pub type Background = dyn Fn(&str, Task, Arc<Spending>) -> Result<()> + Send + Sync;
+pub type Background = dyn Fn(Task, Arc<Spending>) -> Result<()> + Send + Sync;
 
 impl Agent {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task, turn: &TurnContext) -> Result<ToolOutput> {
         let chat = format!("{CHANNEL}_{}", turn.spending.begin_subagent()?);
-        let report = self.perform(task, &chat, turn.spending.clone(), &turn.cancel, &|event| {
-            (turn.events)(match event {
-                Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("subagent: {summary}") },
-                event => event,
-            });
-        });
-        report.map(ToolOutput::text)
+        self.perform(task, &chat, turn.spending.clone(), &turn.cancel, turn.events).map(ToolOutput::text)
     }
 
     /// Runs a task as a subagent on this thread and returns its report. The ledger records its calls under the session `chat`.
@@ -62,11 +56,13 @@ impl Agent {
             spending: Some(spending),
             ..Request::new(input, chat)
         };
-        // The subagent's text is for its caller, not for the user.
-        let shown = |event: Event| {
-            if !matches!(event, Event::Delta(_) | Event::Thought(_) | Event::Progress(_)) {
-                events(event);
+        let shown = |event: Event| match event {
+            // The subagent's text is for its caller, not for the user.
+            Event::Delta(_) | Event::Thought(_) | Event::Progress(_) => {}
+            Event::ToolStarted { summary } => {
+                events(Event::ToolStarted { summary: format!("{}: {summary}", task.label) });
             }
+            event => events(event),
         };
         let subagent = Self {
             store: Arc::new(Memory::default()),
@@ -88,11 +84,11 @@ impl Agent {
 
 impl TurnContext<'_> {
     /// Hands a task to the turn's background.
-    pub(super) fn start_task(&self, label: &str, task: Task) -> Result<()> {
+    pub(super) fn start_task(&self, task: Task) -> Result<()> {
         let Some(begin) = &self.request.background else {
             return Err(Error::failed("background tasks are not available here: use subagent, which waits"));
         };
         self.spending.begin_subagent()?;
-        begin(label, task, self.spending.clone())
+        begin(task, self.spending.clone())
     }
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::Dispatcher;
 use crate::agent::{Agent, Background, Spending};
-use crate::bus::{Event, Inbound};
+use crate::bus::Inbound;
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
@@ -171,14 +171,13 @@ impl Dispatcher {
     /// Starts the background tasks of a turn. `report` is the form of their reports, without text and id.
     pub(super) fn background(self: &Arc<Self>, agent: &Arc<Agent>, report: Inbound) -> Arc<Background> {
         let (own, agent) = (self.clone(), agent.clone());
-        Arc::new(move |label, task, spending| own.begin_task(&agent, report.clone(), label, task, spending))
+        Arc::new(move |task, spending| own.begin_task(&agent, report.clone(), task, spending))
     }
 
     fn begin_task(
         self: &Arc<Self>,
         agent: &Arc<Agent>,
         mut report: Inbound,
-        label: &str,
         task: Task,
         spending: Arc<Spending>,
     ) -> Result<()> {
@@ -186,7 +185,7 @@ impl Dispatcher {
         if origin.channel == "cron" {
             return Err(Error::failed("a scheduled job ends with its answer: use subagent, which waits"));
         }
-        let (id, label) = (format!("task-{}", fresh_id()), label.to_owned());
+        let (id, label) = (format!("task-{}", fresh_id()), &task.label);
         report.ids = vec![id.clone()];
         let text = format!(
             "[The background task “{label}” was interrupted when the program ended. What it did is unknown, and it is not run \
@@ -206,10 +205,10 @@ impl Dispatcher {
         let (own, agent) = (self.clone(), agent.clone());
         let work = move || {
             let slot = own.task_slots.acquire();
-            let show = |event| own.show(&report.origin, labelled(&label, event));
+            let show = |event| own.show(&report.origin, event);
             let result = agent.perform(&task, &report.ids[0], spending, &cancel, &show);
             drop(slot);
-            own.send_report(&label, report, result);
+            own.send_report(&task.label, report, result);
             own.queues.task_ends();
         };
         self.queues.task_begins();
@@ -230,14 +229,6 @@ impl Dispatcher {
             self.show_failure(&report.origin, is_open.map(drop));
             self.enqueue(Inbound { text, ..report });
         }
-    }
-}
-
-/// Tells the tool calls of a task from those of the conversation.
-fn labelled(label: &str, event: Event) -> Event {
-    match event {
-        Event::ToolStarted { summary } => Event::ToolStarted { summary: format!("{label}: {summary}") },
-        event => event,
     }
 }
 

@@ -142,12 +142,14 @@ pub struct Turn<'a> {
     /// Runs a subagent and waits for it: how a tool reaches the agent without knowing it. Errors are in words for the
     /// model.
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
-    /// The same in the background, under a label: the result arrives as a message.
-    pub start_task: &'a (dyn Fn(&str, Task) -> Result<()> + Sync),
+    /// The same in the background: the result arrives as a message.
+    pub start_task: &'a (dyn Fn(Task) -> Result<()> + Sync),
 }
 
 /// The task of a subagent.
 pub struct Task {
+    /// Names it where its tool calls and its report are shown.
+    pub label: String,
     /// All that the subagent is told.
     pub text: String,
 }

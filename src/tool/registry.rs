@@ -249,7 +249,7 @@ mod tests {
         let origin = Origin { channel: "test".into(), chat: "x".into() };
         let (cancel, pages) = (Cancel::new(None), Pages::default());
         let run_task = &|_: &Task| Ok(ToolOutput::default());
-        let start_task = &|_: &str, _| Ok(());
+        let start_task = &|_| Ok(());
         let (origin, cancel, pages, metadata) = (&origin, &cancel, &pages, &BTreeMap::new());
         registry.prepare(&call).run(&Turn { origin, metadata, cancel, pages, events: &|_| (), run_task, start_task })
     }

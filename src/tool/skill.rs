@@ -24,7 +24,8 @@ pub(crate) fn run_skill(skills: Skills) -> Function {
     let spec = ToolSpec::built_in("run_skill", Risk::Runs, description, &parameters, 2);
     let run = Function::new(spec, &["name", "task"], move |args, turn| {
         let (skill, task) = (find(&skills, text(args, "name"))?, text(args, "task"));
-        (turn.run_task)(&Task { text: format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text()) })
+        let text = format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text());
+        (turn.run_task)(&Task { label: "subagent".to_owned(), text })
     });
     run.always_parallel()
 }

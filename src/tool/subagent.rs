@@ -12,8 +12,10 @@ pub(crate) fn subagent() -> Function {
     let description = "Give a task to a subagent and wait for its report. It has your tools but does not see this \
                        conversation: include everything it needs. Several in one reply run in parallel.";
     let spec = ToolSpec::built_in("subagent", Risk::Runs, description, &[("task", "string", "")], 1);
-    Function::new(spec, &["task"], |args, turn| (turn.run_task)(&Task { text: text(args, "task").to_owned() }))
-        .always_parallel()
+    let run = Function::new(spec, &["task"], |args, turn| {
+        (turn.run_task)(&Task { label: "subagent".to_owned(), text: text(args, "task").to_owned() })
+    });
+    run.always_parallel()
 }
 
 pub(crate) fn spawn() -> Function {
@@ -27,9 +29,10 @@ pub(crate) fn spawn() -> Function {
             return Err(Error::failed("task is empty"));
         }
         let label = one_line(if label.is_empty() { task.trim() } else { label }, MAX_LABEL);
-        (turn.start_task)(&label, Task { text: task.to_owned() })?;
-        Ok(ToolOutput::text(format!(
+        let started = format!(
             "Started the background task \"{label}\". Its report arrives as a separate message: do not wait for it."
-        )))
+        );
+        (turn.start_task)(Task { label, text: task.to_owned() })?;
+        Ok(ToolOutput::text(started))
     })
 }
