@@ -56,7 +56,7 @@ impl Failure {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Unauthorized(m) => {
-                format!("Telegram refused the token ({m}): copy it again from @BotFather into channels.telegram.token")
+                format!("Telegram refused the token ({m}): copy it again from @BotFather")
             }
             Self::Refused(409, m) => format!("another program polls with this token, or a webhook is set ({m})"),
             Self::Refused(_, m) | Self::Failing(m) | Self::Lost(m) => m.clone(),
