@@ -39,10 +39,9 @@ impl Offer {
     }
 }
 
-/// The models of one host, by their ids. Empty if it does not tell.
-pub(crate) fn of(parts: Parts, name: &str) -> Vec<Offer> {
-    let model = any_of(parts.config, name, parts.env).ok();
-    model.and_then(|model| of_host(&model, parts, PROMPT_PATIENCE).models.ok()).unwrap_or_default()
+/// The models of the host of a vendor or an entry, for somebody who waits.
+pub(crate) fn of(parts: Parts, name: &str) -> Result<HostOffers> {
+    Ok(of_host(&any_of(parts.config, name, parts.env)?, parts, PROMPT_PATIENCE))
 }
 
 /// The offered model that an id may be a misspelling of, unless that is offered itself.

@@ -12,7 +12,7 @@ use super::repl::Conversation;
 use super::table;
 use super::terminal::Connection;
 use crate::agent::Agent;
-use crate::app::offers::{self, Offer};
+use crate::app::offers::{self, HostOffers, Offer};
 use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::gateway::Handler;
@@ -41,10 +41,10 @@ impl Conversation {
     }
 
     /// What the host of a model offers.
-    fn offers(&self, model: &str) -> Result<Vec<Offer>> {
+    fn offers(&self, model: &str) -> Result<HostOffers> {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
-        Ok(offers::of(factory.parts(&config), model))
+        offers::of(factory.parts(&config), model)
     }
 
     /// Lists the models, or changes to one.
@@ -52,8 +52,9 @@ impl Conversation {
         if name.is_empty() {
             let (model, models) = (self.agent.agent("")?.model().to_owned(), self.repl.models.join(", "));
             let or = if models.is_empty() { "" } else { ", or " };
-            let offers = self.offers(&model)?;
-            let offers = table(&offers.iter().map(|offer| [offer.id.clone(), offer.abilities()]).collect::<Vec<_>>());
+            let HostOffers { prefix, models: offers, .. } = self.offers(&model)?;
+            let row = |offer: &Offer| [format!("{prefix}{}", offer.id), offer.abilities()];
+            let offers = table(&offers.iter().flatten().map(row).collect::<Vec<_>>());
             return Ok(format!(
                 "bantam: the model is {model}\n{offers}bantam: /model NAME changes it: {models}{or}vendor/model"
             ));
@@ -65,7 +66,7 @@ impl Conversation {
         else {
             return Ok(done);
         };
-        let offers = self.offers(name)?;
+        let offers = self.offers(name)?.models.unwrap_or_default();
         let meant = offers::meant(&offers, id)
             .map(|near| format!("; not offered: did you mean /model {vendor}/{}?", one_line(near, 80)));
         Ok(done + &meant.unwrap_or_default())

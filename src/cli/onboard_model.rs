@@ -10,7 +10,7 @@ use crate::app::offers::{self, Offer};
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
 use crate::config::{self, Env, keys, vendors};
 use crate::doctor::Verdict;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::paths::Home;
 use crate::secret::Secret;
 use crate::text::{nearest, one_line};
@@ -64,11 +64,24 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
             if is_http { Ok(text.to_owned()) } else { Err("it must begin with http:// or https://".to_owned()) }
         })?;
     }
-    let key = if is_other || !vendor.key_env.is_empty() { ask_key(vendor, env)? } else { None };
-    let listed = configuration(vendor, "-", &api_base, key.as_ref()).to_string();
-    let listed = config::load_for(home, Some(&listed), env, Vec::new())?.config;
-    let parts = Parts { home, config: &listed, env };
-    let model = ask_model(vendor, &offers::of(parts, vendor.name))?;
+    let (key, offers) = loop {
+        let key = if is_other || !vendor.key_env.is_empty() { ask_key(vendor, env)? } else { None };
+        let listed = configuration(vendor, "-", &api_base, key.as_ref()).to_string();
+        let listed = config::load_for(home, Some(&listed), env, Vec::new())?.config;
+        if key.as_ref().is_some_and(|key| keys::missing(key, env).is_some()) {
+            break (key, Vec::new());
+        }
+        match offers::of(Parts { home, config: &listed, env }, vendor.name).and_then(|host| host.models) {
+            Ok(offers) => break (key, offers),
+            Err(e) => {
+                tell(&format!("The models could not be listed: {}", e.message));
+                if e.kind != Kind::Auth {
+                    break (key, Vec::new());
+                }
+            }
+        }
+    };
+    let model = ask_model(vendor, &offers)?;
     Ok(Some(configuration(vendor, &model, &api_base, key.as_ref())))
 }
 
@@ -167,7 +180,7 @@ fn ask_vendor(env: &Env) -> Result<Choice> {
     }
     let other = list.len() + 1;
     tell(&format!("  {other:>2}  {:<11} another address that speaks the OpenAI API", "other"));
-    ask_until("Number or name, or skip [1]: ", |text| {
+    ask_until(&format!("Number or name, or skip [1, {}]: ", list[0].name), |text| {
         let text = if text.is_empty() { "1" } else { text };
         match text.parse::<usize>() {
             _ if text == "skip" => return Ok(Choice::Skip),

@@ -432,6 +432,7 @@ fn a_model_at_another_address_is_proven_by_one_request() {
                 { "id": "qwen3", "max_model_len": 8192, "supported_parameters": ["tools"] },
             ] }),
         ),
+        _ if request.body["model"] == "embedder" => Reply::error(400, "embedder does not chat"),
         _ => Reply::text("ready"),
     });
     let home = Home::empty();
@@ -441,10 +442,11 @@ fn a_model_at_another_address_is_proven_by_one_request() {
     for (asked, typed) in [
         ("Address", model.base()),
         ("Key, not shown", "sk-wrong-one".to_owned()),
-        ("Model: ", "qwen3".to_owned()),
+        ("Key, not shown", CANARY.to_owned()),
+        ("Model [qwen3]: ", "embedder".to_owned()),
         ("see that it works", String::new()),
         ("Choose again?", String::new()),
-        ("or skip [1]", "other".to_owned()),
+        ("or skip [1", "other".to_owned()),
         ("Address", model.base()),
         ("Key, not shown", CANARY.to_owned()),
         ("Model [qwen3]: ", "qwen".to_owned()),
@@ -459,6 +461,7 @@ fn a_model_at_another_address_is_proven_by_one_request() {
     let run = running.finish();
     run.exits(0);
     assert!(run.stdout.contains("said \"ready\""), "{}", run.stdout);
+    assert!(run.stdout.contains("The models could not be listed: "), "{}", run.stdout);
     assert!(run.stdout.contains("2  qwen3     8192 tokens, tools\r\n"), "{}", run.stdout);
     assert!(!run.stdout.contains(CANARY), "{}", run.stdout);
     let entry = json!({ "model_name": "vllm", "model": "vllm/qwen3", "api_base": model.base(), "api_key": CANARY });
@@ -515,7 +518,7 @@ fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number
     let home = Home::empty();
     let list = json!([{ "model_name": "ollama", "model": "ollama/-", "api_base": ollama.base() }]);
     let mut running = closed(&home).env("BANTAM_MODEL_LIST", list.to_string()).silent_stdin().arg("onboard").spawn();
-    for (asked, typed) in [("or skip [1]", "ollama"), ("Model [qwen3]: ", "1"), ("see that it works", "n")] {
+    for (asked, typed) in [("or skip [1", "ollama"), ("Model [qwen3]: ", "1"), ("see that it works", "n")] {
         running.wait_for_next_stdout(asked);
         running.types(&format!("{typed}\n"));
     }
@@ -536,7 +539,7 @@ fn a_model_is_added_to_those_that_are_there() {
     home.config(before);
     let mut running = closed(&home).silent_stdin().args(["onboard", "model"]).spawn();
     for (asked, typed) in [
-        ("or skip [1]", "other".to_owned()),
+        ("or skip [1", "other".to_owned()),
         ("Address", model.base()),
         ("Key, not shown", String::new()),
         ("Model: ", "qwen3".to_owned()),

@@ -233,8 +233,8 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
     talk.wait_for_stdout("use another model (--model, /model)\r\n");
     talk.types("hi again\n");
     talk.wait_for_stdout("start a new conversation (--new, /new)\r\n");
-    talk.types("/model openai/other\n");
-    talk.wait_for_stdout("hint: export OPENAI_API_KEY=...");
+    talk.types("/model groq/other\n");
+    talk.wait_for_stdout("hint: export GROQ_API_KEY=...");
     talk.types("/model\n");
     talk.wait_for_stdout("/model NAME changes it: test, or vendor/model");
     talk.types("/quit\n");
