@@ -61,16 +61,10 @@ fn get(given: &Args, env: &Env) -> Result<u8> {
     let path = &given.words[0];
     let setting = setting(path)?;
     let Loaded { values, .. } = load(env)?.1;
-    let member = |at: &Value, name: &&str| match at {
-        Value::Array(items) => items.get(name.parse::<usize>().ok()?).cloned(),
-        Value::Object(map) => map.iter().find(|(key, _)| settings::same_name(key, name)).map(|(_, v)| v.clone()),
-        _ => None,
-    };
-    let value = names(path).iter().try_fold(values, |at, name| member(&at, name));
-    let value = value.ok_or_else(|| {
+    let value = settings::value_at(&values, &names(path)).ok_or_else(|| {
         Error::failed(format!("config.json has no {path}")).hint("bantam status shows what is configured")
     })?;
-    match viewable(setting, &value) {
+    match viewable(setting, value) {
         Some(Value::String(text)) => print(&format!("{text}\n")),
         Some(value) => print(&format!("{value}\n")),
         None => Err(Error::failed(format!("{path} may hold a secret, which is not shown"))
@@ -106,9 +100,7 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
 
 /// Tells what is wrong with a configuration that can be loaded.
 fn warn(loaded: &Loaded, env: &Env) {
-    for line in &loaded.warnings {
-        notice(line);
-    }
+    loaded.warnings.iter().for_each(|line| notice(line));
     if let Err(e) = loaded.config.choose_model(env) {
         report(&e);
     }

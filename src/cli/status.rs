@@ -171,12 +171,9 @@ fn chosen_model(loaded: &Loaded, env: &Env, has_config: bool) -> Result<(String,
 fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
     let redactor = Redactor::new(loaded.config.secrets(env));
     let shown = |path: &str, from: String| {
-        let value = path.split('.').try_fold(&loaded.values, |at, name| match at {
-            Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-            at => at.get(name),
-        });
-        let value = value.unwrap_or(&Value::Null);
-        let value = match viewable(setting_at(path), value) {
+        let names: Vec<&str> = path.split('.').collect();
+        let value = settings::value_at(&loaded.values, &names).unwrap_or(&Value::Null);
+        let value = match viewable(settings::find(&names), value) {
             Some(Value::String(text)) => redactor.redact(text).into(),
             Some(value) => value,
             None => match keys::missing(&Secret::new(value.as_str().unwrap_or_default()), env) {
@@ -207,11 +204,6 @@ fn key_source(model: &Model, env: &Env) -> String {
     }
 }
 
-/// The setting that a path like `model_list.0.model` belongs to.
-fn setting_at(path: &str) -> Option<&'static Setting> {
-    settings::find(&path.split('.').collect::<Vec<_>>())
-}
-
 /// A value for people; `None` if it could hold a secret.
 pub(super) fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value> {
     let is_empty = matches!(value, Value::Null) || [json!(""), json!([]), json!({})].contains(value);
@@ -234,7 +226,8 @@ mod tests {
 
     #[test]
     fn what_can_hold_a_secret_is_only_said_to_be_there() {
-        let told = |path: &str, value: Value| viewable(setting_at(path), &value);
+        let setting = |path: &str| settings::find(&path.split('.').collect::<Vec<_>>());
+        let told = |path: &str, value: Value| viewable(setting(path), &value);
         for (path, value) in [
             ("agents.defaults.timeout", json!(60)),
             ("model_list.0.model", json!("openai/x")),

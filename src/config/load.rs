@@ -227,12 +227,8 @@ const FOREIGN: [&str; 6] = ["providers", "channel_list", "model", "gateway_host"
 
 /// Other programs' files are converted once, by `onboard --import`.
 fn refuse_foreign(file: &Source) -> Result<()> {
-    let has = |path: &&&str| {
-        path.split('.').try_fold(&file.value, |at, name| {
-            at.as_object()?.iter().find(|(key, _)| same_name(key, name)).map(|(_, value)| value)
-        })
-    };
-    let Some(path) = FOREIGN.iter().find(|path| has(path).is_some()) else { return Ok(()) };
+    let has = |path: &&&str| settings::value_at(&file.value, &path.split('.').collect::<Vec<_>>()).is_some();
+    let Some(path) = FOREIGN.iter().find(has) else { return Ok(()) };
     let name = &file.name;
     Err(Error::config(format!("{name} is the configuration of another program: it has \"{path}\""))
         .hint(format!("bantam onboard --import {}", shell_words::quote(name))))

@@ -290,6 +290,14 @@ pub(crate) fn meant(names: &[&str]) -> Option<String> {
     SETTINGS.iter().find(|setting| setting.segments().last() == Some(near)).map(|setting| setting.path.to_owned())
 }
 
+/// The value at a path in any spelling. A name of the user's own that is spelled exactly so comes first.
+pub(crate) fn value_at<'a>(values: &'a Value, names: &[&str]) -> Option<&'a Value> {
+    names.iter().try_fold(values, |at, name| match at {
+        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+        at => at.get(*name).or_else(|| at.as_object()?.iter().find(|(key, _)| same_name(key, name)).map(|(_, v)| v)),
+    })
+}
+
 /// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
 pub(crate) fn same_name(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = u8> {
@@ -312,5 +320,16 @@ mod tests {
             }
         }
         assert!(same_name("allowFrom", "ALLOW_FROM") && !same_name("allow", "allow_from"));
+    }
+
+    #[test]
+    fn a_name_of_the_users_own_is_told_apart_by_every_letter() {
+        let values = json!({"mcpServers": {"myServer": {"command": "a"}, "my_server": {"command": "b"}}});
+        for (name, command) in [("myServer", "a"), ("my_server", "b")] {
+            let found = value_at(&values, &["mcp_servers", name, "command"]);
+            assert_eq!(found, Some(&json!(command)), "{name}");
+        }
+        assert_eq!(value_at(&json!({"allow_from": ["1"]}), &["allowFrom", "0"]), Some(&json!("1")));
+        assert_eq!(value_at(&values, &["mcpServers", "none"]), None);
     }
 }
