@@ -216,31 +216,39 @@ fn refers(value: &Value) -> bool {
 /// Adds the paths of all that is set and not taken, as deep as our own settings go.
 fn leftovers(value: &Value, path: &mut Vec<String>, found: &mut Vec<String>) {
     let names: Vec<&str> = path.iter().map(String::as_str).collect();
+    let is_theirs = |names: &[&str]| matches!(names[0], "providers" | "channel_list") && names.len() < 3;
     let is_ours = names.is_empty() || is_known(&names, Place::Anywhere);
-    let is_section = is_ours || (matches!(names[0], "providers" | "channel_list") && names.len() < 3);
     let members: Vec<(String, &Value)> = match value {
-        Value::Object(_) if !names.is_empty() && !is_enabled(value) => return,
-        Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), value)).collect(),
-        Value::Array(items) if items.iter().any(Value::is_object) => {
+        Value::Object(members) if is_ours || is_theirs(&names) => {
+            members.iter().map(|(name, value)| (name.clone(), value)).collect()
+        }
+        Value::Array(items) if is_ours && items.iter().any(Value::is_object) => {
             (0..).map(|n: usize| n.to_string()).zip(items).collect()
         }
-        _ => {
-            let is_off = !is_ours && (*value == json!(false) || *value == json!(0));
-            if is_filled(value) && !is_off && !matches!(names.last(), Some(&("enabled" | "type"))) {
+        value => {
+            let is_set = if is_ours { is_filled(value) } else { is_on(value) };
+            if is_set && !matches!(names.last(), Some(&("enabled" | "type"))) {
                 found.push(path.join("."));
             }
             return;
         }
     };
-    let before = found.len();
-    for (name, value) in members {
+    for (name, value) in members.into_iter().filter(|(_, value)| !value.is_object() || is_enabled(value)) {
         path.push(name);
         leftovers(value, path, found);
         path.pop();
     }
-    if found.len() > before && !is_section {
-        found.truncate(before);
-        found.push(path.join("."));
+}
+
+/// Whether a section of theirs, or a value in it, does something.
+fn is_on(value: &Value) -> bool {
+    let is_name = |name: &str| !matches!(name, "enabled" | "type");
+    match value {
+        Value::Object(members) => {
+            is_enabled(value) && members.iter().any(|(name, value)| is_name(name) && is_on(value))
+        }
+        Value::Array(items) => items.iter().any(is_on),
+        value => is_filled(value) && *value != json!(false) && *value != json!(0),
     }
 }
 
