@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::args::{Args, Command};
 use super::import::Import;
 use super::onboard_model::{by_asking, by_key};
-use super::{ask, load, onboard_telegram, print, tell};
+use super::{ask, load, notice, onboard_telegram, print, tell};
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
 use crate::config::{self, Env, edit, keys};
@@ -164,9 +164,7 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
 /// Reads the configuration back, and prints what to type next.
 fn conclude(home: &Home, env: &Env) -> Result<u8> {
     let (_, loaded) = load(env)?;
-    for line in &loaded.warnings {
-        tell(&format!("bantam: {line}"));
-    }
+    loaded.warnings.iter().for_each(|line| notice(line));
     let workspace = app::workspace(Parts { home, config: &loaded.config, env })?;
     if workspace != home.workspace() {
         let (named, ours) = (workspace.display(), home.workspace());

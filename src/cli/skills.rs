@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::args::{Args, Command};
-use super::{confirm, load, print, table, tell};
+use super::{confirm, load, notice, print, table};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::disk::{self, Lock};
@@ -39,11 +39,9 @@ fn load_skills(env: &Env) -> Result<Skills> {
 
 fn list(_: &Args, env: &Env) -> Result<u8> {
     let found = load_skills(env)?.all();
-    for problem in &found.problems {
-        tell(&format!("bantam: {problem}"));
-    }
+    found.problems.iter().for_each(|problem| notice(problem));
     if found.skills.is_empty() {
-        tell("bantam: no skills; bantam skills install DIR adds one");
+        notice("no skills; bantam skills install DIR adds one");
     }
     let mut rows = Vec::new();
     for skill in &found.skills {
@@ -88,7 +86,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
     print(&format!("Installed {name} in {}\n", skills.dir().join(&name).display()))?;
     let found = skills.all();
     for note in found.named(&name).map(notes).unwrap_or_default() {
-        tell(&format!("bantam: {name}: {note}"));
+        notice(&format!("{name}: {note}"));
     }
     Ok(0)
 }

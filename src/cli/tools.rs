@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::args::{Args, Command};
-use super::{load, print, table, tell};
+use super::{load, notice, print, table};
 use crate::app::{self, Parts};
 use crate::config::Env;
 use crate::error::Result;
@@ -16,22 +16,15 @@ pub(super) const COMMAND: Command =
 
 fn run(_: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
-    for line in &loaded.warnings {
-        tell(&format!("bantam: {line}"));
-    }
-    for line in app::mcp::failed(&home, &loaded.config) {
-        tell(&format!("bantam: {line}"));
-    }
     let parts = Parts { home: &home, config: &loaded.config, env };
     let (tools, missing) = app::tools(&Arc::new(app::hands(parts)?), parts, &Servers::default());
-    for line in missing {
-        tell(&format!("bantam: {line}"));
-    }
+    let failed = app::mcp::failed(&home, &loaded.config);
+    loaded.warnings.iter().chain(&failed).chain(&missing).for_each(|line| notice(line));
     let tools = Registry::new(tools, Redactor::default())?;
     let row = |spec: &ToolSpec| [&spec.name, spec.risk.name(), &spec.source, spec.purpose()].map(str::to_owned);
     let rows: Vec<_> = tools.specs().map(row).collect();
     if !loaded.config.tools.exec.enabled {
-        tell("bantam: exec is disabled (tools.exec.enabled in config.json)");
+        notice("exec is disabled (tools.exec.enabled in config.json)");
     }
     print(&table(&rows)).map(|()| 0)
 }
