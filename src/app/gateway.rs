@@ -11,10 +11,10 @@ use super::bot::Bot;
 use super::factory::AgentFactory;
 use super::monitor::{self, Monitor, Shutdown};
 use super::pool::AgentPool;
-use super::{hands, learn_window, local_time, make_workspace, media};
+use super::{Parts, hands, learn_window, local_time, make_workspace, media};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded};
+use crate::config::{self, Env, Loaded};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::disk::Lock;
 use crate::error::{Context, Error, Kind, Result};
@@ -63,15 +63,15 @@ impl Startup {
             return Err(Error::config("the gateway has nothing to do: Telegram, cron and the heartbeat are off")
                 .hint("set channels.telegram.token, cron.enabled or heartbeat.enabled in config.json"));
         }
-        let hands = hands(factory.parts(&loaded.config))?;
-        make_workspace(factory.parts(&loaded.config))?;
+        let parts = factory.parts(&loaded.config);
+        let hands = hands(parts)?;
+        make_workspace(parts)?;
+        let told = loaded.config.choose_model(env)?.and_then(|model| learn_window(parts, &model));
         let owner = bot.as_ref().and_then(|bot| bot.settings.ids().first().map(|id| format!("telegram:{id}")));
         let to = if beat.to.is_empty() { owner.unwrap_or_default() } else { beat.to.clone() };
         let heartbeat = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
         let heartbeat = Some(heartbeat).filter(|_| beat.enabled);
         let pool = AgentPool::new(factory, bot.as_ref().map(|bot| bot.settings.token.clone()));
-        let window = loaded.config.agents.defaults.context_window;
-        let told = loaded.config.choose_model(env)?.and_then(|model| learn_window(home, window, &model));
         let mut notices = pool.get(None)?.1;
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
@@ -120,14 +120,15 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         log,
     }
     .start();
-    let parts = Parts { home: &home, env, config, cancel: shutdown.cancel.clone(), wake, log };
-    parts.listen();
+    let parts = Parts { home: &home, config, env };
+    let gateway = Gateway { parts, cancel: shutdown.cancel.clone(), wake, log };
+    gateway.listen();
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
     if config.cron.enabled || heartbeat.is_some() {
-        channels.push(Box::new(parts.clock(heartbeat, change, changed)));
+        channels.push(Box::new(gateway.clock(heartbeat, change, changed)));
     }
     match (bot, sender.clone()) {
-        (Some(bot), Some(sender)) => channels.push(Box::new(parts.telegram(&bot, sender, account, hands, watch)?)),
+        (Some(bot), Some(sender)) => channels.push(Box::new(gateway.telegram(&bot, sender, account, hands, watch)?)),
         _ => {
             log.write(Level::Info, "Telegram is off; scheduled jobs and heartbeats run");
             monitor::tick(watch, shutdown.cancel.clone())?;
@@ -142,20 +143,18 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     shutdown.finish()
 }
 
-/// What the parts of a running gateway are made from.
-struct Parts<'a> {
-    home: &'a Home,
-    env: &'a Env,
-    config: &'a Config,
+/// What the threads and channels of a running gateway are made from.
+struct Gateway<'a> {
+    parts: Parts<'a>,
     cancel: Cancel,
     wake: Wake,
     log: Log,
 }
 
-impl Parts<'_> {
+impl Gateway<'_> {
     /// Passes on signals of other programs of this home: a new job, a message to send.
     fn listen(&self) {
-        let listener = match notify::bind(self.home) {
+        let listener = match notify::bind(self.parts.home) {
             Ok(listener) => listener,
             Err(e) => {
                 let text = format!("new jobs may start up to an hour late, and messages wait for the next one: {e}");
@@ -171,16 +170,17 @@ impl Parts<'_> {
     }
 
     fn clock(&self, heartbeat: Option<Job>, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
+        let Parts { home, config, env } = self.parts;
         let context = Arc::new(RunContext {
-            home: self.home.clone(),
-            jobs: Jobs::new(self.home.clone(), self.env),
-            grace: i64::try_from(self.config.cron.grace_minutes).unwrap_or(i64::MAX).saturating_mul(60_000),
-            outbox: Outbox::new(self.home.clone()),
+            home: home.clone(),
+            jobs: Jobs::new(home.clone(), env),
+            grace: i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX).saturating_mul(60_000),
+            outbox: Outbox::new(home.clone()),
             posted: self.wake.clone(),
             cancel: self.cancel.clone(),
             log: self.log.sink("jobs"),
         });
-        let (zone, runs_jobs) = (Zone::local(self.env).unwrap_or_else(|_| Zone::utc()), self.config.cron.enabled);
+        let (zone, runs_jobs) = (Zone::local(env).unwrap_or_else(|_| Zone::utc()), config.cron.enabled);
         Clock { context, zone, runs_jobs, heartbeat, wake, changed }
     }
 
@@ -192,12 +192,12 @@ impl Parts<'_> {
         hands: Hands,
         watch: Watch,
     ) -> Result<Telegram> {
-        let (inbox, damaged) = Inbox::open(&self.home.state(), bot.id())?;
+        let (inbox, damaged) = Inbox::open(&self.parts.home.state(), bot.id())?;
         for damage in &damaged {
             self.log.write(Level::Warn, damage);
         }
-        let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(self.env));
-        let transcribe = media::transcriber(super::Parts { home: self.home, config: self.config, env: self.env })?;
+        let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(self.parts.env));
+        let transcribe = media::transcriber(self.parts)?;
         Ok(Telegram { sender, settings, account, inbox, hands, local_time, transcribe, watch })
     }
 }

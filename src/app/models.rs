@@ -7,7 +7,6 @@ use crate::config::Model;
 use crate::config::keys::ApiKey;
 use crate::config::vendors::{self, Protocol};
 use crate::error::{Error, Result};
-use crate::paths::Home;
 use crate::provider::Provider;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
@@ -56,7 +55,7 @@ fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     if let Some(id) = vendors::find("ollama").and_then(|vendor| ollama::pick_model(vendor.base)) {
         notices.push(format!("no key is set: asking {id} of the Ollama on this machine"));
         let model = parts.config.named(&format!("ollama/{id}"), parts.env)?;
-        notices.extend(learn_window(parts.home, parts.config.agents.defaults.context_window, &model));
+        notices.extend(learn_window(parts, &model));
         return Ok(Some(model));
     }
     notices.push(
@@ -78,14 +77,14 @@ fn window(model: &Model, parts: Parts) -> u64 {
 
 /// Asks an Ollama, once in a while, how much its model reads at once: it cuts longer requests without a word. Returns what
 /// the user should know.
-pub(crate) fn learn_window(home: &Home, default: u64, model: &Model) -> Option<String> {
-    let mut learned = Learned::of(model, home);
+pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
+    let mut learned = Learned::of(model, parts.home);
     if !model.name.starts_with("ollama/") || model.entry.context_window > 0 || learned.window().is_some() {
         return None;
     }
     let window = ollama::offer(&model.base, &model.id)?.window?;
     learned.keep_window(window);
-    (window < default).then(|| {
+    (window < parts.config.agents.defaults.context_window).then(|| {
         format!(
             "{} reads {window} tokens at once: for more, start Ollama with OLLAMA_CONTEXT_LENGTH=32768; \
              set its context_window if this is wrong",

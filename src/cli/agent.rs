@@ -130,9 +130,8 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     }
     let Some(e) = &response.error else {
         // Not on the way of the answer.
-        let (window, model) = (config.agents.defaults.context_window, config.choose_model(env).ok().flatten());
-        if let Some(model) = model {
-            output.warn(&app::learn_window(&factory.home, window, &model));
+        if let Some(model) = config.choose_model(env).ok().flatten() {
+            output.warn(&app::learn_window(factory.parts(config), &model));
         }
         return Ok(0);
     };
