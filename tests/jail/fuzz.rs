@@ -23,6 +23,9 @@ use crate::runner::Ground;
 const RUNS: u64 = 6;
 const FIRST_SEED: u64 = 2026;
 
+/// The calls of a run, unless one of them ends it.
+const CALLS: u32 = 300;
+
 /// The attack whose victim is there to be left alone.
 fn bystander() -> Attack {
     attacks().into_iter().find(|attack| attack.id == "P15").unwrap()
@@ -47,12 +50,18 @@ if int(E["PARENT"]) > 1:
     for pid in [int(E["VICTIM"]), int(E["AGENT"]), int(E["PARENT"])]:
         refused(N["kill"], pid, 0)
         refused(N["tgkill"], pid, pid, 0)
-print("refused")
+print("all-" + "denied")
 "#;
 
 /// Makes calls in a child, so that the shell can still say that it came to its end.
 const FUZZER: &str = r#"
 import random
+# What it has done so far, in memory that is a file: no random call closes or empties it.
+with open("calls-" + sys.argv[1], "wb+") as file:
+    file.truncate(4096)
+    libc.mmap.restype = ctypes.c_void_p
+    at = libc.mmap(None, ctypes.c_size_t(4096), 3, 1, file.fileno(), ctypes.c_long(0))
+calls = ctypes.c_uint32.from_address(at)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
 random.seed(int(sys.argv[1]))
@@ -74,6 +83,7 @@ for _ in range(int(sys.argv[2])):
     number = random.choice([random.randrange(500), random.randrange(335)])
     # The end of the fuzzer itself, and sleep, say nothing.
     if number not in QUIET:
+        calls.value += 1
         libc.syscall(number, *[ctypes.c_long(argument()) for _ in range(6)])
 "#;
 
@@ -100,6 +110,12 @@ fn file(fixture: &Fixture, name: &str, text: &str) {
     let numbers: BTreeMap<_, _> = numbers.into();
     let text = format!("from prelude import *\nN = {}\nQUIET = {quiet:?}\n{text}", json!(numbers));
     fs::write(fixture.workspace().join(name), text).unwrap();
+}
+
+/// How many calls the run with this seed came to.
+fn calls_made(fixture: &Fixture, seed: &str) -> u32 {
+    let counter = fs::read(fixture.workspace().join(format!("calls-{seed}"))).unwrap_or_default();
+    counter.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// Everything outside the workspace that nobody but an attacker changes, with its content, mode, owner and times.
@@ -132,7 +148,9 @@ fn nothing_happens_outside(ground: Ground) {
                 let command = |script: &str| json!({ "command": format!(". ./env-P15; python3 {script}; echo over"), "timeout": 10 });
                 let mut calls = vec![call("single", "exec", &command("single.py"))];
                 calls.extend(
-                    seeds.iter().map(|seed| call(&seed.to_string(), "exec", &command(&format!("fuzz.py {seed} 300")))),
+                    seeds
+                        .iter()
+                        .map(|seed| call(&seed.to_string(), "exec", &command(&format!("fuzz.py {seed} {CALLS}")))),
                 );
                 calls
             };
@@ -143,11 +161,16 @@ fn nothing_happens_outside(ground: Ground) {
                 *before.lock().unwrap() = outside(fixture);
             };
             told_in(netns, ground, &json!({}), set, ask, |fixture, results| {
-                assert!(results[0].1.contains("refused"), "{}", results[0].1);
+                let single = &results[0].1;
+                assert!(single.contains("all-denied") && !single.contains("Traceback"), "{single}");
                 for (seed, told) in &results[1..] {
                     // It may end itself, and everything with it, but not who answers for it.
-                    assert!(!told.contains("hands process"), "seed {seed}: {told}");
+                    assert!(!told.contains("hands process") && !told.contains("timed out"), "seed {seed}: {told}");
                 }
+                let seeds = &results[1..];
+                let made: Vec<u32> = seeds.iter().map(|(seed, _)| calls_made(fixture, seed)).collect();
+                let enough = u32::try_from(seeds.len()).unwrap() * CALLS / 10;
+                assert!(!made.contains(&0) && made.iter().sum::<u32>() > enough, "{made:?} calls of {seeds:?}");
                 let (before, after) = (before.lock().unwrap(), outside(fixture));
                 let changed: Vec<_> = after.iter().filter(|(path, seen)| before.get(*path) != Some(seen)).collect();
                 assert!(changed.is_empty() && before.len() == after.len(), "chunk {n}: {changed:.500?}");
