@@ -9,7 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -148,7 +148,7 @@ fn left_open(fixture: &Fixture) -> File {
 }
 
 /// Reads until everybody has closed the other end, on a thread of its own.
-fn collect(from: OwnedFd, into: Arc<Mutex<Vec<u8>>>) {
+fn collect(from: OwnedFd, into: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut from = File::from(from);
         let mut piece = vec![0; 1 << 16];
@@ -159,7 +159,7 @@ fn collect(from: OwnedFd, into: Arc<Mutex<Vec<u8>>>) {
                 into.extend_from_slice(&piece[..n]);
             }
         }
-    });
+    })
 }
 
 /// What bantam runs on: who it is, and what the kernel keeps from it.
@@ -280,7 +280,7 @@ pub fn start(netns: &Netns, fixture: &Fixture, ground: Ground) -> Child {
 pub fn ended(child: &mut Child) -> (Option<ExitStatus>, String) {
     let printed = [Arc::default(), Arc::default()];
     collect(child.stdout.take().unwrap().into(), Arc::clone(&printed[0]));
-    collect(child.stderr.take().unwrap().into(), Arc::clone(&printed[1]));
+    let said = collect(child.stderr.take().unwrap().into(), Arc::clone(&printed[1]));
     let deadline = Instant::now() + Duration::from_secs(240);
     while Instant::now() < deadline && child.try_wait().unwrap().is_none() {
         thread::park_timeout(Duration::from_millis(10));
@@ -288,6 +288,11 @@ pub fn ended(child: &mut Child) -> (Option<ExitStatus>, String) {
     let status = child.try_wait().unwrap();
     child.kill().ok();
     child.wait().unwrap();
+    // Its last words may still be on their way; what it left behind may hold the pipe.
+    let patience = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < patience && !said.is_finished() {
+        thread::park_timeout(Duration::from_millis(5));
+    }
     let stderr = String::from_utf8_lossy(&printed[1].lock().unwrap()).into_owned();
     (status, stderr)
 }

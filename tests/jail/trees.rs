@@ -23,6 +23,8 @@ struct Attack {
     replace: &'static str,
     /// Where the home is then, seen from the tools: relative to the workspace, or to the fixture if it begins with a slash.
     home: &'static str,
+    /// The turn that is refused, and the setting that the refusal names.
+    refused: (usize, &'static str),
 }
 
 /// A directory beside the home with others in it.
@@ -56,6 +58,7 @@ const ATTACKS: &[Attack] = &[
         },
         replace: "cd $ROOT/around && mv ws old && ln -s $TARGET ws",
         home: ".",
+        refused: (1, "agents.defaults.workspace"),
     },
     Attack {
         name: "the workspace where everything is open",
@@ -66,6 +69,7 @@ const ATTACKS: &[Attack] = &[
         },
         replace: "cd $ROOT/around && mv ws old && ln -s $TARGET ws",
         home: ".",
+        refused: (1, "agents.defaults.workspace"),
     },
     Attack {
         name: "a writable tree in the workspace",
@@ -75,18 +79,21 @@ const ATTACKS: &[Attack] = &[
         },
         replace: "mv sub sub2; mkdir sub; ln -s $TARGET sub/out",
         home: "/home/workspace/sub/out",
+        refused: (1, "tools.write_paths"),
     },
     Attack {
         name: "a readable tree in a writable one",
         set: |fixture| json!({ "tools": { "write_paths": [around(fixture)], "read_paths": [at(fixture, "around/ref")] } }),
         replace: "cd $ROOT/around && mv ref old; ln -s $TARGET ref",
         home: "/around/ref",
+        refused: (0, "tools.read_paths"),
     },
     Attack {
         name: "a tree that is not there yet",
         set: |fixture| json!({ "tools": { "read_paths": [fixture.workspace().join("later")] } }),
         replace: "ln -s $TARGET later",
         home: "/home/workspace/later",
+        refused: (0, "tools.read_paths"),
     },
     Attack {
         name: "a tree by another name",
@@ -97,18 +104,28 @@ const ATTACKS: &[Attack] = &[
         },
         replace: "cd $ROOT/around && mv x old; ln -s $TARGET x",
         home: "/name/x",
+        refused: (1, "tools.write_paths"),
     },
     Attack {
         name: "a workspace that is the home",
         set: |fixture| link_workspace(fixture, "."),
         replace: ":",
         home: ".",
+        refused: (0, "agents.defaults.workspace"),
     },
     Attack {
         name: "a workspace that holds the home",
         set: |fixture| link_workspace(fixture, ".."),
         replace: ":",
         home: "home",
+        refused: (0, "agents.defaults.workspace"),
+    },
+    Attack {
+        name: "a workspace that is agent/",
+        set: |fixture| link_workspace(fixture, "agent"),
+        replace: ":",
+        home: "..",
+        refused: (0, "agents.defaults.workspace"),
     },
     Attack {
         name: "what bantam obeys in a writable tree",
@@ -120,6 +137,7 @@ const ATTACKS: &[Attack] = &[
         },
         replace: ":",
         home: "/around",
+        refused: (0, "agent"),
     },
 ];
 
@@ -173,10 +191,14 @@ fn fought(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
         }
         let now = fs::read_to_string(fixture.path(place).join(obeyed)).unwrap_or_default();
         got.extend(now.contains("evil").then(|| format!("{obeyed}: {now}")));
-        if got.is_empty() {
-            // Nothing went on in silence: the tree is refused by the program, or by the call.
-            eprintln!("{}: {:?}", attack.name, said.map(|(status, text)| (status.and_then(|s| s.code()), text)));
-        }
+        let (turn, setting) = attack.refused;
+        let codes = said.each_ref().map(|(status, _)| status.and_then(|status| status.code()));
+        let asked = model.requests().len();
+        // A turn that is not refused asks to replace the tree, then for what is tried, and is told of both.
+        let expected = if turn == 0 { ([Some(3), Some(3)], 0) } else { ([Some(0), Some(3)], 3) };
+        let named = format!("bantam: error: {setting}: {}", root.display());
+        let ends = (codes, asked) == expected && said[turn..].iter().all(|(_, text)| text.contains(&named));
+        got.extend((!ends).then(|| format!("asked {asked} times: {said:?}")));
         got
     })
 }
@@ -224,4 +246,9 @@ fn trees_hold_under_both() {
 #[test]
 fn trees_hold_under_an_older_landlock() {
     hold_on(5);
+}
+
+#[test]
+fn trees_hold_as_root_under_landlock() {
+    hold_on(6);
 }
