@@ -14,7 +14,7 @@ use crate::kernel::{Rule, When};
 use crate::layers::PR_SET_CHILD_SUBREAPER;
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
 use crate::model::{Call, Model, Reply, Request, call};
-use crate::netns::{self, Netns};
+use crate::netns::{self, Netns, SYSTEM_DIR};
 use crate::runner::{Ground, ended, start};
 
 /// Calls in one reply: of more than 64 the rest is not run.
@@ -369,13 +369,14 @@ fn where_a_jail_is_required_file_tools_are_refused_without_one() {
 
 #[test]
 fn what_only_root_may_read_is_read_with_the_rights_of_the_workspaces_owner() {
-    const GROUNDS: [&[&[Rule]]; 3] = [&[NO_NAMESPACES, NO_LANDLOCK], &[NO_NAMESPACES], &[NO_LANDLOCK]];
+    const GROUNDS: [&[&[Rule]]; 4] = [&[NO_NAMESPACES, NO_LANDLOCK], &[NO_NAMESPACES], &[NO_LANDLOCK], &[]];
     for rules in GROUNDS {
         let set = |fixture: &Fixture| {
             let tree = fixture.path("outside");
-            let secret = tree.join("only-root");
-            fs::write(&secret, fixture.canary("R12")).unwrap();
-            fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+            for dir in [&tree, Path::new(SYSTEM_DIR)] {
+                fs::write(dir.join("only-root"), fixture.canary("R12")).unwrap();
+                fs::set_permissions(dir.join("only-root"), fs::Permissions::from_mode(0o600)).unwrap();
+            }
             let config = fixture.home().join("config.json");
             let written: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
             let opened = json!({ "tools": { "read_paths": [tree] } });
@@ -383,14 +384,25 @@ fn what_only_root_may_read_is_read_with_the_rights_of_the_workspaces_owner() {
         };
         let ask = |fixture: &Fixture, _: &[String]| {
             let at = |name: &str| fixture.path("outside").join(name);
+            let cat =
+                |id: &str, path: &Path| call(id, "exec", &json!({ "command": format!("cat {}", path.display()) }));
             vec![
                 call("theirs", "read_file", &json!({ "path": at("R01") })),
                 call("roots", "read_file", &json!({ "path": at("only-root") })),
+                cat("theirs by a command", &at("R01")),
+                cat("roots by a command", &at("only-root")),
+                cat("the system's", &Path::new(SYSTEM_DIR).join("only-root")),
             ]
         };
         told(Starter::RootForUser, rules, &json!({}), set, ask, |fixture, results| {
             assert!(results[0].1.contains(&fixture.canary("R01")), "{results:?}");
             assert!(results[1].1.contains("permission denied"), "{results:?}");
+            assert!(results.iter().all(|(_, text)| !text.contains(&fixture.canary("R12"))), "{results:?}");
+            // Without a jail there are no commands.
+            if rules.len() < 2 {
+                assert!(results[2].1.contains(&fixture.canary("R01")), "{results:?}");
+                assert!(results[3..].iter().all(|(_, text)| text.contains("Permission denied")), "{results:?}");
+            }
         });
     }
 }
