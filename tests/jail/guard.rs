@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::chown;
 use std::panic::resume_unwind;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +18,11 @@ use serde_json::{Value, json};
 
 use crate::addresses::PRIVATE;
 use crate::fixture::new_name;
-use crate::harness::{Home, config_for, merged};
-use crate::kernel;
+use crate::harness::{Home, config_for, merged, walk};
+use crate::kernel::{self, Birth, born};
+use crate::matrix::COLUMNS;
 use crate::model::{Model, Reply};
+use crate::program::program;
 
 /// A site on the internet.
 const PUBLIC: &str = "93.184.216.34";
@@ -270,30 +273,69 @@ for target in json.loads(TARGETS):
     print(said, target)
 "#;
 
+/// Connects to every target without a proxy.
+const DIRECT: &str = r#"
+import json, socket
+for target in json.loads(TARGETS):
+    host, port = target.rsplit(":", 1)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), 5).close()
+        print(200, target)
+    except (OSError, ValueError) as error:
+        print("-", target, error)
+"#;
+
+/// What a command with the guarded network gets from this script, and how many inner targets it tried; three more follow
+/// them.
+fn command_reaches(column: usize, script: &str) -> (String, usize) {
+    let authority = |url: &String| {
+        let rest = url.split_once("//").map_or(url.as_str(), |(_, rest)| rest);
+        let host = rest.split(['/', '?', '#', '\\', '\r']).next().unwrap().to_owned();
+        if host.ends_with(":80") { host } else { format!("{host}:80") }
+    };
+    let mut targets: Vec<String> = inner_urls().iter().map(authority).collect();
+    let count = targets.len();
+    targets.extend(["rebind.test:80", "rebind.test:80", "public.test:80"].map(str::to_owned));
+    let script = script.replace("TARGETS", &json!(json!(targets).to_string()).to_string());
+    let command = format!("cat >t.py <<'END'\n{script}\nEND\npython3 t.py >out; grep -vc ^2 out; grep ^2 out");
+    let model =
+        Model::scripted([Reply::call("exec", &json!({ "command": command, "timeout": 120 })), Reply::text("Done.")]);
+    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "network": "guarded" } } })));
+    home.dir("workspace");
+    let (_, starter, rules, _) = COLUMNS[column];
+    let ground = starter.ground(rules);
+    for path in walk(home.path("").parent().unwrap()) {
+        chown(path, Some(ground.owner), Some(ground.owner)).unwrap();
+    }
+    let mut bantam = Command::new(program());
+    bantam.args(["agent", "-m", "go on"]).env("BANTAM_HOME", home.path("")).current_dir("/");
+    born(&mut bantam, Birth { rules, ..Birth::of(ground.uid) });
+    let output = bantam.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    (model.request(1).last("tool"), count)
+}
+
 #[test]
 fn a_command_with_the_guarded_network_reaches_none_of_them_either() {
-    in_network(|network| {
-        let authority = |url: &String| {
-            let rest = url.split_once("//").map_or(url.as_str(), |(_, rest)| rest);
-            let host = rest.split(['/', '?', '#', '\\', '\r']).next().unwrap().to_owned();
-            if host.ends_with(":80") { host } else { format!("{host}:80") }
-        };
-        let mut targets: Vec<String> = inner_urls().iter().map(authority).collect();
-        let count = targets.len();
-        targets.extend(["rebind.test:80", "rebind.test:80", "public.test:80"].map(str::to_owned));
-        let script = TUNNELS.replace("TARGETS", &json!(json!(targets).to_string()).to_string());
-        let command = format!("cat >t.py <<'END'\n{script}\nEND\npython3 t.py >out; grep -vc ^2 out; grep ^2 out");
-        let model = Model::scripted([
-            Reply::call("exec", &json!({ "command": command, "timeout": 120 })),
-            Reply::text("Done."),
-        ]);
-        let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "network": "guarded" } } })));
-        home.agent(["-m", "go on"]).exits(0).prints("Done.\n");
-        let result = model.request(1).last("tool");
-        let reached = "200 Far and away rebind.test:80\n200 Far and away public.test:80";
-        assert!(result.contains(&format!("{}\n{reached}", count + 1)), "{result}");
-        assert_eq!(network.knocks(), 0);
-    });
+    for column in [0, 1, 2, 4] {
+        in_network(|network| {
+            let (result, count) = command_reaches(column, TUNNELS);
+            let reached = "200 Far and away rebind.test:80\n200 Far and away public.test:80";
+            assert!(result.contains(&format!("{}\n{reached}", count + 1)), "{column}: {result}");
+            assert_eq!(network.knocks(), 0);
+        });
+    }
+}
+
+#[test]
+fn under_landlock_alone_a_command_with_the_guarded_network_reaches_nothing() {
+    for column in [3, 6] {
+        in_network(|network| {
+            let (result, count) = command_reaches(column, DIRECT);
+            assert!(result.contains(&format!("{}\n", count + 3)) && !result.contains("200 "), "{column}: {result}");
+            assert_eq!((network.knocks(), network.asked.lock().unwrap().len()), (0, 0));
+        });
+    }
 }
 
 #[test]
