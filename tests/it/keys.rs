@@ -213,13 +213,22 @@ fn a_command_in_a_file_that_others_can_change_is_not_run() {
     let other = Home::empty();
     let ran = other.dir("ran");
     let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    let spoil: [(&str, Spoil); 5] = [
+    let spoil: [(&str, Spoil); 7] = [
         ("others can write", &|home| {
             set_mode(&home.path("config.json"), 0o666);
             home.path("config.json")
         }),
         ("others can write", &|home| {
             set_mode(&home.path(""), 0o777);
+            home.path("")
+        }),
+        // Others of the same group are others, too.
+        ("others can write", &|home| {
+            set_mode(&home.path("config.json"), 0o660);
+            home.path("config.json")
+        }),
+        ("others can write", &|home| {
+            set_mode(&home.path(""), 0o775);
             home.path("")
         }),
         ("user 61001 owns", &|home| {
