@@ -158,7 +158,7 @@ impl ProviderError {
             Self::Cancelled(Why::Deadline) => {
                 return Error::new(Kind::Limit, "the turn timed out").hint("allow more time with --timeout");
             }
-            Self::Auth(_) => (Kind::Auth, "check the key: `bantam doctor --provider` tells where it comes from"),
+            Self::Auth(_) => (Kind::Auth, "check the key: `bantam status` tells where it comes from"),
             Self::RateLimited { .. } => (Kind::Unavailable, "try again later, or use another model (--model, /model)"),
             Self::Quota(_) => (Kind::Unavailable, "add credit to the account, or use another model (--model, /model)"),
             Self::ContextTooLong(_) => (Kind::Failed, "start a new conversation (--new, /new)"),

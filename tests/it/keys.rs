@@ -48,7 +48,7 @@ fn keys_without_quota_or_patience_make_room_at_once() {
 fn when_every_key_is_refused_it_is_the_keys_that_are_to_be_checked() {
     let model = Model::scripted([Reply::error(401, "no"), Reply::error(403, "nor this")]);
     let home = with_keys(&model, &json!(["key-one", "key-two"]));
-    home.agent(["-m", "hi"]).exits(4).prints("").fails_with_a_hint();
+    home.agent(["-m", "hi"]).exits(4).prints("").fails_with_a_hint().says("`bantam status` tells where it comes from");
     assert!(home.session("cli_default").history().is_empty(), "a refused key leaves no trace");
 }
 
