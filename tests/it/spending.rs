@@ -65,6 +65,25 @@ fn a_message_causes_no_more_calls_than_it_may_and_its_user_is_told_once() {
 }
 
 #[test]
+fn a_job_and_its_subagents_that_never_stop_come_to_an_end_and_it_is_told_once() {
+    let model = Model::answering(|request, number| match number {
+        TOO_MANY.. => Reply::text("Enough."),
+        _ if is_task(request) => Reply::call("list_dir", &json!({ "path": ".", "depth": number })),
+        _ => Reply::call("subagent", &json!({ "task": number.to_string() })),
+    });
+    let api = BotApi::start();
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    home.bantam().args(["cron", "add", "-m", "go", "--at", "+1s", "--to", "telegram:42"]).run().exits(0);
+    let gateway = start(&home);
+    api.wait_for_texts(OWNER, 1);
+    all_tasks_end(&home);
+    ends(gateway);
+    assert_eq!((model.asked(), used_up(&api)), (CALLS, 1), "{:?}", api.texts(OWNER));
+    assert!(model.requests().iter().any(is_task), "it began no subagent");
+}
+
+#[test]
 fn a_restart_gives_no_more_calls() {
     let (begun, api) = (AtomicUsize::new(0), BotApi::start());
     let model = greedy(move || match begun.fetch_add(1, Ordering::Relaxed) {
