@@ -4,9 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{CANARY, Home, merged};
+use crate::harness::{CANARY, Home, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply};
 use crate::without_syscall::NAMESPACES;
@@ -177,6 +178,31 @@ fn a_command_sees_no_key_and_an_environment_of_its_own() {
     // Every user of the machine sees the arguments of every process.
     let arguments = seen.lines().find(|line| line.starts_with("/proc/self/exe"));
     assert_eq!(arguments.map(str::trim_end), Some("/proc/self/exe hands"), "{seen}");
+}
+
+/// The command lines of a process and of all below it.
+fn command_lines(pid: &str) -> Vec<Vec<String>> {
+    let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = line.split_terminator('\0').map(str::to_owned).collect();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children: String = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect();
+    [words].into_iter().chain(children.split_whitespace().flat_map(command_lines)).collect()
+}
+
+#[test]
+fn the_processes_of_a_jailed_command_show_nobody_its_settings() {
+    let model = Model::scripted([Reply::call("exec", &json!({ "command": "sleep 98765" }))]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
+    let mut lines = Vec::new();
+    until("the command runs", || {
+        lines = command_lines(&running.pid().to_string());
+        lines.iter().any(|line| *line == ["sleep", "98765"])
+    });
+    let inner: Vec<_> = lines.iter().filter(|line| line.first().is_some_and(|name| name == "/proc/self/exe")).collect();
+    assert!(!inner.is_empty() && inner.iter().all(|line| line.len() == 2), "{lines:?}");
+    running.signal(Signal::INT);
+    running.finish().exits(130);
 }
 
 /// Runs bantam in a user namespace that allows no others until `open` is in the home.
