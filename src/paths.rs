@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::text::one_line;
 
 /// `$BANTAM_HOME`.
@@ -18,6 +18,15 @@ impl Home {
 
     pub(crate) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Adds a hint to an error of the file system.
+    pub(crate) fn hinted(&self, e: Error) -> Error {
+        if e.hint.is_some() || e.kind != Kind::Failed {
+            return e;
+        }
+        let root = self.root.display();
+        e.hint(format!("check that {root} is a directory you can write, or set BANTAM_HOME to another"))
     }
 
     pub(crate) fn config(&self) -> PathBuf {

@@ -39,7 +39,7 @@ impl Lock {
                 return Err(Error::new(Kind::Busy, format!("still busy after {} s", wait.as_secs())));
             }
             if cancel.sleep(pause).is_err() {
-                return Err(Error::new(Kind::Interrupted, "stopped while waiting for a lock"));
+                return Err(Error::new(Kind::Interrupted, "stopped while waiting for another run"));
             }
             pause = (pause * 2).min(Duration::from_millis(200));
         }

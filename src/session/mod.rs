@@ -258,25 +258,16 @@ impl Files {
     pub(crate) fn new(home: Home) -> Self {
         Self { home }
     }
-
-    /// Adds a hint to an error of the file system.
-    fn hinted(&self, e: Error) -> Error {
-        if e.hint.is_some() {
-            return e;
-        }
-        let home = self.home.root().display();
-        e.hint(format!("check that {home} is a directory you can write, or set BANTAM_HOME to another"))
-    }
 }
 
 impl Store for Files {
     fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
-        let lock = lock(&self.home, name, cancel).map_err(|e| self.hinted(e))?;
+        let lock = lock(&self.home, name, cancel).map_err(|e| self.home.hinted(e))?;
         let path = self.home.session(name);
         let mut session = Session::new(name);
         let mut file = SessionFile { journal: None, _lock: lock };
         let mut missing = Vec::new();
-        if let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.hinted(e))? {
+        if let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.home.hinted(e))? {
             refuse_newer(&opened.lines, &path)?;
             session.damage = opened.damage;
             missing = session.replay(opened.lines, opened.journal.next());
@@ -317,7 +308,7 @@ impl Store for Files {
             journal.append(&lines, durability)?;
         } else {
             let journal = Journal::create(&self.home.session(&session.name), &lines);
-            file.journal = Some(journal.doing("starting the session").map_err(|e| self.hinted(e))?);
+            file.journal = Some(journal.doing("starting the session").map_err(|e| self.home.hinted(e))?);
         }
         session.appended(entries, now);
         Ok(())
@@ -333,7 +324,7 @@ impl Store for Files {
         let lines = session.next_segment(summary.as_deref(), &kept, now);
         // Without a journal there is no segment yet.
         let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else { return Ok(None) };
-        let old = journal.renew(lines).map_err(|e| self.hinted(e))?;
+        let old = journal.renew(lines).map_err(|e| self.home.hinted(e))?;
         session.enter_segment(summary, kept);
         Ok(Some(old))
     }

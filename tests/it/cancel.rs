@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -42,6 +43,18 @@ fn a_polite_end_is_the_same_as_an_interrupt() {
     running.signal(Signal::TERM);
     running.finish().exits(130).prints("");
     assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
+}
+
+#[test]
+fn an_interrupted_wait_for_another_run_says_so_and_advises_nothing() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    let path = home.write("state/locks/cli_default.lock", "");
+    let lock = fs::File::open(&path).unwrap();
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
+    running.wait_until_open(&path);
+    interrupt(running).says("stopped while waiting for another run").does_not_say("hint:");
 }
 
 /// Whether a process has read all that has arrived on its TCP connections.
