@@ -8,6 +8,7 @@ use super::factory::AgentFactory;
 use super::local_time;
 use crate::agent::Agent;
 use crate::bus::Kind;
+use crate::config::ModelEntry;
 use crate::error::{Error, Result};
 use crate::gateway::Handler;
 use crate::secret::Secret;
@@ -52,10 +53,12 @@ impl AgentPool {
     /// Names the model in use and those to choose from.
     fn models(&self, session: &str) -> Result<String> {
         let loaded = self.factory.load(None)?;
-        let names = loaded.config.model_list.iter().map(|entry| entry.model_name.as_str());
-        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-        let others = if names.is_empty() { "VENDOR/MODEL".to_owned() } else { names.join(", ") };
-        Ok(format!("`{}` answers. To change it: `/model NAME`, with one of: {others}", self.agent(session)?.model()))
+        let name =
+            |entry: &ModelEntry| if entry.model_name.is_empty() { &entry.model } else { &entry.model_name }.clone();
+        let names = loaded.config.model_list.iter().map(name).collect::<Vec<_>>().join(", ");
+        let or = if names.is_empty() { "" } else { ", or " };
+        let model = self.agent(session)?.model().to_owned();
+        Ok(format!("`{model}` answers. To change it: `/model NAME`, with one of: {names}{or}VENDOR/MODEL"))
     }
 
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {

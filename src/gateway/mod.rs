@@ -157,7 +157,10 @@ impl Dispatcher {
     }
 
     fn control(&self, message: &Inbound) -> String {
-        let reply = self.handler.control(&message.kind, &message.session).unwrap_or_else(|e| e.message);
+        let reply = self.handler.control(&message.kind, &message.session).unwrap_or_else(|e| match e.hint {
+            Some(hint) => format!("{}\nhint: {hint}", e.message),
+            None => e.message,
+        });
         if message.kind != Kind::Status {
             return reply;
         }

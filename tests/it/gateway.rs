@@ -160,7 +160,9 @@ fn the_commands_do_what_they_say() {
     let mut config = config(&model, &api);
     let mut other = config["model_list"][0].clone();
     (other["model_name"], other["model"]) = ("second".into(), "openai/other".into());
-    config["model_list"].as_array_mut().unwrap().push(other);
+    let mut nameless = other.clone();
+    (nameless["model_name"], nameless["model"]) = ("".into(), "openai/third".into());
+    config["model_list"].as_array_mut().unwrap().extend([other, nameless]);
     let home = Home::with(&config);
     let gateway = start(&home);
     for (n, (command, says)) in [
@@ -170,7 +172,9 @@ fn the_commands_do_what_they_say() {
         ("/status", "of 131072 tokens"),
         ("/usage", "1 calls, 11 tokens read and 7 written"),
         ("/model", "openai/test-model"),
+        ("/model", "with one of: test, second, openai/third, or VENDOR/MODEL"),
         ("/model none/such", "none"),
+        ("/model none/such", "\nhint: "),
         ("/model second", "From now on openai/other answers"),
         ("/new", "new conversation"),
         ("what did I say?", "You said: what did I say?"),
