@@ -107,7 +107,7 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
         return Ok(vec![Offer { id: model.id.clone(), tools: Some(true), images: Some(false), ..Offer::default() }]);
     };
     let cancel = Cancel::new(Some(within));
-    let get = |path: Option<&str>| host.get(path, &cancel).map_err(|e| e.into_error(&model.name));
+    let get = |path: Option<&str>| host.get(path, &cancel).map_err(|e| e.into_error(model.name.trim_end_matches("/-")));
     let is_lm_studio = model.name.starts_with("lmstudio/");
     let listed = get(is_lm_studio.then_some("/api/v0/models"))?;
     let list = [&listed["data"], &listed["models"], &listed].into_iter().find_map(Value::as_array);

@@ -90,3 +90,9 @@ fn a_host_that_refuses_or_is_unknown_is_told() {
     Home::with(&page.config()).bantam().arg("models").run().exits(1).says("api_base");
     Home::empty().bantam().arg("models").run().exits(3).fails_with_a_hint();
 }
+
+#[test]
+fn a_vendor_that_does_not_answer_is_named_as_it_was_asked_for() {
+    let home = Home::with(&json!({ "model_list": [ { "model": "ollama/*", "api_base": "http://127.0.0.1:9/v1" } ] }));
+    home.bantam().args(["models", "ollama"]).run().exits(5).says("asking ollama: ").does_not_say("/-");
+}
