@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tz::UtcDateTime;
 
 use crate::error::{Error, Result};
+use crate::text::counted;
 use crate::zone::{self, Zone};
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
@@ -110,7 +111,7 @@ impl Cron {
         };
         let fields: Vec<&str> = plain.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields[..] else {
-            let what = format!("the expression \"{}\" has {} fields", shown(expr), fields.len());
+            let what = format!("the expression \"{}\" has {}, not 5", shown(expr), counted(fields.len(), "field"));
             return Err(Error::usage(what).hint(FIELDS));
         };
         let weekdays_set = field("weekday", weekdays, (0, 7), &WEEKDAYS)?;

@@ -100,6 +100,8 @@ fn what_can_be_no_job_is_refused_in_a_sentence() {
         (&["-m", "x", "-c", "30 2 31 2 *"], "never run"),
         (&["-m", "x", "-c", "61 * * * *"], "\"61\" is not valid (0-59)"),
         (&["-m", "x", "-c", "@reboot"], "@reboot"),
+        (&["-m", "x", "-c", "bad"], "the expression \"bad\" has 1 field, not 5"),
+        (&["-m", "x", "-c", "* * * *"], "has 4 fields, not 5"),
         (&["-m", "x", "-c", "@daily", "--tz", "Europe/Nowhere"], "Europe/Nowhere"),
         (&["-m", "x", "-c", "@daily", "--tz", "/etc/passwd"], "no time zone"),
         (&["-m", "x", "--at", "2001-01-01T00:00"], "2001-01-01 00:00:00 has passed"),
