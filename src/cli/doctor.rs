@@ -84,7 +84,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
     let there = app::workspace(parts).is_ok_and(|dir| dir.is_dir());
     let hands = match app::make_workspace(parts).and_then(|()| app::hands(parts)) {
         Ok(hands) => hands,
-        Err(e) => return report.add([Check::of_error(NAME, e)]),
+        Err(e) => return report.add([Check::of_error(NAME, home.hinted(e))]),
     };
     let made = if there { "" } else { " (created)" };
     report.add([Check::ok(NAME, format!("{}{made}", hands.workspace().path.display()))]);
@@ -99,7 +99,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
     }
     let passed = app::passed(config, env);
     let subject = Subject { home, hands: &hands, passed, network: exec.network };
-    report.add(canary::run(&subject).unwrap_or_else(|e| vec![Check::of_error("canaries", e)]));
+    report.add(canary::run(&subject).unwrap_or_else(|e| vec![Check::of_error("canaries", home.hinted(e))]));
 }
 
 /// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.

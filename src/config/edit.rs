@@ -27,14 +27,16 @@ pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Resul
 /// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded.
 pub(crate) fn save(home: &Home, env: &Env, change: impl FnOnce(&str) -> Result<String>) -> Result<Loaded> {
     let lock = home.state().join("locks/config.lock");
-    let _lock = Lock::acquire(&lock, Duration::from_secs(5), &Cancel::new(None)).doing("changing config.json")?;
+    let lock = Lock::acquire(&lock, Duration::from_secs(5), &Cancel::new(None)).doing("changing config.json");
+    let _lock = lock.map_err(|e| home.hinted(e))?;
     let old = super::read(home)?;
     let new = change(old.as_deref().unwrap_or("{}\n"))?;
     let loaded = load_for(home, Some(&new), env, Vec::new())?;
     if old.as_ref() != Some(&new) {
         // A link to the file stays a link.
         let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
-        disk::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json")?;
+        let written = disk::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json");
+        written.map_err(|e| home.hinted(e))?;
     }
     Ok(loaded)
 }

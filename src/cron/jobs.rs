@@ -254,7 +254,8 @@ impl Jobs {
     }
 
     fn lock(&self) -> Result<Lock> {
-        Lock::acquire(&self.home.cron_lock(), LOCK_WAIT, &Cancel::new(None)).doing("changing the jobs")
+        let lock = Lock::acquire(&self.home.cron_lock(), LOCK_WAIT, &Cancel::new(None)).doing("changing the jobs");
+        lock.map_err(|e| self.home.hinted(e))
     }
 
     /// Reads, changes and writes the file under the lock, and tells the gateway. When `change` fails, nothing is written.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Check, quoted};
 use crate::config::{self, Loaded};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::session;
 use crate::text::{counted, parse_json};
@@ -23,7 +23,7 @@ pub(crate) fn directory(home: &Home) -> Check {
     let meta = match fs_err::metadata(root) {
         Ok(meta) => meta,
         Err(e) if e.kind() == ErrorKind::NotFound => return Check::ok(NAME, format!("{shown}: does not exist yet")),
-        Err(e) => return Check::fail(NAME, e.to_string()).fix(ELSEWHERE),
+        Err(e) => return Check::fail(NAME, Error::from(e).message).fix(ELSEWHERE),
     };
     let (mode, owner) = (meta.mode() & 0o777, meta.uid());
     if owner != geteuid().as_raw() && geteuid().is_root() {
@@ -33,7 +33,7 @@ pub(crate) fn directory(home: &Home) -> Check {
         Check::fail(NAME, format!("{shown} belongs to user {owner}, not to you"))
             .fix(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
     } else if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
-        Check::fail(NAME, format!("cannot write {shown}: {}", std::io::Error::from(e)))
+        Check::fail(NAME, format!("cannot write {shown}: {}", Error::from(e)))
             .fix(format!("chmod 700 {quoted}"))
             .fix(ELSEWHERE)
     } else if mode & 0o077 != 0 {
@@ -95,7 +95,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
     let entries = match fs_err::read_dir(&dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == ErrorKind::NotFound => return vec![Check::ok(NAME, "none yet")],
-        Err(e) => return vec![Check::fail(NAME, e.to_string()).fix(format!("chmod 700 {}", quoted(&dir)))],
+        Err(e) => return vec![Check::fail(NAME, Error::from(e).message).fix(format!("chmod 700 {}", quoted(&dir)))],
     };
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.retain(|path| path.extension().is_some_and(|e| e == "jsonl"));

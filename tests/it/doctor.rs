@@ -9,7 +9,7 @@ use crate::botapi::{BOT_NAME, BotApi, TOKEN};
 use crate::harness::{CANARY, Home, Run, config_for, merged};
 use crate::model::{Model, Reply};
 use crate::stored::sealed;
-use crate::without_syscall::{ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES};
+use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES};
 
 /// A home whose model is at an address where nobody is asked anything.
 fn healthy() -> Home {
@@ -310,4 +310,24 @@ fn a_bot_is_looked_up_and_what_keeps_messages_from_it_is_told() {
     line(&run, "FAIL  telegram: a webhook is set");
     line(&run, "--    telegram: 1 messages wait");
     run.exits(1);
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_told_with_a_next_step_by_every_command() {
+    let home = healthy();
+    home.dir("workspace");
+    set_mode(&home, "", 0o500);
+    for args in
+        [&["cron", "add", "-m", "x", "-e", "60"][..], &["config", "set", "log.json", "true"], &["agent", "-m", "hi"]]
+    {
+        let run = without_syscall::privileges(|| home.bantam().args(args).run());
+        run.exits(1).fails_with_a_hint().says("is a directory you can write, or set BANTAM_HOME to another");
+    }
+    let run = without_syscall::privileges(|| doctor(&home));
+    set_mode(&home, "", 0o700);
+    run.exits(1);
+    assert!(!run.stdout.contains("os error"), "{}", run.stdout);
+    for start in ["FAIL  home: ", "FAIL  canaries: "] {
+        assert!(!fixes(&run, start).is_empty(), "{}", run.stdout);
+    }
 }
