@@ -30,6 +30,13 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::row("skills remove", "NAME", remove, "delete a skill and all its files")
         .with_flags(&[("-y, --yes", "do not ask for confirmation")])
         .with_examples(&["bantam skills remove weather"]),
+    Command::row("skills enable", "NAME", enable, "let the agent use a disabled skill again"),
+    Command::row(
+        "skills disable",
+        "NAME",
+        disable,
+        "keep a skill without the agent using it; /NAME still calls for it",
+    ),
 ];
 
 fn load_skills(env: &Env) -> Result<Skills> {
@@ -89,6 +96,21 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
         notice(&format!("{name}: {note}"));
     }
     Ok(0)
+}
+
+fn enable(args: &Args, env: &Env) -> Result<u8> {
+    set(args, env, true)
+}
+
+fn disable(args: &Args, env: &Env) -> Result<u8> {
+    set(args, env, false)
+}
+
+fn set(args: &Args, env: &Env, is_used: bool) -> Result<u8> {
+    let skills = load_skills(env)?;
+    let _lock = lock_agent_folder(env)?;
+    skills::enable(&skills, &args.words[0], is_used)?;
+    print(&format!("{} {}\n", if is_used { "Enabled" } else { "Disabled" }, args.words[0])).map(|()| 0)
 }
 
 fn remove(args: &Args, env: &Env) -> Result<u8> {

@@ -6,9 +6,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{Skills, is_valid_name};
+use super::{DISABLED, Skills, is_valid_name};
 use crate::beneath::{Dir, Links};
-use crate::disk::{self, copy_new};
+use crate::disk::{self, Durability, copy_new};
 use crate::error::{Error, Result};
 use crate::text::one_line;
 
@@ -101,13 +101,24 @@ impl Copying {
     }
 }
 
-/// Deletes a skill with all its files. The caller holds a lock.
-pub(crate) fn remove(skills: &Skills, name: &str) -> Result<()> {
+fn folder(skills: &Skills, name: &str) -> Result<PathBuf> {
     let dir = skills.dir().join(name);
     if !is_valid_name(name) || dir.symlink_metadata().is_err() {
         let hint = "bantam skills list prints their names";
         return Err(Error::failed(format!("no skill named \"{}\"", one_line(name, 64))).hint(hint));
     }
+    Ok(dir)
+}
+
+/// Has the agent use a skill, or not. The caller holds a lock.
+pub(crate) fn enable(skills: &Skills, name: &str, is_used: bool) -> Result<()> {
+    let mark = folder(skills, name)?.join(DISABLED);
+    if is_used { disk::remove(&mark) } else { disk::replace(&mark, b"", Durability::Now) }
+}
+
+/// Deletes a skill with all its files. The caller holds a lock.
+pub(crate) fn remove(skills: &Skills, name: &str) -> Result<()> {
+    let dir = folder(skills, name)?;
     clean_up(skills)?;
     let old = skills.dir().join(format!(".{name}.old"));
     disk::rename_new(&dir, &old)?;

@@ -16,10 +16,12 @@ use crate::child::PATH;
 use crate::error::Error;
 use crate::template;
 use crate::text::one_line;
-pub(crate) use install::{install, remove};
+pub(crate) use install::{enable, install, remove};
 
 /// The format's limit on a description.
 const MAX_DESCRIPTION: usize = 1024;
+/// A file in the folder of a skill that the agent does not use.
+const DISABLED: &str = ".disabled";
 
 /// Where skills are, and the environment that their commands would have.
 #[derive(Clone, Debug)]
@@ -154,13 +156,17 @@ impl Skills {
             let first = body.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
             description = one_line(first.unwrap_or("(no description)"), 200);
         }
+        let mut missing = self.missing(&fields);
+        if dir.as_ref().is_some_and(|dir| dir.join(DISABLED).exists()) {
+            missing.push(format!("bantam skills enable {name}"));
+        }
         found.skills.push(Skill {
             name: name.to_owned(),
             description,
             dir,
             always: is_true(&fields, "always"),
             hidden: is_true(&fields, "disable-model-invocation"),
-            missing: self.missing(&fields),
+            missing,
             text: body.to_owned(),
         });
     }

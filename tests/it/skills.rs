@@ -230,10 +230,18 @@ fn skills_are_installed_listed_shown_and_removed() {
     assert!(list.exits(0).stdout.contains("tea") && list.stdout.contains("journal"), "{}", list.stdout);
     assert!(bantam(&["show", "tea"]).exits(0).stdout.contains("Boil water"));
     bantam(&["install", &from]).exits(1).fails_with_a_hint();
+    let model = Model::answering(|_, _| Reply::text("Done."));
+    home.config(&model.config().to_string());
+    for (n, verb, is_used) in [(0, "disable", false), (1, "enable", true)] {
+        bantam(&[verb, "tea"]).exits(0);
+        let is_told = bantam(&["list"]).exits(0).stdout.contains("bantam skills enable tea");
+        home.agent(["-m", "go"]).exits(0);
+        assert_eq!((model.request(n).last("system").contains("- tea:"), is_told), (is_used, !is_used), "{verb}");
+    }
     bantam(&["remove", "tea"]).exits(2).fails_with_a_hint();
     bantam(&["remove", "tea", "-y"]).exits(0);
     assert!(!home.path("agent/skills/tea").exists());
-    for (verb, name) in [("remove", "tea"), ("remove", ".."), ("show", "tea")] {
+    for (verb, name) in [("remove", "tea"), ("remove", ".."), ("show", "tea"), ("disable", "tea"), ("enable", "..")] {
         let args: &[&str] = if verb == "remove" { &[verb, name, "-y"] } else { &[verb, name] };
         bantam(args).exits(1).fails_with_a_hint();
     }
