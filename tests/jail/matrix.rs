@@ -61,7 +61,8 @@ impl Starter {
 /// A name, who starts the program, what the kernel lacks, and the version of Landlock that it tells.
 pub type Conditions = (&'static str, Starter, &'static [&'static [Rule]], Option<i64>);
 
-/// The table's columns.
+/// The table's columns. Root for a user under Landlock alone is none: before Landlock, the process has taken the ids of the
+/// workspace's owner, all of them, and dropped every capability, so from then on it is the process of "user: Landlock".
 pub const COLUMNS: [Conditions; 7] = [
     ("root: both", Starter::Root, &[], None),
     ("root for a user: namespaces", Starter::RootForUser, &[NO_LANDLOCK], None),
