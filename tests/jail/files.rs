@@ -40,6 +40,39 @@ os.set_blocking(watch, False)
 loot(os.read(watch, 65536))
 "#,
     ),
+    python(
+        "R20",
+        "read an attribute outside by the newer call",
+        Loot,
+        r#"
+value = ctypes.create_string_buffer(256)
+how = ctypes.create_string_buffer(struct.pack("=QII", ctypes.addressof(value), 256, 0))
+newer(464, lambda: loot(os.getxattr(OUT + "/R20", "user.canary")), (OUT + "/R20").encode(), 0, b"user.canary", how, ctypes.c_size_t(16))
+loot(value.raw)
+"#,
+    ),
+    python(
+        "R21",
+        "list the attributes outside by the newer call",
+        Seen(|fixture, attack, _| holds(&fixture.loot(attack), b"user.canary")),
+        r#"
+names = ctypes.create_string_buffer(256)
+newer(465, lambda: loot(" ".join(os.listxattr(OUT + "/R18"))), (OUT + "/R18").encode(), 0, names, ctypes.c_size_t(256))
+loot(names.raw)
+"#,
+    ),
+    python(
+        "R22",
+        "read a file's flags outside",
+        Got,
+        r#"
+import fcntl
+flags = ctypes.create_string_buffer(28)
+# FS_IOC_FSGETXATTR
+newer(468, lambda: fcntl.ioctl(os.open(OUT + "/R22", os.O_RDONLY), 0x801c581f, flags), (OUT + "/R22").encode(), flags, ctypes.c_size_t(24), 0)
+got()
+"#,
+    ),
     sh("H01", "read another conversation", Loot, r#"cat "$BHOME/sessions/cli_old.jsonl" >"$LOOT""#),
     sh("H02", "read state/", Loot, r#"cat "$BHOME/state/secret" >"$LOOT""#),
     sh("H03", "list the home", Loot, r#"ls "$BHOME/state" >"$LOOT""#),
@@ -184,6 +217,37 @@ for change in [lambda: os.fchmod(fd, 0o4755), lambda: os.chmod("left-W22", 0o475
 import fcntl
 # FS_IOC_SETFLAGS: no dump.
 fcntl.ioctl(os.open(E["BHOME"] + "/agent/prompts/W26.md", os.O_RDONLY), 0x40086602, struct.pack("=l", 0x40))
+"#,
+    ),
+    python(
+        "W28",
+        "set an attribute of what may only be read by the newer call",
+        Changed("home/agent/prompts/W28.md"),
+        r#"
+path, value = E["BHOME"] + "/agent/prompts/W28.md", ctypes.create_string_buffer(b"1")
+how = ctypes.create_string_buffer(struct.pack("=QII", ctypes.addressof(value), 1, 0))
+newer(463, lambda: os.setxattr(path, "user.evil", b"1"), path.encode(), 0, b"user.evil", how, ctypes.c_size_t(16))
+"#,
+    ),
+    python(
+        "W29",
+        "remove an attribute of what may only be read by the newer call",
+        Changed("home/agent/prompts/W29.md"),
+        r#"
+path = E["BHOME"] + "/agent/prompts/W29.md"
+newer(466, lambda: os.removexattr(path, "user.canary"), path.encode(), 0, b"user.canary")
+"#,
+    ),
+    python(
+        "W30",
+        "set a flag of what may only be read by the newer call",
+        Changed("home/agent/prompts/W30.md"),
+        r#"
+import fcntl
+path, no_dump = E["BHOME"] + "/agent/prompts/W30.md", struct.pack("=I", 0x80)
+# FS_IOC_FSSETXATTR
+older = lambda: fcntl.ioctl(os.open(path, os.O_RDONLY), 0x401c5820, no_dump + bytes(24))
+newer(469, older, path.encode(), ctypes.create_string_buffer(no_dump + bytes(20)), ctypes.c_size_t(24), 0)
 "#,
     ),
     python(

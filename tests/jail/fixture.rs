@@ -187,6 +187,9 @@ impl Fixture {
             ("home/agent/prompts/W24.md", "W24"),
             ("home/agent/prompts/W25.md", "W25"),
             ("home/agent/prompts/W26.md", "W26"),
+            ("home/agent/prompts/W28.md", "W28"),
+            ("home/agent/prompts/W29.md", "W29"),
+            ("home/agent/prompts/W30.md", "W30"),
             ("home/cron/jobs.json", "W05"),
             ("home/sessions/cli_old.jsonl", "H01"),
             ("home/sessions/cli_w07.jsonl", "W07"),
@@ -204,8 +207,10 @@ impl Fixture {
         }
         let disk = self.path("outside/disk");
         kernel::make_zero_device(&disk).unwrap();
-        let attribute = self.path("outside/R18");
-        rustix::fs::setxattr(&attribute, "user.canary", self.canary("R18").as_bytes(), XattrFlags::empty()).unwrap();
+        for (place, id) in [("outside/R18", "R18"), ("outside/R20", "R20"), ("home/agent/prompts/W29.md", "W29")] {
+            let canary = self.canary(id);
+            rustix::fs::setxattr(self.path(place), "user.canary", canary.as_bytes(), XattrFlags::empty()).unwrap();
+        }
         for path in walk(&self.root) {
             lchown(&path, Some(self.uid), Some(self.uid)).unwrap();
         }

@@ -211,6 +211,24 @@ print("honest-P17")
     python("P19", "renice every process of its user", Seen(|fixture, attack, _| fixture.niceness(attack) == 13), "os.setpriority(os.PRIO_USER, 0, 13)")
         .with_victim()
         .at_the_end(),
+    python("P24", "the I/O priority of every process of its user", Seen(|fixture, attack, _| io_priority(fixture.victim(attack)) == (2 << 13 | 7)), r#"call("ioprio_set", 3, os.getuid(), 2 << 13 | 7)"#)
+        .with_victim()
+        .at_the_end(),
+    python(
+        "P23",
+        "have the kernel signal another process about a pipe",
+        // SIGIO ends who does not expect it.
+        VictimGone,
+        r#"
+import fcntl
+reader, writer = os.pipe()
+fcntl.fcntl(reader, fcntl.F_SETOWN, int(E["VICTIM"]))
+fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
+os.write(writer, b"x")
+time.sleep(.2)
+"#,
+    )
+    .with_victim(),
     python(
         "P21",
         "stops the process group of its parent",
