@@ -164,8 +164,9 @@ fn nothing_happens_outside(ground: Ground) {
                 let single = &results[0].1;
                 assert!(single.contains("all-denied") && !single.contains("Traceback"), "{single}");
                 for (seed, told) in &results[1..] {
-                    // It may end itself, and everything with it, but not who answers for it.
-                    assert!(!told.contains("hands process") && !told.contains("timed out"), "seed {seed}: {told}");
+                    // It may end itself, and everything with it, but not who answers for it. One that takes its own alarm away
+                    // ends with the time of the command.
+                    assert!(!told.contains("hands process"), "seed {seed}: {told}");
                 }
                 let seeds = &results[1..];
                 let made: Vec<u32> = seeds.iter().map(|(seed, _)| calls_made(fixture, seed)).collect();
