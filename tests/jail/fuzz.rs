@@ -55,9 +55,13 @@ print("all-" + "denied")
 
 /// Makes calls in a child, so that the shell can still say that it came to its end.
 const FUZZER: &str = r#"
-import random
+import random, shutil
+# A folder of its own: one that it makes unusable ends no other run.
+os.mkdir("run-" + sys.argv[1])
+shutil.copyfile("prelude.py", "run-" + sys.argv[1] + "/prelude.py")
+os.chdir("run-" + sys.argv[1])
 # What it has done so far, in memory that is a file: no random call closes or empties it.
-with open("calls-" + sys.argv[1], "wb+") as file:
+with open("calls", "wb+") as file:
     file.truncate(4096)
     libc.mmap.restype = ctypes.c_void_p
     at = libc.mmap(None, ctypes.c_size_t(4096), 3, 1, file.fileno(), ctypes.c_long(0))
@@ -69,7 +73,7 @@ signal.alarm(1)
 room = ctypes.create_string_buffer(random.randbytes(1 << 16), 1 << 16)
 at = ctypes.addressof(room)
 places = [OUT + "/R01", OUT, E["BHOME"] + "/config.json", E["BHOME"] + "/agent/IDENTITY.md", E["UHOME"] + "/.bashrc", "/tmp/x",
-          ".", "fuzzed", "/proc/self/mem", OUT + "/docker.sock", "../../outside/R02"]
+          ".", "fuzzed", "/proc/self/mem", OUT + "/docker.sock", "../../../outside/R02"]
 texts = [ctypes.create_string_buffer(place.encode()) for place in places]
 descriptors = [os.open(place, os.O_RDONLY) for place in [".", "prelude.py", E["BHOME"] + "/agent"]] + list(os.pipe())
 def argument():
@@ -114,7 +118,7 @@ fn file(fixture: &Fixture, name: &str, text: &str) {
 
 /// How many calls the run with this seed came to.
 fn calls_made(fixture: &Fixture, seed: &str) -> u32 {
-    let counter = fs::read(fixture.workspace().join(format!("calls-{seed}"))).unwrap_or_default();
+    let counter = fs::read(fixture.workspace().join(format!("run-{seed}/calls"))).unwrap_or_default();
     counter.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
