@@ -1,17 +1,23 @@
 //! The gateway's part of `bantam status`, from what it left on disk.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use super::status::Status;
+use crate::cron::{Due, Jobs, schedule};
 use crate::gateway::status;
+use crate::order;
 use crate::outbox::Outbox;
+use crate::session::archive;
 use crate::telegram::inbox;
-use crate::text::rfc3339;
+use crate::text::{one_line, rfc3339};
+
+/// Jobs on the page.
+const MAX_JOBS: usize = 5;
 
 /// Adds `gateway`. What cannot be read becomes a warning.
-pub(super) fn add(to: &mut Status, allowed: &[i64]) {
+pub(super) fn add(to: &mut Status, sessions: &[archive::Summary], allowed: &[i64]) {
     let home = to.home;
     let mut inbox = to.or_warn(inbox::status(&home.state()));
     inbox.unknown_users.retain(|user| !allowed.contains(user));
@@ -19,6 +25,7 @@ pub(super) fn add(to: &mut Status, allowed: &[i64]) {
     // An id begins with the time of posting, in hexadecimal milliseconds.
     let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
     let oldest = pending.first().and_then(|pending| posted(&pending.id)).map(time);
+    let heartbeat = sessions.iter().find(|session| session.key == "cron_heartbeat").map(|session| &session.last);
     let mut object = status::read(home).unwrap_or_else(|| json!({}));
     object["running"] = status::is_running(home).into();
     let state = state(&object, to);
@@ -43,6 +50,11 @@ pub(super) fn add(to: &mut Status, allowed: &[i64]) {
         to.lines.push(("", "to let one in, add the id to channels.telegram.allow_from".to_owned()));
     }
     object["strangers"] = inbox.unknown_users.into();
+    object["jobs"] = jobs(to).into();
+    object["heartbeat"] = json!(heartbeat);
+    if let Some(last) = heartbeat {
+        to.lines.push(("heartbeat", format!("the last was at {}", to.time(last))));
+    }
     to.object["gateway"] = object;
 }
 
@@ -58,6 +70,41 @@ fn state(object: &Value, to: &Status) -> String {
         (false, Some(started), None) => format!("not running: the one started at {} died", to.time(started)),
         (false, Some(_), Some(ended)) => format!("not running: it ended at {}", to.time(ended)),
     }
+}
+
+/// The jobs that will run, the next one first.
+fn jobs(to: &mut Status) -> Vec<Value> {
+    let all = Jobs::new(to.home.clone(), to.env);
+    let now = schedule::millis(SystemTime::now());
+    let mut jobs: Vec<_> = to
+        .or_warn(all.list())
+        .into_iter()
+        .filter_map(|job| {
+            match all.zone(job.tz()).and_then(|zone| job.due(now, 0, &zone)) {
+                Ok(Due::Later(Some(next)) | Due::Missed(next)) => Some((next, job)),
+                Ok(Due::Now) => Some((now, job)),
+                // It will not run; `cron list` says why.
+                Ok(Due::Later(None)) | Err(_) => None,
+            }
+        })
+        .collect();
+    order::sort_by(&mut jobs, |(a, _), (b, _)| a.cmp(b));
+    let mut shown = Vec::new();
+    for (next, job) in &jobs {
+        let (name, next, last) = (one_line(job.name(), 60), time(*next), job.last_run().map(time));
+        let status = Some(one_line(job.last_status(), 20)).filter(|status| !status.is_empty());
+        if shown.len() < MAX_JOBS {
+            let at = last.as_ref().map_or(String::new(), |last| format!(" at {}", to.time(last)));
+            let went = status.as_ref().map_or(String::new(), |status| format!(" (last: {status}{at})"));
+            let label = if shown.is_empty() { "jobs" } else { "" };
+            to.lines.push((label, format!("{} {name}{went}", to.time(&next))));
+        }
+        shown.push(json!({"id": job.id(), "name": name, "next": next, "last": last, "status": status}));
+    }
+    if jobs.len() > MAX_JOBS {
+        to.lines.push(("", format!("and {} more: bantam cron list", jobs.len() - MAX_JOBS)));
+    }
+    shown
 }
 
 fn time(millis: i64) -> String {

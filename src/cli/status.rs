@@ -60,7 +60,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let sessions = status.or_warn(archive::list(home));
     status.sessions(&sessions);
     let allowed = loaded.as_ref().map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids());
-    gateway_status::add(&mut status, &allowed);
+    gateway_status::add(&mut status, &sessions, &allowed);
     status.learned();
     if let Ok(loaded) = &loaded {
         status.object["values"] = values(loaded, env, given.has("verbose")).into();
