@@ -13,7 +13,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
 
-use super::{make_dir_synced, parent, sync_dir, write_new};
+use super::{make_dir, parent, sync_all, sync_dir, write_new};
 use crate::error::{Error, Result};
 use crate::text::parse_json;
 
@@ -67,10 +67,13 @@ impl Journal {
     /// Creates a log that begins with these lines; on disk before this returns.
     pub(crate) fn create(path: &Path, first: &[Fields]) -> Result<Self> {
         let dir = parent(path);
-        make_dir_synced(dir)?;
+        let is_new = !dir.is_dir();
+        make_dir(dir)?;
         let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)?;
         let mut journal = Self { file, path: path.to_owned(), len: 0, synced: 0, next: 0, suspect: false };
-        if let Err(e) = journal.append(first, Durability::Now).and_then(|()| sync_dir(dir)) {
+        // The names of a new directory and of those above it have to survive a power cut, too.
+        let sync_names = || if is_new { sync_all(dir) } else { sync_dir(dir) };
+        if let Err(e) = journal.append(first, Durability::Now).and_then(|()| sync_names()) {
             // Nothing was acknowledged. If the removal fails, too, an empty file is left, which counts as none.
             drop(fs_err::remove_file(path));
             return Err(e);
@@ -295,7 +298,7 @@ mod tests {
     impl Scratch {
         fn new(name: &str) -> Self {
             let dir = std::env::temp_dir().join(format!("bantam-disk-{name}-{}", std::process::id()));
-            crate::disk::make_dir(&dir).unwrap();
+            make_dir(&dir).unwrap();
             Self(dir)
         }
         fn file(&self) -> PathBuf {
