@@ -22,22 +22,29 @@ const DEFAULT_WINDOW: u64 = 4096;
 pub(super) fn pick_model(base: &str) -> Option<String> {
     let tags = ask(base, "tags", None)?;
     let names: Vec<&str> = tags["models"].as_array()?.iter().filter_map(|model| model["name"].as_str()).collect();
-    let has_tools = |name: &&&str| offer(base, name).is_some_and(|offer| offer.tools == Some(true));
+    let has_tools = |name: &&&str| show(base, name).is_some_and(|shown| can(&shown, "tools") == Some(true));
     names.iter().find(has_tools).or(names.first()).map(|name| (*name).to_owned())
 }
 
 /// What it tells of a model. The window is that of the model as it is loaded, else by its own parameters.
 pub(super) fn offer(base: &str, model: &str) -> Option<Offer> {
-    let shown = ask(base, "show", Some(&json!({"model": model})))?;
-    let able = shown["capabilities"].as_array();
-    let can = |what: &str| able.map(|all| all.iter().any(|name| name == what));
-    let parameters = shown["parameters"].as_str().unwrap_or_default();
-    let num_ctx = || parameters.lines().find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok());
     let loaded = ask(base, "ps", None).unwrap_or_default();
     let is_it = |entry: &&Value| entry["name"].as_str().is_some_and(|name| name.trim_end_matches(":latest") == model);
     let loaded = loaded["models"].as_array().and_then(|models| models.iter().find(is_it)?["context_length"].as_u64());
+    let shown = show(base, model)?;
+    let parameters = shown["parameters"].as_str().unwrap_or_default();
+    let num_ctx = || parameters.lines().find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok());
     let window = loaded.or_else(num_ctx).or(Some(DEFAULT_WINDOW));
-    Some(Offer { id: model.to_owned(), window, tools: can("tools"), images: can("vision") })
+    Some(Offer { id: model.to_owned(), window, tools: can(&shown, "tools"), images: can(&shown, "vision") })
+}
+
+fn show(base: &str, model: &str) -> Option<Value> {
+    ask(base, "show", Some(&json!({"model": model})))
+}
+
+/// `None` if it does not tell.
+fn can(shown: &Value, what: &str) -> Option<bool> {
+    shown["capabilities"].as_array().map(|all| all.iter().any(|name| name == what))
 }
 
 /// Calls Ollama's own API, which stands beside the OpenAI-compatible one at `base`.
