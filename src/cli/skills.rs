@@ -30,13 +30,15 @@ pub(super) const COMMANDS: &[Command] = &[
     Command::row("skills remove", "NAME", remove, "delete a skill and all its files")
         .with_flags(&[("-y, --yes", "do not ask for confirmation")])
         .with_examples(&["bantam skills remove weather"]),
-    Command::row("skills enable", "NAME", enable, "let the agent use a disabled skill again"),
+    Command::row("skills enable", "NAME", enable, "let the agent use a disabled skill again")
+        .with_examples(&["bantam skills enable weather"]),
     Command::row(
         "skills disable",
         "NAME",
         disable,
         "keep a skill without the agent using it; /NAME still calls for it",
-    ),
+    )
+    .with_examples(&["bantam skills disable weather"]),
 ];
 
 fn load_skills(env: &Env) -> Result<Skills> {
