@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::locate::{member, read, value_after};
@@ -68,7 +67,7 @@ fn nested(path: &[&str], value: &Value) -> Option<Value> {
 }
 
 fn replace(text: &str, at: usize, value: &Value) -> Option<String> {
-    let (_, end) = read::<IgnoredAny>(text, at)?;
+    let (_, end) = read(text, at)?;
     Some(format!("{}{}{}", &text[..at], written(value, text.contains('\n').then(|| indent(text, at))), &text[end..]))
 }
 
@@ -80,8 +79,8 @@ fn insert(text: &str, at: usize, name: &str, value: &Value) -> Option<String> {
     while !text[next..].starts_with(['}', ']']) {
         gap = text[end..next].trim_start().trim_start_matches(',');
         gap = if count == 0 { &text[end..next] } else { gap };
-        let start = if is_object { value_after(text, read::<IgnoredAny>(text, next)?.1) } else { next };
-        end = read::<IgnoredAny>(text, start)?.1;
+        let start = if is_object { value_after(text, read(text, next)?.1) } else { next };
+        end = read(text, start)?.1;
         next = value_after(text, end);
         count += 1;
     }

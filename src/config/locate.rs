@@ -1,8 +1,6 @@
 //! Finds positions in JSON text, for error messages: `serde_json` knows those of syntax errors, but not those of values.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::Deserializer;
+use serde_json::{Deserializer, Value};
 
 use super::settings::same_name;
 
@@ -23,20 +21,20 @@ pub(super) fn member(text: &str, at: usize, name: &str, is_setting: bool) -> Opt
         }
         let mut key = index.to_string();
         if is_object {
-            (key, at) = read::<String>(text, at)?;
-            at = value_after(text, at);
+            let (name, end) = read(text, at)?;
+            (key, at) = (name.as_str()?.to_owned(), value_after(text, end));
         }
         if name == key || (is_setting && same_name(name, &key)) {
             return Some(at);
         }
-        at = value_after(text, read::<IgnoredAny>(text, at)?.1);
+        at = value_after(text, read(text, at)?.1);
     }
     None
 }
 
 /// The value at `at`, and the offset of its end.
-pub(super) fn read<'a, T: Deserialize<'a>>(text: &'a str, at: usize) -> Option<(T, usize)> {
-    let mut values = Deserializer::from_str(&text[at..]).into_iter();
+pub(super) fn read(text: &str, at: usize) -> Option<(Value, usize)> {
+    let mut values = Deserializer::from_slice(&text.as_bytes()[at..]).into_iter();
     let value = values.next()?.ok()?;
     Some((value, at + values.byte_offset()))
 }
