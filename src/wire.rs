@@ -278,10 +278,10 @@ impl Reply {
 
 /// The beginning of a message: the length of the header (`u32`, big-endian), and the header with the body's length as JSON. The
 /// body follows as it is.
-fn encode(header: &impl Serialize, body: &[u8], max: usize) -> Result<Vec<u8>> {
+fn encode(header: &impl Serialize, body: &[u8], max: usize, max_body: usize) -> Result<Vec<u8>> {
     let json = serde_json::to_vec(&(header, body.len()))?;
     match u32::try_from(json.len()) {
-        Ok(len) if json.len().max(body.len()) <= max => Ok([&len.to_be_bytes()[..], &json].concat()),
+        Ok(len) if json.len() <= max && body.len() <= max_body => Ok([&len.to_be_bytes()[..], &json].concat()),
         _ => Err(Error::failed("the arguments are too large")),
     }
 }
@@ -302,7 +302,7 @@ fn receive<T: DeserializeOwned>(from: &mut dyn Read, max: usize, max_body: usize
 
 /// The message's beginning. [`Job::body`] follows.
 pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {
-    encode(job, job.body(), MAX_JOB)
+    encode(job, job.body(), MAX_JOB, MAX_JOB)
 }
 
 pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
@@ -316,7 +316,7 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
 }
 
 pub(crate) fn send_reply(to: &mut dyn Write, reply: &Reply) -> Result<()> {
-    to.write_all(&encode(&reply.header, &reply.body, MAX_BODY)?)?;
+    to.write_all(&encode(&reply.header, &reply.body, MAX_HEADER, MAX_BODY)?)?;
     to.write_all(&reply.body)?;
     Ok(to.flush()?)
 }
