@@ -73,7 +73,11 @@ pub(crate) const SETTINGS: &[Setting] = &[
         Text,
         "vendor/model, or with an api_base a name as it is sent; vendor/*: every model of the vendor",
     ),
-    row("model_list[].api_base", Text, "another address than the vendor's own"),
+    row(
+        "model_list[].api_base",
+        Text,
+        "another address than the vendor's own; that of its first entry serves models not listed",
+    ),
     row("model_list[].api_key", Secret, "a key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable"),
     row("model_list[].api_keys", Secrets, "more keys; each replaces one that is refused, rate-limited or used up"),
     row("model_list[].headers", Map, "sent with every request"),
