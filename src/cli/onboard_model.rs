@@ -64,8 +64,9 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
             if is_http { Ok(text.to_owned()) } else { Err("it must begin with http:// or https://".to_owned()) }
         })?;
     }
+    let mut has_key = is_other || !vendor.key_env.is_empty();
     let (key, offers) = loop {
-        let key = if is_other || !vendor.key_env.is_empty() { ask_key(vendor, env)? } else { None };
+        let key = if has_key { ask_key(vendor, env)? } else { None };
         let listed = configuration(vendor, "-", &api_base, key.as_ref()).to_string();
         let listed = config::load_for(home, Some(&listed), env, Vec::new())?.config;
         if key.as_ref().is_some_and(|key| keys::missing(key, env).is_some()) {
@@ -75,9 +76,11 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
             Ok(offers) => break (key, offers),
             Err(e) => {
                 tell(&format!("The models could not be listed: {}", e.message));
-                if e.kind != Kind::Auth {
+                // A key may be good for answers and not for the list.
+                if e.kind != Kind::Auth || !offer("Type another key? [Y/n] ", true)? {
                     break (key, Vec::new());
                 }
+                has_key = true;
             }
         }
     };

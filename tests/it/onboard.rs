@@ -442,6 +442,7 @@ fn a_model_at_another_address_is_proven_by_one_request() {
     for (asked, typed) in [
         ("Address", model.base()),
         ("Key, not shown", "sk-wrong-one".to_owned()),
+        ("Type another key?", String::new()),
         ("Key, not shown", CANARY.to_owned()),
         ("Model [qwen3]: ", "embedder".to_owned()),
         ("see that it works", String::new()),
