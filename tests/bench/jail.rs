@@ -38,8 +38,8 @@ fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Durati
         "memory_mb": 512,
         "workspace": { "path": workspace, "real": workspace, "access": "write", "id": null },
     });
-    let job = json!({ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [], "input": "" } })
-        .to_string();
+    let job =
+        json!([{ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [] } }, 0]).to_string();
     let started = Instant::now();
     let mut process = bare(bantam)
         .arg("hands")
