@@ -63,7 +63,9 @@ fn serve(mut stream: TcpStream, does: fn(&str) -> Does, seen: &Mutex<Vec<String>
         }
     };
     let length = body.len();
-    write!(stream, "HTTP/1.1 {status} So\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+    let answer = format!("HTTP/1.1 {status} So\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    // In one write: the close resets the connection where the body is unread, and drops what has not gone out by then.
+    stream.write_all(answer.as_bytes())
 }
 
 /// An outbox in a directory of its own, removed at the end.

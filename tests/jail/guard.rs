@@ -133,7 +133,9 @@ fn serve(listener: TcpListener, answer: impl Fn(&str) -> String + Send + 'static
             // A client that has gone has been counted all the same.
             let path = path(&stream).unwrap_or_default();
             let answer = answer(&path);
-            write!(&stream, "HTTP/1.1 {}", answer.replacen("\r\n", "\r\nConnection: close\r\n", 1)).ok();
+            let answer = format!("HTTP/1.1 {}", answer.replacen("\r\n", "\r\nConnection: close\r\n", 1));
+            // In one write: the close resets the connection where a body is unread, and drops what has not gone out.
+            (&stream).write_all(answer.as_bytes()).ok();
         }
     });
 }
