@@ -180,7 +180,7 @@ fn status_tells_how_the_gateway_is() {
     assert_eq!(written(), before);
 
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
-    api.text(668, "again");
+    api.text(666, "again");
     gateway.wait_for_stderr("Telegram refused the token");
     until("it is written down", || status(&home).0.contains("polling fails since 20"));
     let (page, object) = status(&home);
