@@ -101,29 +101,26 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
 }
 
 fn enable(args: &Args, env: &Env) -> Result<u8> {
-    set(args, env, true)
+    change(args, env, skills::enable, "Enabled")
 }
 
 fn disable(args: &Args, env: &Env) -> Result<u8> {
-    set(args, env, false)
-}
-
-fn set(args: &Args, env: &Env, is_used: bool) -> Result<u8> {
-    let skills = load_skills(env)?;
-    let _lock = lock_agent_folder(env)?;
-    skills::enable(&skills, &args.words[0], is_used)?;
-    print(&format!("{} {}\n", if is_used { "Enabled" } else { "Disabled" }, args.words[0])).map(|()| 0)
+    change(args, env, skills::disable, "Disabled")
 }
 
 fn remove(args: &Args, env: &Env) -> Result<u8> {
-    let skills = load_skills(env)?;
-    let name = &args.words[0];
-    if !confirm(args, &format!("Delete the skill {} and all its files?", one_line(name, 64)))? {
+    if !confirm(args, &format!("Delete the skill {} and all its files?", one_line(&args.words[0], 64)))? {
         return print("Nothing deleted\n").map(|()| 0);
     }
+    change(args, env, skills::remove, "Removed")
+}
+
+/// Changes the skill that the command names, and says what was done to it.
+fn change(args: &Args, env: &Env, change: fn(&Skills, &str) -> Result<()>, done: &str) -> Result<u8> {
+    let (skills, name) = (load_skills(env)?, &args.words[0]);
     let _lock = lock_agent_folder(env)?;
-    skills::remove(&skills, name)?;
-    print(&format!("Removed {name}\n")).map(|()| 0)
+    change(&skills, name)?;
+    print(&format!("{done} {name}\n")).map(|()| 0)
 }
 
 /// Locks `agent/`, which exists from then on. A home without that folder uses the files that are compiled in: these are

@@ -110,10 +110,14 @@ fn folder(skills: &Skills, name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Has the agent use a skill, or not. The caller holds a lock.
-pub(crate) fn enable(skills: &Skills, name: &str, is_used: bool) -> Result<()> {
-    let mark = folder(skills, name)?.join(DISABLED);
-    if is_used { disk::remove(&mark) } else { disk::replace(&mark, b"", Durability::Now) }
+/// Has the agent use a skill again. The caller holds a lock.
+pub(crate) fn enable(skills: &Skills, name: &str) -> Result<()> {
+    disk::remove(&folder(skills, name)?.join(DISABLED))
+}
+
+/// Keeps a skill without the agent using it. The caller holds a lock.
+pub(crate) fn disable(skills: &Skills, name: &str) -> Result<()> {
+    disk::replace(&folder(skills, name)?.join(DISABLED), b"", Durability::Now)
 }
 
 /// Deletes a skill with all its files. The caller holds a lock.

@@ -16,7 +16,7 @@ use crate::child::PATH;
 use crate::error::Error;
 use crate::template;
 use crate::text::one_line;
-pub(crate) use install::{enable, install, remove};
+pub(crate) use install::{disable, enable, install, remove};
 
 /// The format's limit on a description.
 const MAX_DESCRIPTION: usize = 1024;

@@ -249,6 +249,16 @@ fn skills_are_installed_listed_shown_and_removed() {
 }
 
 #[test]
+fn a_skill_that_is_compiled_in_can_be_disabled() {
+    let model = Model::answering(|_, _| Reply::text("Done."));
+    let home = Home::with(&model.config());
+    home.agent(["-m", "go"]).exits(0);
+    home.bantam().args(["skills", "disable", "journal"]).run().exits(0).prints("Disabled journal\n");
+    home.agent(["-m", "go"]).exits(0);
+    assert_eq!([0, 1].map(|n| model.request(n).last("system").contains("- journal:")), [true, false]);
+}
+
+#[test]
 fn what_is_no_skill_or_could_lead_out_is_not_installed() {
     let home = Home::empty();
     let other = Home::empty();
