@@ -20,7 +20,6 @@ use crate::disk::Lock;
 use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
-
 use crate::gateway::run::RunContext;
 use crate::gateway::status::Status;
 use crate::gateway::systemd::ServiceManager;
