@@ -17,7 +17,7 @@
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`host`, `answer`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), its replies (`assembler`, `replies`), other endpoints than chat (`endpoint`), the `demo` |
 //! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), what a turn tells it (`ack`, `activity`), delivery (`send`, `upload`) |
 //! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools, and the search of notes by `meaning` |
-//! | 1 | `config` | the table of settings (`settings`), its four layers (`load`), changes that keep the rest of the file (`edit`), where in its text a value is (`locate`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
+//! | 1 | `config` | the table of settings (`settings`, `setting`), its four layers (`load`), changes that keep the rest of the file (`edit`), where in its text a value is (`locate`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 //! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`) |
 //! | 1 | `web` | fetches pages (`mod`, `address`, `charset`), makes Markdown of them (`tokens`, `entities`, `elements`, `html`), and asks search engines (`search`) |
@@ -55,9 +55,9 @@
 //! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by `app/gateway.rs`.
-//! - **A setting**: a line in `config/settings.rs` and a field in `config/mod.rs`, handed on by `app/` as an argument to what uses
-//!   it; one that opens the machine also stands in `LEFT` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests --
-//!   --test-threads 1` writes it into docs/settings.md.
+//! - **A setting**: a line in `config/settings.rs`, handed on by `app/` as an argument to what uses it; one that opens the machine
+//!   also stands in `LEFT` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into
+//!   docs/settings.md.
 //! - **A command**: a file in `cli/` and a line in its table.
 
 // Not in tests, which share modules with the test programs.

@@ -6,6 +6,7 @@ mod load;
 mod locate;
 mod models;
 pub(crate) mod proxy;
+mod setting;
 pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
@@ -16,14 +17,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub(crate) use load::{Origin, Override};
 pub(crate) use models::Model;
+use settings::{Agents, Channels, Cron, Gateway, Heartbeat, Log, Memory, Session, Tools};
+pub(crate) use settings::{Budget, Exec, McpServer, ModelEntry, Telegram};
 
-use crate::child::{Network, Sandbox};
 use crate::error::{Context, Error, Result};
-use crate::message::Price;
 use crate::paths::Home;
 use crate::secret::Secret;
 
@@ -45,25 +46,6 @@ pub(crate) struct Config {
     pub mcp_servers: BTreeMap<String, McpServer>,
 }
 
-/// A server of tools: a program to start, or an address.
-#[derive(Clone, Deserialize)]
-pub(crate) struct McpServer {
-    /// Empty for a remote server.
-    pub command: String,
-    pub args: Vec<String>,
-    /// Values may name variables: `${NAME}`.
-    pub env: BTreeMap<String, Secret>,
-    pub cwd: String,
-    /// Empty for a local server.
-    pub url: String,
-    /// Values may name variables: `${NAME}`.
-    pub headers: BTreeMap<String, Secret>,
-    pub read: Vec<String>,
-    pub write: Vec<String>,
-    pub network: bool,
-    pub memory_mb: u64,
-}
-
 impl McpServer {
     /// What its headers and its environment may hold of secrets. A path is none.
     fn secrets(&self, env: &Env) -> Vec<Secret> {
@@ -76,79 +58,6 @@ impl McpServer {
     }
 }
 
-/// What may be spent per day; 0 is no limit.
-#[derive(Clone, Copy, Default, Deserialize)]
-pub(crate) struct Budget {
-    pub daily_tokens: u64,
-    pub daily_cost: f64,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Agents {
-    pub defaults: Defaults,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Defaults {
-    pub workspace: String,
-    pub restrict_to_workspace: bool,
-    pub model_name: String,
-    pub model_fallbacks: Vec<String>,
-    /// Of one reply.
-    pub max_tokens: u64,
-    /// In tokens.
-    pub context_window: u64,
-    pub temperature: Option<f64>,
-    pub max_tool_iterations: u32,
-    /// For one message.
-    pub max_calls: u32,
-    /// Seconds per turn.
-    pub timeout: u64,
-    pub max_retries: u32,
-    /// Seconds.
-    pub retry_initial_delay: f64,
-}
-
-#[derive(Clone, Default, Deserialize)]
-pub(crate) struct ModelEntry {
-    pub model_name: String,
-    pub model: String,
-    pub api_base: String,
-    pub api_key: Secret,
-    pub api_keys: Vec<Secret>,
-    /// Values may hold keys.
-    pub headers: BTreeMap<String, Secret>,
-    pub extra_body: Map<String, Value>,
-    /// Seconds.
-    pub request_timeout: u64,
-    pub proxy: String,
-    /// In tokens; 0: as in the defaults.
-    pub context_window: u64,
-    /// 0: as in the defaults.
-    pub max_tokens: u64,
-    pub temperature: Option<f64>,
-    /// Empty: the host decides.
-    pub reasoning_effort: String,
-    pub price: Price,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Channels {
-    pub telegram: Telegram,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Telegram {
-    pub enabled: bool,
-    pub token: Secret,
-    /// As written; only numbers count.
-    pub allow_from: Vec<String>,
-    pub api_base: String,
-    pub proxy: String,
-    pub streaming: bool,
-    pub group_trigger: String,
-}
-
 /// The id that an entry of `allow_from` stands for. nanobot writes `ID|name`, and a name may change hands.
 pub(crate) fn user_id(written: &str) -> Option<i64> {
     written.split('|').next()?.trim().parse().ok()
@@ -159,99 +68,6 @@ impl Telegram {
     pub(crate) fn ids(&self) -> Vec<i64> {
         self.allow_from.iter().filter_map(|written| user_id(written)).collect()
     }
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Gateway {
-    /// Turns that run at once.
-    pub workers: usize,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Tools {
-    pub read_paths: Vec<String>,
-    pub write_paths: Vec<String>,
-    pub exec: Exec,
-    pub web: Web,
-    pub transcribe: Transcribe,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Transcribe {
-    /// Empty: recordings stay as they are.
-    pub model: String,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Memory {
-    /// Empty: notes are found by their words alone.
-    pub embedding_model: String,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Exec {
-    pub enabled: bool,
-    /// Seconds.
-    pub timeout: u64,
-    pub sandbox: Sandbox,
-    pub network: Network,
-    pub memory_mb: u64,
-    pub pass_env: Vec<String>,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Web {
-    pub search: Search,
-    pub fetch: Fetch,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Fetch {
-    pub max_chars: usize,
-    /// Seconds.
-    pub timeout: u64,
-    pub allow_private: bool,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Search {
-    /// A search engine, or `auto`.
-    pub provider: String,
-    pub api_key: Secret,
-    pub base_url: String,
-    pub max_results: u64,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Session {
-    /// Share of the model's window.
-    pub compact_at: f64,
-    /// 0: never.
-    pub ttl_hours: f64,
-    /// In messages; 0: all.
-    pub history_limit: usize,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Cron {
-    pub enabled: bool,
-    pub grace_minutes: u64,
-}
-
-/// What the gateway logs to stderr.
-#[derive(Clone, Deserialize)]
-pub(crate) struct Log {
-    /// `error`, `warn`, `info` or `debug`.
-    pub level: String,
-    pub json: bool,
-}
-
-#[derive(Clone, Deserialize)]
-pub(crate) struct Heartbeat {
-    pub enabled: bool,
-    pub interval_minutes: u64,
-    /// `telegram:CHAT`; empty: the owner.
-    pub to: String,
 }
 
 /// What [`Config::load`] found.

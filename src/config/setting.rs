@@ -1,0 +1,121 @@
+//! What a setting is, and what its type accepts.
+
+use serde_json::{Value, json};
+
+use crate::text::parse_json;
+
+/// What a value may be, and its default where that is not empty.
+#[derive(Clone, Copy)]
+pub(crate) enum Type {
+    Text,
+    /// Text that is never shown.
+    Secret,
+    Bool(bool),
+    /// A whole number: the least, the default.
+    Whole(u64, u64),
+    /// A number: the least, the default.
+    Number(f64, f64),
+    /// A number of at least 0, or null, which is the default.
+    Optional,
+    /// One of several words: the default, all of them.
+    OneOf(&'static str, &'static [&'static str]),
+    /// A list of texts; numbers count as text.
+    Texts,
+    /// A list of secrets.
+    Secrets,
+    /// Names and texts, which may be secrets.
+    Map,
+    /// Names and anything, which may be secrets.
+    Any,
+}
+
+/// One setting. In its path `[]` stands for each entry of a list, `*` for each name of a map.
+pub(crate) struct Setting {
+    pub path: &'static str,
+    pub kind: Type,
+    pub help: &'static str,
+}
+
+use Type::{Any, Bool, Map, Number, OneOf, Optional, Secret, Secrets, Text, Texts, Whole};
+
+impl Setting {
+    /// The parts of the path, with `]` for each entry of a list: `model_list`, `]`, `model`.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
+        self.path.split(['.', '['])
+    }
+
+    /// `BANTAM_` and the path in capitals; `None` inside lists and maps.
+    pub(crate) fn env_name(&self) -> Option<String> {
+        let is_fixed = !self.path.contains(['[', '*']);
+        is_fixed.then(|| format!("BANTAM_{}", self.path.replace('.', "_").to_ascii_uppercase()))
+    }
+
+    pub(crate) fn default(&self) -> Value {
+        match self.kind {
+            Text | Secret => json!(""),
+            Bool(default) => json!(default),
+            Whole(_, default) => json!(default),
+            Number(_, default) => json!(default),
+            Optional => Value::Null,
+            OneOf(default, _) => json!(default),
+            Texts | Secrets => json!([]),
+            Map | Any => json!({}),
+        }
+    }
+
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(self.kind, Secret | Secrets | Map | Any)
+    }
+
+    /// The value in the table's form; `None` if it is not of this type.
+    pub(crate) fn check(&self, value: &Value) -> Option<Value> {
+        let text = |value: &Value| match value {
+            Value::String(text) => Some(json!(text)),
+            Value::Number(number) => Some(json!(number.to_string())),
+            _ => None,
+        };
+        let fits = match self.kind {
+            Text | Secret => value.is_string(),
+            Bool(_) => value.is_boolean(),
+            Whole(least, _) => value.as_u64().is_some_and(|n| n >= least),
+            Number(least, _) => value.as_f64().is_some_and(|n| n >= least),
+            Optional => value.as_f64().is_some_and(|n| n >= 0.0),
+            OneOf(_, words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Texts | Secrets => {
+                return match value {
+                    Value::Array(items) => items.iter().map(text).collect(),
+                    single => text(single).map(|text| json!([text])),
+                };
+            }
+            Map => value.as_object().is_some_and(|map| map.values().all(Value::is_string)),
+            Any => value.is_object(),
+        };
+        fits.then(|| value.clone())
+    }
+
+    /// What [`Setting::check`] accepts.
+    pub(crate) fn expected(&self) -> String {
+        match self.kind {
+            Text | Secret => "text in quotes".to_owned(),
+            Bool(_) => "true or false".to_owned(),
+            Whole(least, _) => format!("a whole number of at least {least}"),
+            Number(least, _) => format!("a number of at least {least}"),
+            Optional => "a number of at least 0, or null".to_owned(),
+            OneOf(_, words) => format!("one of: {}", words.join(", ")),
+            Texts | Secrets => "a list of texts: [\"a\", \"b\"]".to_owned(),
+            Map => "names and texts: {\"a\": \"b\"}".to_owned(),
+            Any => "an object in braces".to_owned(),
+        }
+    }
+
+    /// The JSON that a variable's text means: text needs no quotes, and a list may be given with commas.
+    pub(crate) fn parse(&self, text: &str) -> Value {
+        match self.kind {
+            Text | Secret | OneOf(..) => text.into(),
+            Texts | Secrets if !text.trim_start().starts_with('[') => {
+                text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
+            }
+            _ => parse_json(text).unwrap_or_else(|_| text.into()),
+        }
+    }
+}
