@@ -9,10 +9,10 @@ use crate::cancel::Cancel;
 use crate::http::{Body, Client, Outgoing, Settings, left};
 use crate::text::parse_json;
 
-/// It has these answers ready.
+/// Ollama answers these from memory.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The most bytes of one.
+/// The largest answer, in bytes.
 const MAX_ANSWER: usize = 8 << 20;
 
 /// In tokens: what it reads at once unless told otherwise. It cuts the rest off without a word.
@@ -29,7 +29,9 @@ pub(super) fn pick_model(base: &str) -> Option<String> {
 /// What it tells of a model. The window is that of the model as it is loaded, else by its own parameters.
 pub(super) fn offer(base: &str, model: &str) -> Option<Offer> {
     let loaded = ask(base, "ps", None).unwrap_or_default();
-    let is_it = |entry: &&Value| entry["name"].as_str().is_some_and(|name| name.trim_end_matches(":latest") == model);
+    // A name without a tag means the latest.
+    let plain = |name: &str| name.trim_end_matches(":latest").to_owned();
+    let is_it = |entry: &&Value| entry["name"].as_str().is_some_and(|name| plain(name) == plain(model));
     let loaded = loaded["models"].as_array().and_then(|models| models.iter().find(is_it)?["context_length"].as_u64());
     let shown = show(base, model)?;
     let parameters = shown["parameters"].as_str().unwrap_or_default();

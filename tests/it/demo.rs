@@ -54,17 +54,23 @@ fn the_window_that_ollama_really_has_is_read_and_said_and_compacted_by() {
             }
         })
     };
-    let config = |model: &Model| merged(model.config(), &json!({ "model_list": [ { "model": "ollama/qwen3:4b" } ] }));
-    let loaded = json!([ { "name": "qwen3:4b", "context_length": 21_000 } ]);
-    for (parameters, loaded) in [("num_ctx 21000\nstop \"x\"", json!([])), ("num_ctx 4096", loaded)] {
+    let config_of = |name: &str, model: &Model| merged(model.config(), &json!({ "model_list": [ { "model": name } ] }));
+    let config = |model: &Model| config_of("ollama/qwen3:4b", model);
+    let loaded = |name: &str| json!([ { "name": name, "context_length": 21_000 } ]);
+    for (name, parameters, loaded) in [
+        ("ollama/qwen3:4b", "num_ctx 21000\nstop \"x\"", json!([])),
+        ("ollama/qwen3:4b", "num_ctx 4096", loaded("qwen3:4b")),
+        ("ollama/qwen3", "num_ctx 4096", loaded("qwen3:latest")),
+        ("ollama/qwen3:latest", "num_ctx 4096", loaded("qwen3:latest")),
+    ] {
         let model = ollama(parameters, loaded);
-        let home = Home::with(&config(&model));
+        let home = Home::with(&config_of(name, &model));
         home.write("workspace/long.txt", "words and more words\n".repeat(700));
         home.agent(["-m", "read it, 0"]).exits(0).says("21000");
         for n in 1..4 {
             home.agent(["-m", &format!("read it, {n}")]).exits(0);
         }
-        assert!(home.path("sessions/cli_default.1.jsonl").exists(), "{parameters}: nothing was compacted");
+        assert!(home.path("sessions/cli_default.1.jsonl").exists(), "{name}, {parameters}: nothing was compacted");
     }
     let model = ollama("", json!([]));
     let home = Home::with(&config(&model));
