@@ -81,10 +81,11 @@ fn object(schema: &Value, mut given: Map<String, Value>, path: &str) -> Result<M
         }
     } else {
         // Models add parameters of their own, a reason for example. Only what may be a slip counts.
+        let is_incomplete = !wrong.is_empty();
         for name in given.keys() {
             let absent = properties.keys().map(String::as_str).filter(|name| !taken.contains_key(*name));
             let near = nearest(name, absent).map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-            if !near.is_empty() || !wrong.is_empty() {
+            if !near.is_empty() || is_incomplete {
                 wrong.push(format!("unknown parameter \"{}\"{near}", one_line(name, 40)));
             }
         }
@@ -245,6 +246,11 @@ mod tests {
         assert_eq!(
             check(&schema(), json!({"file": "p", "limit": 5})),
             Err("\"path\" is missing: a string; unknown parameter \"file\"".to_owned())
+        );
+        // What is a slip makes no other name one.
+        assert_eq!(
+            check(&schema(), json!({"limt": 5, "path": "p", "reason": "because"})),
+            Err("unknown parameter \"limt\"; did you mean \"limit\"?".to_owned())
         );
         assert_eq!(check(&schema(), json!([1])), Err("the arguments must be an object, not [1]".to_owned()));
         assert_eq!(check(&schema(), json!({"path": null})), Err("\"path\" is missing: a string".to_owned()));
