@@ -73,15 +73,22 @@ impl Meaning {
         let file = fs_err::read(&self.file).ok().and_then(|bytes| from_json::<Vectors>(&bytes).ok());
         let mut known = file.filter(|known| known.model == self.model).unwrap_or_default();
         known.model.clone_from(&self.model);
+        let before = known.vectors.len();
         known.vectors.retain(|sum, _| sums.contains(sum));
+        let keep = |known: &Vectors| {
+            disk::replace(&self.file, &serde_json::to_vec(known)?, Durability::Later)
+                .doing("keeping the vectors of notes")
+        };
+        if known.vectors.len() < before {
+            keep(&known)?;
+        }
         let missing: Vec<usize> = (0..texts.len()).filter(|n| !known.vectors.contains_key(&sums[*n])).collect();
         for batch in missing.chunks(BATCH) {
             let inputs: Vec<&str> = batch.iter().map(|n| texts[*n].as_str()).collect();
             let rows = batch.iter().zip((self.embed)(&inputs, cancel)?);
             known.vectors.extend(rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))));
-            // Whatever becomes of the next batch.
-            disk::replace(&self.file, &serde_json::to_vec(&known)?, Durability::Later)
-                .doing("keeping the vectors of notes")?;
+            // After each batch, so that a later failure loses nothing.
+            keep(&known)?;
         }
         let vector = |sum| known.vectors.get(sum).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
         Ok(sums.iter().map(vector).collect())

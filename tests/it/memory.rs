@@ -314,8 +314,16 @@ fn notes_are_found_by_their_meaning_and_only_changed_ones_are_sent() {
     assert_eq!(ask(), expected);
     home.write("workspace/memory/car.md", "Tyres: 2.5 bar\n");
     assert!(ask().contains("car:1: Tyres: 2.5 bar"));
+    fs::remove_file(home.path("workspace/memory/car.md")).unwrap();
+    assert!(!ask().contains("Tyres"));
+    let kept: Value = serde_json::from_str(&fs::read_to_string(home.path("state/vectors.json")).unwrap()).unwrap();
+    assert_eq!(kept["vectors"].as_object().unwrap().len(), 1, "what is gone is forgotten");
     let sent = host.requests().into_iter().map(|request| request.body["input"].as_array().unwrap().len());
-    assert_eq!(sent.collect::<Vec<_>>(), [2, 1, 1, 1, 1], "notes, and the query, and then what changed and the query");
+    assert_eq!(
+        sent.collect::<Vec<_>>(),
+        [2, 1, 1, 1, 1, 1],
+        "notes, and the query, and then what changed and the query"
+    );
     drop(host);
     assert!(ask().contains("[not searched by meaning: ") && ask().contains("By words:"));
 }
