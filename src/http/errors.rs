@@ -47,9 +47,9 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
         ureq::Error::ConnectProxyFailed(why) => {
             Fault::Broken(format!("the proxy {} refused the connection ({why})", authority(proxy)))
         }
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => {
-            Fault::Config(Error::config("invalid address or header").hint("correct api_base or headers in config.json"))
-        }
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => Fault::Config(
+            Error::config("invalid address or header").hint("correct the address or the headers in config.json"),
+        ),
         e => Fault::Broken(e.to_string()),
     }
 }
@@ -60,7 +60,7 @@ fn tls(e: &rustls::Error) -> Fault {
     };
     let (message, hint) = match e {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            ("the server does not speak TLS".to_owned(), "write http:// instead of https:// in api_base")
+            ("the server does not speak TLS".to_owned(), "write http:// instead of https:// in its address")
         }
         rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) | rustls::Error::PeerIncompatible(_) => {
             ("the server speaks only an old version of TLS; 1.2 or newer is needed".to_owned(), "update the server")
@@ -82,9 +82,9 @@ fn tls(e: &rustls::Error) -> Fault {
             (format!("the certificate is not valid before {}", date(*not_before)), "correct this machine's clock")
         }
         rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
-            ("the certificate is for another host".to_owned(), "correct api_base, or the server's certificate")
+            ("the certificate is for another host".to_owned(), "correct the address, or the server's certificate")
         }
-        rustls::Error::InvalidCertificate(_) => (e.to_string(), "correct api_base, or the server's certificate"),
+        rustls::Error::InvalidCertificate(_) => (e.to_string(), "correct the address, or the server's certificate"),
         e => return Fault::Broken(e.to_string()),
     };
     Fault::Config(Error::config(message).hint(hint))

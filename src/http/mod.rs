@@ -133,7 +133,7 @@ impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Broken(text) => Self::failed(text),
-            Fault::Config(e) => Self::failed(e.message),
+            Fault::Config(e) => e,
             Fault::Silent => Self::new(Kind::Limit, "no complete answer in time"),
             Fault::Cancelled(_) => Self::new(Kind::Interrupted, "stopped"),
         }
