@@ -146,7 +146,7 @@ impl Outbox {
 
     /// The lock to hold while delivering: two senders would send messages twice.
     pub(crate) fn sender(&self, wait: Duration, cancel: &Cancel) -> Result<Lock> {
-        Lock::acquire(&self.home.session_lock("sender"), wait, cancel)
+        Lock::acquire(&self.home.lock("sender"), wait, cancel)
     }
 
     fn read(&self) -> Result<OutboxState> {
@@ -155,7 +155,7 @@ impl Outbox {
     }
 
     fn append(&self, line: &Value, durability: Durability) -> Result<()> {
-        let _lock = Lock::acquire(&self.home.session_lock("outbox"), LOCK_WAIT, &Cancel::new(None))?;
+        let _lock = Lock::acquire(&self.home.lock("outbox"), LOCK_WAIT, &Cancel::new(None))?;
         let path = self.path();
         let opened = Journal::open_or_create(&path)?;
         let mut journal = opened.journal;

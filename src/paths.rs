@@ -80,8 +80,9 @@ impl Home {
         self.state().join("mcp").join(server)
     }
 
-    /// Held by a turn of the session.
-    pub(crate) fn session_lock(&self, name: &str) -> PathBuf {
+    /// A lock: of a session, which a turn holds, or of something else. The names of sessions have an underscore, so others are
+    /// free.
+    pub(crate) fn lock(&self, name: &str) -> PathBuf {
         self.state().join("locks").join(format!("{name}.lock"))
     }
 
@@ -95,12 +96,12 @@ impl Home {
 
     /// Guards both files of `cron/`. No session has this name.
     pub(crate) fn cron_lock(&self) -> PathBuf {
-        self.session_lock("cron")
+        self.lock("cron")
     }
 
     /// Held by a run of the job whose session is `name`.
     pub(crate) fn run_lock(&self, name: &str) -> PathBuf {
-        self.session_lock(&format!("{name}.run"))
+        self.lock(&format!("{name}.run"))
     }
 }
 

@@ -205,7 +205,7 @@ impl Gateway<'_> {
 fn lock(home: &Home) -> Result<Lock> {
     // A program that checks for a gateway holds it for a moment.
     let wait = Duration::from_millis(300);
-    Lock::acquire(&home.session_lock("gateway"), wait, &Cancel::new(None)).map_err(|e| match e.kind {
+    Lock::acquire(&home.lock("gateway"), wait, &Cancel::new(None)).map_err(|e| match e.kind {
         Kind::Busy => Error::new(Kind::Busy, "a gateway of this home is already running")
             .hint("stop that one first, or set BANTAM_HOME to another home"),
         _ => e,

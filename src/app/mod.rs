@@ -284,7 +284,7 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
         model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
         embed: Box::new(move |texts, cancel| endpoint.embed(texts, cancel)),
         file: home.state().join("vectors.json"),
-        lock: home.session_lock("vectors"),
+        lock: home.lock("vectors"),
     }))
 }
 

@@ -128,7 +128,7 @@ fn change(args: &Args, env: &Env, change: fn(&Skills, &str) -> Result<()>, done:
 fn lock_agent_folder(env: &Env) -> Result<Lock> {
     let home = config::home(env)?;
     let lock =
-        Lock::acquire(&home.session_lock("skills"), LOCK_TIMEOUT, &Cancel::new(None)).doing("changing the skills")?;
+        Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT, &Cancel::new(None)).doing("changing the skills")?;
     let agent = home.agent();
     if !agent.exists() {
         let new = home.root().join("agent.new");

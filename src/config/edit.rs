@@ -25,8 +25,8 @@ pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Resul
 
 /// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded.
 pub(crate) fn save(home: &Home, env: &Env, change: impl FnOnce(&str) -> Result<String>) -> Result<Loaded> {
-    let lock = home.state().join("locks/config.lock");
-    let lock = Lock::acquire(&lock, Duration::from_secs(5), &Cancel::new(None)).doing("changing config.json");
+    let lock =
+        Lock::acquire(&home.lock("config"), Duration::from_secs(5), &Cancel::new(None)).doing("changing config.json");
     let _lock = lock.map_err(|e| home.hinted(e))?;
     let old = super::read(home)?;
     let new = change(old.as_deref().unwrap_or("{}\n"))?;

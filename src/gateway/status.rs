@@ -81,7 +81,7 @@ pub(crate) fn read(home: &Home) -> Option<Value> {
 
 /// Whether a gateway of this home runs: it holds its lock as long as it lives. Creates nothing.
 pub(crate) fn is_running(home: &Home) -> bool {
-    let lock = home.session_lock("gateway");
+    let lock = home.lock("gateway");
     let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));
     lock.exists() && held().is_err_and(|e| e.kind == Kind::Busy)
 }

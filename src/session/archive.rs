@@ -227,7 +227,7 @@ pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
     disk::remove_files(&paths)?;
-    disk::remove(&home.session_lock(key))?;
+    disk::remove(&home.lock(key))?;
     Ok(paths.len())
 }
 

@@ -340,7 +340,7 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
 }
 
 fn lock(home: &Home, name: &str, cancel: &Cancel) -> Result<Lock> {
-    Lock::acquire(&home.session_lock(name), LOCK_WAIT, cancel).map_err(|e| match e.kind {
+    Lock::acquire(&home.lock(name), LOCK_WAIT, cancel).map_err(|e| match e.kind {
         Kind::Busy => e
             .doing(format_args!("waiting for session {name}"))
             .hint("another run is using it: wait for that, or use --session with another key"),
