@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::way_out;
+use super::http_settings;
 use crate::cancel::Cancel;
 use crate::config::{self, Env, Loaded, keys};
 use crate::error::{Context, Error, Kind, Result};
@@ -40,7 +40,7 @@ impl Bot {
             return Err(Error::config("channels.telegram.api_base has no scheme").hint("write it as http://HOST:PORT"));
         }
         let base = if settings.api_base.is_empty() { BASE } else { &settings.api_base };
-        let api = Arc::new(Api::new(way_out(base, &settings.proxy, env), &settings.api_base, &settings.token));
+        let api = Arc::new(Api::new(http_settings(base, &settings.proxy, env), &settings.api_base, &settings.token));
         Ok(Self { settings, api })
     }
 

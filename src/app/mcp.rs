@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::trees::Layout;
-use super::{Parts, make_workspace, way_out};
+use super::{Parts, http_settings, make_workspace};
 use crate::cancel::Cancel;
 use crate::child::Network;
 use crate::config::{Config, Env, McpServer, keys};
@@ -87,7 +87,8 @@ pub(crate) fn server(servers: &Servers, parts: Parts, name: &str, entry: &McpSer
 
 /// Speaks HTTP to a server elsewhere.
 fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
-    let (url, headers, settings) = (entry.url.clone(), expanded(&entry.headers, env)?, way_out(&entry.url, "", env));
+    let (url, headers, settings) =
+        (entry.url.clone(), expanded(&entry.headers, env)?, http_settings(&entry.url, "", env));
     Ok(Box::new(move |_| {
         let headers = headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect();
         Ok(Box::new(Http::new(Client::new(settings.clone()), url.clone(), headers)) as Box<dyn Transport>)

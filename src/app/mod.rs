@@ -291,11 +291,12 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
 /// The tools that reach the web. They make no connection before they are called.
 fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
     let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
-    let is_way_out = |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
-    let env: Env = env.iter().filter(|(name, _)| is_way_out(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let is_network_variable = |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
+    let env: Env =
+        env.iter().filter(|(name, _)| is_network_variable(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
     let connect = |guard: Option<AddressGuard>| -> Box<web::Connect> {
         let env = env.clone();
-        Box::new(move |url| Client::new(http::Settings { guard: guard.clone(), ..way_out(url, "", &env) }))
+        Box::new(move |url| Client::new(http::Settings { guard: guard.clone(), ..http_settings(url, "", &env) }))
     };
     let timeout = Duration::from_secs(fetch.timeout);
     let engines = Search {
@@ -309,8 +310,8 @@ fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
     [web_fetch(guarded, timeout, fetch.max_chars), web_search(engines, search.max_results)]
 }
 
-/// How requests to an address leave this machine: through the `proxy` of its entry, else that of the environment.
-fn way_out(url: &str, proxy: &str, env: &Env) -> http::Settings {
+/// The proxy and the certificates for requests to `url`; the `proxy` of an entry comes before the environment's.
+fn http_settings(url: &str, proxy: &str, env: &Env) -> http::Settings {
     let proxy = if proxy.is_empty() { config::proxy::proxy(url, env) } else { proxy.to_owned() };
     let ca_file = env.get("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(Into::into);
     http::Settings { proxy, ca_file, guard: None }

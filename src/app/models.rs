@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Parts, ollama, way_out};
+use super::{Parts, http_settings, ollama};
 use crate::config::Model;
 use crate::config::keys::ApiKey;
 use crate::config::vendors::{self, Protocol};
@@ -113,6 +113,6 @@ pub(super) fn host(model: &Model, key: Option<&Secret>, parts: Parts, redactor: 
     };
     let Parts { home, env, .. } = parts;
     let key = key.map(|key| ApiKey::new(key.clone(), Arc::new(env.clone()), home.config(), redactor.clone()));
-    let settings = way_out(&model.base, &model.entry.proxy, env);
+    let settings = http_settings(&model.base, &model.entry.proxy, env);
     Some(Host::new(dialect, model.clone(), key, settings, Learned::of(model, home)))
 }
