@@ -46,7 +46,7 @@ pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>
 fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     match parts.config.choose_model(parts.env)? {
         Some(model) => return Ok(Some(model)),
-        None if parts.home.config().exists() => {
+        None if parts.config.has_file => {
             return Err(Error::config("choosing the model: no model is configured and no key was found")
                 .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)"));
         }

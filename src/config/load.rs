@@ -52,6 +52,7 @@ impl Config {
         let Layers { values, origins, warnings } = layers;
         let mut config =
             Self::deserialize(&values).map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
+        config.has_file = file.is_some();
         // A flag wins over a model's own entry, too.
         let is_flag = |path: &str| matches!(origins.get(path), Some(Origin::Flag(_)));
         for entry in &mut config.model_list {

@@ -44,6 +44,9 @@ pub(crate) struct Config {
     pub log: Log,
     #[serde(rename = "mcpServers")]
     pub mcp_servers: BTreeMap<String, McpServer>,
+    /// There is a config.json.
+    #[serde(skip)]
+    pub has_file: bool,
 }
 
 impl McpServer {
@@ -73,7 +76,7 @@ impl Telegram {
 /// What [`Config::load`] found.
 pub(crate) struct Loaded {
     pub config: Config,
-    /// The same as JSON, with every setting, including those the program does not use yet.
+    /// The same as JSON, with the defaults filled in.
     pub values: Value,
     /// By path; a path that is missing has its default.
     pub origins: BTreeMap<String, Origin>,
