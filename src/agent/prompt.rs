@@ -312,11 +312,13 @@ mod tests {
             dir: None,
             always,
             hidden,
+            disabled: false,
             missing: Vec::new(),
             text: format!("Do {name}."),
         };
         let mut skills = vec![skill("a", false, false), skill("b", true, false), skill("c", false, true)];
         skills.push(Skill { missing: vec!["the program x".into()], ..skill("d", true, false) });
+        skills.push(Skill { disabled: true, ..skill("e", true, false) });
         let text = catalogue(&skills, true);
         assert!(text.contains("- a: For a.") && text.ends_with("Do b.\n"), "{text}");
         assert!(

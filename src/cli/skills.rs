@@ -8,7 +8,7 @@ use super::{confirm, load, notice, print, table};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::disk::{self, Lock};
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::skills::{self, Skill, Skills};
 use crate::text::{one_line, printable};
 use crate::{app, template};
@@ -32,13 +32,8 @@ pub(super) const COMMANDS: &[Command] = &[
         .with_examples(&["bantam skills remove weather"]),
     Command::row("skills enable", "NAME", enable, "let the agent use a disabled skill again")
         .with_examples(&["bantam skills enable weather"]),
-    Command::row(
-        "skills disable",
-        "NAME",
-        disable,
-        "keep a skill without the agent using it; /NAME still calls for it",
-    )
-    .with_examples(&["bantam skills disable weather"]),
+    Command::row("skills disable", "NAME", disable, "stop the agent from using a skill; /NAME still works")
+        .with_examples(&["bantam skills disable weather"]),
 ];
 
 fn load_skills(env: &Env) -> Result<Skills> {
@@ -62,6 +57,9 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
 
 fn notes(skill: &Skill) -> Vec<String> {
     let mut notes = Vec::new();
+    if skill.disabled {
+        notes.push(format!("disabled: bantam skills enable {} lets the agent use it", skill.name));
+    }
     if !skill.missing.is_empty() {
         notes.push(format!("not used: requires {}", skill.missing.join(", ")));
     }
@@ -80,10 +78,7 @@ fn notes(skill: &Skill) -> Vec<String> {
 fn show(args: &Args, env: &Env) -> Result<u8> {
     let name = &args.words[0];
     let found = load_skills(env)?.all();
-    let Some(skill) = found.named(name) else {
-        return Err(Error::failed(format!("no skill named \"{}\"", one_line(name, 64)))
-            .hint("bantam skills list prints their names"));
-    };
+    let skill = found.named(name).ok_or_else(|| skills::unknown(name))?;
     let lines: Vec<String> = skill.text.trim().lines().map(printable).collect();
     print(&format!("{}: {}\n\n{}\n", skill.name, skill.description, lines.join("\n"))).map(|()| 0)
 }
@@ -127,8 +122,7 @@ fn change(args: &Args, env: &Env, change: fn(&Skills, &str) -> Result<()>, done:
 /// written out first, all or none, so that adding or removing one skill does not lose the others.
 fn lock_agent_folder(env: &Env) -> Result<Lock> {
     let home = config::home(env)?;
-    let lock =
-        Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT, &Cancel::new(None)).doing("changing the skills")?;
+    let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT, &Cancel::new(None)).doing("changing the skills")?;
     let agent = home.agent();
     if !agent.exists() {
         let new = home.root().join("agent.new");

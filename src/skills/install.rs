@@ -1,4 +1,4 @@
-//! Installs and removes skills.
+//! Installs, removes, enables and disables skills.
 //!
 //! A skill on its way in or out has a name that starts with a dot, and one rename makes it visible or not: after a crash
 //! there is a whole skill or none. The next installation or removal deletes what a crash left behind.
@@ -101,21 +101,25 @@ impl Copying {
     }
 }
 
+pub(crate) fn unknown(name: &str) -> Error {
+    let hint = "bantam skills list prints their names";
+    Error::failed(format!("no skill named \"{}\"", one_line(name, 64))).hint(hint)
+}
+
 fn folder(skills: &Skills, name: &str) -> Result<PathBuf> {
     let dir = skills.dir().join(name);
     if !is_valid_name(name) || dir.symlink_metadata().is_err() {
-        let hint = "bantam skills list prints their names";
-        return Err(Error::failed(format!("no skill named \"{}\"", one_line(name, 64))).hint(hint));
+        return Err(unknown(name));
     }
     Ok(dir)
 }
 
-/// Has the agent use a skill again. The caller holds a lock.
+/// Lets the agent use a skill again. The caller holds a lock.
 pub(crate) fn enable(skills: &Skills, name: &str) -> Result<()> {
     disk::remove(&folder(skills, name)?.join(DISABLED))
 }
 
-/// Keeps a skill without the agent using it. The caller holds a lock.
+/// Stops the agent from using a skill. The caller holds a lock.
 pub(crate) fn disable(skills: &Skills, name: &str) -> Result<()> {
     disk::replace(&folder(skills, name)?.join(DISABLED), b"", Durability::Now)
 }

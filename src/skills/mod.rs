@@ -16,7 +16,7 @@ use crate::child::PATH;
 use crate::error::Error;
 use crate::template;
 use crate::text::one_line;
-pub(crate) use install::{disable, enable, install, remove};
+pub(crate) use install::{disable, enable, install, remove, unknown};
 
 /// The format's limit on a description.
 const MAX_DESCRIPTION: usize = 1024;
@@ -42,6 +42,8 @@ pub(crate) struct Skill {
     pub(crate) always: bool,
     /// Only people can invoke it.
     pub(crate) hidden: bool,
+    /// The user has disabled it; people can still invoke it.
+    pub(crate) disabled: bool,
     /// Missing requirements, in words: `the program gh`.
     pub(crate) missing: Vec<String>,
     /// Without the front matter.
@@ -51,7 +53,7 @@ pub(crate) struct Skill {
 impl Skill {
     /// Whether models may use it.
     pub(crate) fn is_offered(&self) -> bool {
-        !self.hidden && self.missing.is_empty()
+        !self.hidden && !self.disabled && self.missing.is_empty()
     }
 
     pub(crate) fn prompt_text(&self) -> String {
@@ -156,17 +158,15 @@ impl Skills {
             let first = body.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
             description = one_line(first.unwrap_or("(no description)"), 200);
         }
-        let mut missing = self.missing(&fields);
-        if dir.as_ref().is_some_and(|dir| dir.join(DISABLED).exists()) {
-            missing.push(format!("bantam skills enable {name}"));
-        }
+        let disabled = dir.as_ref().is_some_and(|dir| dir.join(DISABLED).exists());
         found.skills.push(Skill {
             name: name.to_owned(),
             description,
             dir,
             always: is_true(&fields, "always"),
             hidden: is_true(&fields, "disable-model-invocation"),
-            missing,
+            disabled,
+            missing: self.missing(&fields),
             text: body.to_owned(),
         });
     }

@@ -33,7 +33,7 @@ pub(crate) fn run_skill(skills: Skills) -> Function {
 /// The skill of that name, if models may use it.
 fn find(skills: &Skills, name: &str) -> Result<Skill> {
     let found = skills.all();
-    let Some(skill) = found.named(name).filter(|skill| !skill.hidden) else {
+    let Some(skill) = found.named(name).filter(|skill| !skill.hidden && !skill.disabled) else {
         let names: Vec<&str> =
             found.skills.iter().filter(|skill| skill.is_offered()).map(|skill| skill.name.as_str()).collect();
         let names = if names.is_empty() { "(none)".to_owned() } else { names.join(", ") };
