@@ -8,7 +8,6 @@ use super::factory::AgentFactory;
 use super::local_time;
 use crate::agent::Agent;
 use crate::bus::Kind;
-use crate::config::ModelEntry;
 use crate::error::{Error, Result};
 use crate::gateway::Handler;
 use crate::secret::Secret;
@@ -53,9 +52,7 @@ impl AgentPool {
     /// Names the model in use and those to choose from.
     fn models(&self, session: &str) -> Result<String> {
         let loaded = self.factory.load(None)?;
-        let name =
-            |entry: &ModelEntry| if entry.model_name.is_empty() { &entry.model } else { &entry.model_name }.clone();
-        let names = loaded.config.model_list.iter().map(name).collect::<Vec<_>>().join(", ");
+        let names = loaded.config.model_names().join(", ");
         let or = if names.is_empty() { "" } else { ", or " };
         let model = self.agent(session)?.model().to_owned();
         Ok(format!("`{model}` answers. To change it: `/model NAME`, with one of: {names}{or}VENDOR/MODEL"))

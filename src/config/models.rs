@@ -63,7 +63,7 @@ impl Config {
         if let Some(entry) = find(&|e| e.model.strip_suffix("/*").is_some_and(|v| vendors::canonical(v) == canonical)) {
             return self.resolve(entry, name, env);
         }
-        // What a user keeps with a gateway of their own is not sent to the vendor.
+        // Requests of a user whose entry points at a gateway of their own do not go to the vendor.
         let of_vendor = |e: &ModelEntry| vendors::canonical(e.model.split('/').next().unwrap_or_default()) == canonical;
         match find(&of_vendor) {
             Some(entry) => self.resolve(&entry.host(), name, env),
@@ -79,10 +79,17 @@ impl Config {
         named.filter_map(|entry| self.resolve(entry, &entry.model, env).ok()).collect()
     }
 
+    /// The names by which the models of the list can be chosen.
+    pub(crate) fn model_names(&self) -> Vec<String> {
+        let name =
+            |entry: &ModelEntry| if entry.model_name.is_empty() { &entry.model } else { &entry.model_name }.clone();
+        self.model_list.iter().map(name).collect()
+    }
+
     fn unknown(&self, name: &str, vendor: &str) -> Error {
-        let listed: Vec<&str> = self.model_list.iter().map(|e| e.model_name.as_str()).collect();
+        let listed = self.model_names();
         let error = fail(format!("no model named \"{name}\""));
-        let known = listed.iter().copied().chain(VENDORS.iter().map(|v| v.name));
+        let known = listed.iter().map(String::as_str).chain(VENDORS.iter().map(|v| v.name));
         if let Some(near) = nearest(vendor, known) {
             return error.hint(format!("did you mean \"{near}\"?"));
         }
