@@ -11,7 +11,7 @@ use super::attach;
 use super::printer::{Format, Output, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
-use super::{json_line, notice, print, report, tell, terminal};
+use super::{json_line, notice, print, report, terminal};
 use crate::agent::{Agent, Request};
 use crate::app::deliver::Delivery;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
@@ -109,7 +109,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     let delivery = Delivery::find(&factory.home, config, env, to.as_deref(), notice)?;
     let is_kept = factory.options.memory.is_none();
     if is_kept && output.verbosity == Verbosity::Verbose {
-        tell(&format!("bantam: session {chat}"));
+        notice(&format!("session {chat}"));
     }
     let Some(Question { text, media: attachments }) = question else {
         let code = repl::run(Repl::new(factory, config, chat, session, output), agent);

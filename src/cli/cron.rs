@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::printer::Output;
-use super::{json_line, load, notice, print, report, table, tell, terminal, zone};
+use super::{json_line, load, notice, print, report, terminal, zone};
 use crate::app;
 use crate::app::deliver::Delivery;
 use crate::app::factory::AgentFactory;
@@ -96,7 +96,7 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
     let (id, name) = (job.id(), printable(job.name()));
     print(&format!("Added job {id} ({name})\n{}", upcoming(&jobs, &job, 3)?))?;
     if !is_running(&home) {
-        tell(&format!("bantam: no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"));
+        notice(&format!("no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"));
     }
     Ok(0)
 }
@@ -121,7 +121,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     for job in &list {
         let next = match jobs.zone(job.tz()).and_then(|meant| job.due(now, 0, &meant)) {
             Err(e) => {
-                tell(&format!("bantam: {}", one_line(&e.message, 300)));
+                notice(&one_line(&e.message, 300));
                 "cannot run".to_owned()
             }
             Ok(_) if !job.is_enabled() => "disabled".to_owned(),
@@ -140,9 +140,9 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         let (when, name) = (format!("every {minutes} min"), "built in: agent/HEARTBEAT.md".to_owned());
         rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
     } else if list.is_empty() {
-        tell("bantam: no jobs yet; bantam cron add makes one");
+        notice("no jobs yet; bantam cron add makes one");
     }
-    print(&table(&rows)).map(|()| 0)
+    print(&super::list(["id", "next run", "last run", "schedule", "name"], rows)).map(|()| 0)
 }
 
 fn remove(given: &Args, env: &Env) -> Result<u8> {
@@ -230,7 +230,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
         return print(&json_line(json!({"runs": rows}))).map(|()| 0);
     }
     if runs.is_empty() {
-        tell("bantam: nothing has run yet");
+        notice("nothing has run yet");
     }
     let zone = zone(env);
     let rows = runs.iter().map(|run| {
@@ -244,7 +244,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
         };
         [zone.stamp(run.at / 1000), run.job.clone(), run.status.name().to_owned(), took, what]
     });
-    print(&table(&rows.collect::<Vec<_>>()))?;
+    print(&super::list(["time", "job", "status", "took", "answer or error"], rows.collect()))?;
     if let Some(answer) = given.words.first().and_then(|_| last_answer(&home, runs.last()?)) {
         print(&format!("\n{}\n", printable(answer.trim())))?;
     }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value, json};
 
 use super::args::{Args, Command};
-use super::{load, print, table, tell};
+use super::{load, notice, print};
 use crate::app::{self, Parts};
 use crate::cancel::Cancel;
 use crate::config::{Env, McpServer, edit};
@@ -41,7 +41,7 @@ fn ask(name: &str, entry: &McpServer, env: &Env) -> Result<Vec<RemoteTool>> {
     let server = app::mcp::server(&Servers::default(), parts, name, entry)?;
     let (list, changes) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
     for change in changes {
-        tell(&format!("bantam: {change}"));
+        notice(&change);
     }
     list.into_tools()
 }
@@ -49,7 +49,7 @@ fn ask(name: &str, entry: &McpServer, env: &Env) -> Result<Vec<RemoteTool>> {
 fn list(_: &Args, env: &Env) -> Result<u8> {
     let servers = load(env)?.1.config.mcp_servers;
     if servers.is_empty() {
-        tell("bantam: no MCP servers; mcpServers in config.json names them");
+        notice("no MCP servers; mcpServers in config.json names them");
     }
     let mut failed = false;
     let row = |(name, entry): (&String, &McpServer)| {
@@ -64,7 +64,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
         [name.clone(), one_line(&outcome, 200), one_line(&what, 80)]
     };
     let rows: Vec<_> = servers.iter().map(row).collect();
-    print(&table(&rows)).map(|()| u8::from(failed))
+    print(&super::list(["server", "answer", "started by or at"], rows)).map(|()| u8::from(failed))
 }
 
 fn test(args: &Args, env: &Env) -> Result<u8> {
@@ -77,7 +77,7 @@ fn test(args: &Args, env: &Env) -> Result<u8> {
     };
     let tools = ask(name, entry, env)?;
     let rows = tools.iter().map(|tool| [tool.name.clone(), one_line(&tool.description, 120)]);
-    print(&table(&rows.collect::<Vec<_>>())).map(|()| 0)
+    print(&super::list(["tool", "purpose"], rows.collect())).map(|()| 0)
 }
 
 fn add(args: &Args, env: &Env) -> Result<u8> {

@@ -185,6 +185,14 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     page
 }
 
+/// Rows below the names of their columns; nothing without rows.
+fn list<const COLUMNS: usize>(head: [&str; COLUMNS], mut rows: Vec<[String; COLUMNS]>) -> String {
+    if !rows.is_empty() {
+        rows.insert(0, head.map(str::to_owned));
+    }
+    table(&rows)
+}
+
 /// Writes a line to standard error, or nothing where that is closed.
 fn tell(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));
@@ -261,7 +269,7 @@ fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &
 /// The local zone; UTC, with a warning, if it cannot be read.
 fn zone(env: &Env) -> Zone {
     Zone::local(env).unwrap_or_else(|e| {
-        tell(&format!("bantam: {e}; times are UTC"));
+        notice(&format!("{e}; times are UTC"));
         Zone::utc()
     })
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::{error_json, load, print, report, table};
+use super::{error_json, list, load, print, report};
 use crate::app::Parts;
 use crate::app::offers::{self, HostOffers, Offer};
 use crate::config::Env;
@@ -36,17 +36,18 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
 }
 
 fn page(host: &HostOffers, offers: &[Offer]) -> String {
-    let told = |what: Option<bool>, word: &str| match what {
-        Some(true) => word.to_owned(),
-        Some(false) => "-".to_owned(),
-        None => String::new(),
-    };
+    let told = |what: Option<bool>| what.map_or("?", |can| if can { "yes" } else { "no" }).to_owned();
     let row = |offer: &Offer| {
-        let window = offer.window.map_or(String::new(), |tokens| tokens.to_string());
+        let window = offer.window.map_or("?".to_owned(), |tokens| tokens.to_string());
         let name = format!("{}{}", host.prefix, offer.id);
-        [name, window, told(offer.tools, "tools"), told(offer.images, "images")]
+        [name, window, told(offer.tools), told(offer.images)]
     };
-    format!("{}: {} models\n{}", host.host, offers.len(), table(&offers.iter().map(row).collect::<Vec<_>>()))
+    format!(
+        "{}: {} models\n{}",
+        host.host,
+        offers.len(),
+        list(["model", "window in tokens", "tools", "images"], offers.iter().map(row).collect())
+    )
 }
 
 fn object(host: &HostOffers) -> Value {

@@ -59,7 +59,7 @@ impl Output {
     /// Prints warnings and notices, unless quiet.
     pub(super) fn warn<'a>(self, lines: impl IntoIterator<Item = &'a String>) {
         if self.verbosity != Verbosity::Quiet {
-            lines.into_iter().for_each(|line| super::tell(&format!("bantam: {line}")));
+            lines.into_iter().for_each(|line| super::notice(line));
         }
     }
 }

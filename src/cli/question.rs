@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal, Read};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::Args;
+use super::notice;
 use super::printer::Verbosity;
-use super::tell;
 use crate::agent::Agent;
 use crate::app::media::Attachment;
 use crate::beneath;
@@ -65,7 +65,7 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
 }
 
 impl Question {
-    /// Adds an attached file. What tools can change may hold what they found: known secrets are struck.
+    /// Adds an attached file. One that tools can write may hold secrets they found, so known ones are redacted.
     pub(super) fn attach(&mut self, file: Attachment, agent: &Agent) {
         match file {
             Attachment::Text(text) => self.text.push_str(&format!("\n\n{}", agent.redact(text))),
@@ -155,7 +155,7 @@ fn piped(verbosity: Verbosity) -> Result<String> {
     // Some callers hold the pipe open and write nothing. An input that cannot be polled fails when it is read.
     let mut ready = [PollFd::new(&input, PollFlags::IN)];
     if poll(&mut ready, Some(&SILENCE)) == Ok(0) && verbosity != Verbosity::Quiet {
-        tell("bantam: waiting for stdin (-n to skip)");
+        notice("waiting for stdin (-n to skip)");
     }
     let mut bytes = Vec::new();
     match input.by_ref().take(MAX_INPUT + 1).read_to_end(&mut bytes) {
@@ -174,7 +174,7 @@ fn piped(verbosity: Verbosity) -> Result<String> {
     }
     Ok(String::from_utf8(bytes).unwrap_or_else(|e| {
         if verbosity != Verbosity::Quiet {
-            tell("bantam: standard input is not UTF-8; each wrong byte is replaced by \u{fffd}");
+            notice("standard input is not UTF-8; each wrong byte is replaced by \u{fffd}");
         }
         String::from_utf8_lossy(e.as_bytes()).into_owned()
     }))

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::args::{Args, Command};
-use super::{load, print, tell};
+use super::{load, notice, print, tell};
 use crate::app::{self, Parts};
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
@@ -88,7 +88,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         .replace("{system}", &system);
     print(&unit)?;
     if !root.exists() {
-        tell(&format!("bantam: {} does not exist yet; bantam onboard makes it", root.display()));
+        notice(&format!("{} does not exist yet; bantam onboard makes it", root.display()));
     }
     if io::stderr().is_terminal() {
         tell(if is_system {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::{confirm, json_line, local_time, print, table, tell, zone};
+use super::{confirm, json_line, local_time, notice, print, zone};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
@@ -53,7 +53,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
         return print(&json_line(json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
     }
     if list.is_empty() {
-        tell("bantam: no conversations yet");
+        notice("no conversations yet");
         return Ok(0);
     }
     print(&page(&list, env)).map(|()| 0)
@@ -62,14 +62,13 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
 /// The conversations of a list, for people.
 pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
     let zone = zone(env);
-    let head = ["key", "messages", "last used", "size", "state", "first question"].map(str::to_owned);
     let rows = list.iter().map(|s| {
         let damage = if s.damage > 0 { format!("  (damage: bantam sessions show {})", s.key) } else { String::new() };
         let key = s.key.strip_prefix("cli_").unwrap_or(&s.key).to_owned();
         let (last, state) = (local_time(&s.last, &zone), format!("{}{damage}", s.state));
         [key, s.messages.to_string(), last, size(s.bytes), state, s.title.clone()]
     });
-    table(&[head].into_iter().chain(rows).collect::<Vec<_>>())
+    super::list(["key", "messages", "last used", "size", "state", "first question"], rows.collect())
 }
 
 fn show(args: &Args, env: &Env) -> Result<u8> {
@@ -85,7 +84,7 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
     let mut transcript = archive::read(&home, &key, after)?;
     let is_unfinished = transcript.is_unfinished();
     for damage in &transcript.damage {
-        tell(&format!("bantam: {}", printable(damage)));
+        notice(&printable(damage));
     }
     transcript.entries.retain(|entry| after.is_none_or(|after| entry.seq > after));
     if args.has("json") {
@@ -107,7 +106,7 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
     }
     print(&page)?;
     if is_unfinished {
-        tell("bantam: the last turn is still running or was cut short");
+        notice("the last turn is still running or was cut short");
     }
     Ok(0)
 }
@@ -166,7 +165,7 @@ fn prune(args: &Args, env: &Env) -> Result<u8> {
     let age = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
     let removed = archive::prune(&config::home(env)?, age, SystemTime::now())?;
     if removed.is_empty() {
-        tell(&format!("bantam: no earlier segment is older than {days} days"));
+        notice(&format!("no earlier segment is older than {days} days"));
     }
     print(&lines(removed.iter().map(|path| format!("Removed {}", printable(&path.to_string_lossy()))))).map(|()| 0)
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::screen::Style;
-use super::{json_line, print, tell};
+use super::{json_line, notice, print};
 use crate::app;
 use crate::config::{self, Env};
 use crate::error::Result;
@@ -29,7 +29,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let since = app::local_time(env)(since);
     let report = usage::report(&home.usage(), clip(&since, 10))?;
     for (file, lines) in &report.damaged {
-        tell(&format!("bantam: skipped {lines} damaged lines of usage/{}", one_line(file, 40)));
+        notice(&format!("skipped {lines} damaged lines of usage/{}", one_line(file, 40)));
     }
     if given.has("json") {
         let rows = report.rows.iter().map(|((date, model), totals)| {
@@ -41,7 +41,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         return print(&json_line(all)).map(|()| 0);
     }
     if report.rows.is_empty() {
-        tell(&format!("bantam: no model was asked since {}", clip(&since, 10)));
+        notice(&format!("no model was asked since {}", clip(&since, 10)));
         return Ok(0);
     }
     let bars = if io::stdout().is_terminal() { bars(&report, Style::of(env).utf8) } else { String::new() };

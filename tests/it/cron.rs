@@ -341,5 +341,5 @@ fn the_heartbeat_is_listed_when_it_beats() {
     home.config(&json!({ "heartbeat": { "enabled": true, "interval_minutes": 15 } }).to_string());
     let run = cron(&home, ["list"]);
     run.exits(0).is_quiet();
-    assert!(run.stdout.starts_with("heartbeat") && run.stdout.contains("every 15 min"), "{}", run.stdout);
+    assert!(run.stdout.contains("\nheartbeat ") && run.stdout.contains("every 15 min"), "{}", run.stdout);
 }

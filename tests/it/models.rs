@@ -26,8 +26,9 @@ fn models_are_listed_with_what_their_host_tells_and_the_window_is_kept() {
     let run = home.bantam().arg("models").run();
     run.exits(0).is_quiet();
     let lines: Vec<&str> = run.stdout.lines().collect();
-    assert!(lines[0].ends_with(": 2 models") && lines[1].starts_with("openai/another"), "{}", run.stdout);
-    assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["openai/test-model", "8192", "tools", "-"]);
+    assert!(lines[0].ends_with(": 2 models") && lines[2].starts_with("openai/another"), "{}", run.stdout);
+    assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>().join(" "), "model window in tokens tools images");
+    assert_eq!(lines[3].split_whitespace().collect::<Vec<_>>(), ["openai/test-model", "8192", "yes", "no"]);
     assert!(model.request(1).header("authorization").is_some());
     let told = home.bantam().arg("status").run().stdout;
     assert!(told.contains(": reads 8192 tokens at once (since 20"), "{told}");
@@ -67,16 +68,16 @@ fn local_servers_are_asked_for_their_windows_in_their_own_ways() {
         _ => Reply::error(404, "no such page"),
     });
     for (model, name, more) in [
-        (llama, "acme/local", vec![]),
-        (ollama, "ollama/local", vec!["tools", "images"]),
-        (studio, "lmstudio/local", vec!["images"]),
+        (llama, "acme/local", ["?", "?"]),
+        (ollama, "ollama/local", ["yes", "yes"]),
+        (studio, "lmstudio/local", ["?", "yes"]),
     ] {
         let extra = json!({ "model_list": [ { "model": name, "api_key": "" } ] });
         let home = Home::with(&merged(model.config(), &extra));
         let run = home.bantam().arg("models").run();
         run.exits(0);
-        let line: Vec<&str> = run.stdout.lines().nth(1).unwrap().split_whitespace().skip(1).collect();
-        assert_eq!(line, [&["4096"], more.as_slice()].concat(), "{name}: {}", run.stdout);
+        let line: Vec<&str> = run.stdout.lines().nth(2).unwrap().split_whitespace().skip(1).collect();
+        assert_eq!(line, ["4096", more[0], more[1]], "{name}: {}", run.stdout);
     }
 }
 
