@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::args::{Args, Command};
 use super::status::viewable;
-use super::{ask, load, notice, print, report, tell};
+use super::{ask, load, notice, print, report};
 use crate::child;
 use crate::config::settings::{self, Place, Setting};
 use crate::config::{self, Env, Loaded, Origin, edit};
@@ -64,6 +64,10 @@ fn get(given: &Args, env: &Env) -> Result<u8> {
     let value = settings::value_at(&values, &names(path)).ok_or_else(|| {
         Error::failed(format!("config.json has no {path}")).hint("bantam status shows what is configured")
     })?;
+    if setting.is_none() && (value.is_object() || value.is_array()) {
+        return Err(Error::usage(format!("{path} is a section, not a setting"))
+            .hint("bantam status shows what is set, and bantam help settings lists every setting"));
+    }
     match viewable(setting, value) {
         Some(Value::String(text)) => print(&format!("{text}\n")),
         Some(value) => print(&format!("{value}\n")),
@@ -129,7 +133,7 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             Err(e) => {
                 report(&e);
                 if matches!(ask("Edit it again? [Y/n] ")?.as_str(), "n" | "N" | "no") {
-                    tell(&format!("bantam: config.json is unchanged; your text is in {}", draft.display()));
+                    notice(&format!("config.json is unchanged; your text is in {}", draft.display()));
                     return Ok(e.kind.exit_code());
                 }
             }

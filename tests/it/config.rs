@@ -296,6 +296,9 @@ fn a_setting_is_changed_and_the_rest_of_the_file_stays_as_it_is() {
     get("agents.defaults.timeout").exits(0).prints("60\n").is_quiet();
     get("agents.defaults.max_tokens").exits(0).prints("8192\n");
     get("model_list.0.model").exits(0).prints("demo/demo\n");
+    for section in ["agents.defaults", "model_list.0", "mcpServers"] {
+        get(section).exits(2).prints("").says("is a section").fails_with_a_hint();
+    }
     home.bantam().args(["config", "set", "channels.telegram.token", "-"]).stdin(CANARY).run().exits(0).is_quiet();
     assert!(written().contains(CANARY));
     let run = get("channels.telegram.token");
