@@ -6,17 +6,18 @@ use serde_json::Value;
 
 use super::models::host;
 use super::{Parts, ollama};
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Why};
 use crate::config::vendors::{Protocol, VENDORS};
 use crate::config::{Config, Env, Model};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::http::authority;
 use crate::order;
+use crate::provider::ProviderError;
 use crate::provider::learned::Learned;
 use crate::secret::Redactor;
 use crate::text::nearest;
 
-/// How long a host may take to list its models, and where somebody waits at a prompt.
+/// How long a host may take to list its models; less where a user waits at a prompt.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PROMPT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -71,17 +72,23 @@ pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>
     Ok(models.iter().map(|model| of_host(model, parts, PATIENCE)).collect())
 }
 
+/// Stands for any model of a host.
+pub(crate) const ANY_MODEL: &str = "-";
+
 /// A model of a vendor or an entry; which one does not matter.
 fn any_of(config: &Config, name: &str, env: &Env) -> Result<Model> {
     let is_vendor = crate::config::vendors::find(name).is_some();
-    config.named(name, env).or_else(|e| if is_vendor { config.named(&format!("{name}/-"), env) } else { Err(e) })
+    config
+        .named(name, env)
+        .or_else(|e| if is_vendor { config.named(&format!("{name}/{ANY_MODEL}"), env) } else { Err(e) })
 }
 
 /// One model for each address and key.
 fn configured(config: &Config, env: &Env) -> Vec<Model> {
-    let entries = config.model_list.iter().map(|entry| entry.model.replace("/*", "/-"));
+    let entries = config.model_list.iter().map(|entry| entry.model.replace("/*", &format!("/{ANY_MODEL}")));
     let has_key = |name: &str| env.get(name).is_some_and(|key| !key.trim().is_empty());
-    let vendors = VENDORS.iter().filter(|v| has_key(v.key_env) && !v.base.is_empty()).map(|v| format!("{}/-", v.name));
+    let vendors =
+        VENDORS.iter().filter(|v| has_key(v.key_env) && !v.base.is_empty()).map(|v| format!("{}/{ANY_MODEL}", v.name));
     let mut models: Vec<Model> = Vec::new();
     for model in entries.chain(vendors).filter_map(|name| config.named(&name, env).ok()) {
         let is_known = models.iter().any(|m| m.base == model.base && m.keys.first() == model.keys.first());
@@ -107,7 +114,16 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
         return Ok(vec![Offer { id: model.id.clone(), tools: Some(true), images: Some(false), ..Offer::default() }]);
     };
     let cancel = Cancel::new(Some(within));
-    let get = |path: Option<&str>| host.get(path, &cancel).map_err(|e| e.into_error(model.name.trim_end_matches("/-")));
+    let name = model.name.trim_end_matches(ANY_MODEL).trim_end_matches('/');
+    let get = |path: Option<&str>| {
+        host.get(path, &cancel).map_err(|e| match e {
+            ProviderError::Cancelled(Why::Deadline) => {
+                let seconds = within.as_secs();
+                Error::new(Kind::Unavailable, format!("asking {name}: no list of models within {seconds} s"))
+            }
+            e => e.into_error(name),
+        })
+    };
     let is_lm_studio = model.name.starts_with("lmstudio/");
     let listed = get(is_lm_studio.then_some("/api/v0/models"))?;
     let list = [&listed["data"], &listed["models"], &listed].into_iter().find_map(Value::as_array);

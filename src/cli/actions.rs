@@ -52,9 +52,10 @@ impl Conversation {
         if name.is_empty() {
             let (model, models) = (self.agent.agent("")?.model().to_owned(), self.repl.models.join(", "));
             let or = if models.is_empty() { "" } else { ", or " };
-            let HostOffers { prefix, models: offers, .. } = self.offers(&model)?;
-            let row = |offer: &Offer| [format!("{prefix}{}", offer.id), offer.abilities()];
-            let offers = table(&offers.iter().flatten().map(row).collect::<Vec<_>>());
+            let offers = self.offers(&model).map_or(String::new(), |HostOffers { prefix, models, .. }| {
+                let row = |offer: &Offer| [format!("{prefix}{}", offer.id), offer.abilities()];
+                table(&models.iter().flatten().map(row).collect::<Vec<_>>())
+            });
             return Ok(format!(
                 "bantam: the model is {model}\n{offers}bantam: /model NAME changes it: {models}{or}vendor/model"
             ));
@@ -66,7 +67,7 @@ impl Conversation {
         else {
             return Ok(done);
         };
-        let offers = self.offers(name)?.models.unwrap_or_default();
+        let offers = self.offers(name).and_then(|host| host.models).unwrap_or_default();
         let meant = offers::meant(&offers, id)
             .map(|near| format!("; not offered: did you mean /model {vendor}/{}?", one_line(near, 80)));
         Ok(done + &meant.unwrap_or_default())

@@ -67,7 +67,7 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
     let mut has_key = is_other || !vendor.key_env.is_empty();
     let (key, offers) = loop {
         let key = if has_key { ask_key(vendor, env)? } else { None };
-        let listed = configuration(vendor, "-", &api_base, key.as_ref()).to_string();
+        let listed = configuration(vendor, offers::ANY_MODEL, &api_base, key.as_ref()).to_string();
         let listed = config::load_for(home, Some(&listed), env, Vec::new())?.config;
         if key.as_ref().is_some_and(|key| keys::missing(key, env).is_some()) {
             break (key, Vec::new());

@@ -75,9 +75,8 @@ pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
 
 impl Repl {
     pub(super) fn new(factory: AgentFactory, config: &Config, chat: String, session: String, output: Output) -> Self {
-        let models = config.model_list.iter().map(|m| m.model_name.clone()).filter(|name| !name.is_empty()).collect();
         let skills = app::skills(&factory.home, config).all().skills.into_iter().map(|skill| skill.name).collect();
-        Self { factory, session, chat, output, models, skills }
+        Self { factory, session, chat, output, models: config.model_names(), skills }
     }
 
     fn completer(&self) -> Completer {
