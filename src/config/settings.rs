@@ -11,8 +11,8 @@ use crate::message::Price;
 use crate::secret::Secret;
 use crate::text::nearest;
 
-/// Turns each section into the struct that the program uses, and each setting into a row of [`SETTINGS`]. A field without a
-/// type is a section of its own, or names the settings in it.
+/// Generates the struct of each section, which the program uses, and a row of [`SETTINGS`] for each setting. A field without
+/// `= ...` is a nested section; with `{...}` it lists that section's settings here.
 macro_rules! sections {
     ($(
         $(#[$meta:meta])*
@@ -73,9 +73,9 @@ sections! {
     ModelEntry at "model_list[]" {
         model_name: String = Text, "your name for it";
         model: String = Text,
-            "vendor/model, or with an api_base a name as it is sent; vendor/*: every model of the vendor";
+            "vendor/model; with an api_base, any name the host knows; vendor/* stands for every model of the vendor";
         api_base: String = Text,
-            "another address than the vendor's own; that of its first entry serves models not listed";
+            "address to use instead of the vendor's own; models that are not listed use their vendor's first entry";
         api_key: Secret = Secret, "a key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable";
         api_keys: Vec<Secret> = Secrets, "more keys; each replaces one that is refused, rate-limited or used up";
         /// Values may hold keys.
