@@ -10,7 +10,7 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); a conversation at the terminal (`terminal`, `repl`, `commands`, `actions`, `signals`, `printer`, `screen`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_telegram`) and imports (`import`, `convert`) |
-//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what hosts offer (`offers`, `ollama`), what its tools may reach (`trees`), the gateway (`gateway`, `pool`), what ends and restarts it (`monitor`), the bot (`bot`), delivery from other commands (`deliver`), attached files (`media`) |
+//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what hosts offer (`offers`, `ollama`), what its tools may reach (`trees`), the gateway (`gateway`, `pool`), what ends and restarts it (`monitor`), the bot (`bot`), delivery from other commands (`deliver`), attached files (`media`), MCP servers (`mcp`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`turn_log`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
@@ -28,7 +28,7 @@
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
 //! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once |
 //! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal`; widths of characters (`unicode`) |
-//! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs and removes them (`install`) |
+//! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs, removes, enables and disables them (`install`) |
 //! | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
 //! | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
 //! | 0 | [`message`], [`bus`], [`error`], `secret` | types that every room uses |

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::zone;
 
-/// Reads JSON. All of the program does it here: a parser for another source than bytes, or into a type of ours, would be in the
-/// program once more.
+/// Reads JSON. The only parser, but for one that needs offsets (`config/locate.rs`): each further source or type would add a
+/// copy of it to the binary.
 pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     serde_json::from_slice(text.as_ref())
 }

@@ -282,7 +282,7 @@ fn encode(header: &impl Serialize, body: &[u8], max: usize, max_body: usize) -> 
     let json = serde_json::to_vec(&(header, body.len()))?;
     match u32::try_from(json.len()) {
         Ok(len) if json.len() <= max && body.len() <= max_body => Ok([&len.to_be_bytes()[..], &json].concat()),
-        _ => Err(Error::failed("the arguments are too large")),
+        _ => Err(Error::failed("the message is too large")),
     }
 }
 
@@ -302,7 +302,7 @@ fn receive<T: DeserializeOwned>(from: &mut dyn Read, max: usize, max_body: usize
 
 /// The message's beginning. [`Job::body`] follows.
 pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {
-    encode(job, job.body(), MAX_JOB, MAX_JOB)
+    encode(job, job.body(), MAX_JOB, MAX_JOB).doing("sending the arguments")
 }
 
 pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {

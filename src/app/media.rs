@@ -41,7 +41,7 @@ pub(crate) enum Attachment {
     Text(String),
 }
 
-/// Makes of the attached file at `path` what a model takes.
+/// Converts an attached file to what a model accepts.
 pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Result<Attachment> {
     let Attachment::Media(mut media) = attachment else { return Ok(attachment) };
     let (cancel, name) = (Cancel::new(None), one_line(path, 200));

@@ -19,7 +19,7 @@ pub(super) fn take_file(trees: &Trees, file: &IncomingFile) -> Result<Reply> {
         Some((stem, extension)) if !stem.is_empty() => (stem, format!(".{extension}")),
         _ => (name.as_str(), String::new()),
     };
-    // A name that nothing has: a link would lead to another directory.
+    // Looked up by an unused name: an existing one could be a link to another directory.
     let free = format!("{dir}/{}", temporary_name());
     let mut entry = LockedEntry::lock(trees.find(&free, Access::Write)?)?;
     for n in 1..=MAX_NAMES {

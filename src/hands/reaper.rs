@@ -14,6 +14,8 @@ use crate::sys;
 use crate::wire::Confinement;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// The most children to reap at a time, so that a flood of orphans cannot delay the deadline.
+const MAX_REAPED: usize = 1000;
 
 /// Kills this process's descendants. Being the parent of every orphan, it brings the grandchildren within reach by killing
 /// a child.
@@ -34,10 +36,10 @@ impl Reaper {
     }
 
     /// Reaps what has ended of the children and of the orphans of `command`, which would hold their numbers otherwise.
-    /// Returns how `command` ended, if it has. So many at once, that orphans without end keep nobody from the clock.
+    /// Returns how `command` ended, if it has.
     pub(super) fn reap(command: &Child) -> Result<Option<WaitStatus>> {
         let command = Pid::from_child(command);
-        for _ in 0..1000 {
+        for _ in 0..MAX_REAPED {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == command => return Ok(Some(status)),
                 Ok(Some(_)) | Err(Errno::INTR) => {}

@@ -18,7 +18,7 @@ const MAX_DESCRIPTION: usize = 1_000;
 const MAX_SCHEMA: usize = 16 << 10;
 /// How long a server that could not be asked for its tools is left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
-/// Other programs hold the lock of a list for less.
+/// Longer than any program holds the lock of a list.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// A tool as its server describes it, within bounds.

@@ -185,8 +185,8 @@ fn ended(why: Why) -> Error {
     }
 }
 
-/// Reads a message, or the messages of a batch; none of what is no JSON: a server's log in the wrong place, or an event that
-/// keeps a connection alive.
+/// Reads a message, or the messages of a batch. Text that is not JSON holds none: a server's log in the wrong place, or an
+/// event that keeps a connection alive.
 fn parse(text: &str) -> Result<Vec<Value>> {
     let (mut values, mut in_string, mut escaped) = (0, false, false);
     for byte in text.bytes() {

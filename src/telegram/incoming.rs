@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::ack::TelegramAck;
 use super::api::{Failure, MAX_FILE as MAX_DOWNLOAD};
+use super::back_off;
 use super::update::{Attachment, word};
 use crate::cancel::{Cancel, Why};
 use crate::error::Result;
@@ -17,8 +18,8 @@ const MAX_IMAGE: usize = 5 << 20;
 const MAX_MEDIA: usize = 12 << 20;
 /// The most bytes of a text file to show.
 const MAX_TEXT: usize = 64 << 10;
-/// Before each further try after a passing fault.
-const BACK_OFFS: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+/// Further tries after a passing fault.
+const RETRIES: u32 = 3;
 /// The most time to save a file.
 const SAVE_TIME: Duration = Duration::from_secs(60);
 /// The longest file name in bytes. File systems take 255, and a number may be added.
@@ -103,7 +104,7 @@ impl Downloader<'_> {
 
     /// Downloads a file. Retries passing faults.
     fn fetch(&self, id: &str) -> std::result::Result<Vec<u8>, String> {
-        let mut back_offs = BACK_OFFS.into_iter();
+        let mut back_offs = (0..RETRIES).map(back_off);
         loop {
             let failure = match self.ack.sender.api.fetch(id, self.cancel) {
                 Ok(bytes) => return Ok(bytes),

@@ -42,10 +42,10 @@ pub(crate) type Transcribe = dyn Fn(&Media, &Cancel) -> Result<String> + Send + 
 
 /// The longest back-off.
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
-/// The first one. Tests make many tries.
+/// The first back-off; short in tests, which retry often.
 const FIRST_BACK_OFF: Duration = if cfg!(test) { Duration::from_millis(5) } else { Duration::from_secs(1) };
 
-/// How long to wait before the next try, after so many failures in a row before the last one.
+/// The back-off after `failures` earlier failures in a row.
 fn back_off(failures: u32) -> Duration {
     (FIRST_BACK_OFF * (1 << failures.min(6))).min(MAX_BACK_OFF)
 }

@@ -116,7 +116,7 @@ impl Registry {
     }
 }
 
-/// A name in a form that providers accept: one that a model made up and that is not would end the conversation.
+/// A name in a form that providers accept. Models make up others, and a request that repeats one is refused for good.
 pub(super) fn valid_name(name: &str) -> String {
     let valid = name.trim().chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' });
     let name: String = valid.take(MAX_NAME).collect();
