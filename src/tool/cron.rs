@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use super::Takes::{AtLeast, OneOf, Text};
 use super::function::Function;
 use super::{Parameter, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::cron::{Jobs, NewJob, When, schedule};
@@ -12,13 +13,13 @@ use crate::paths::TELEGRAM;
 use crate::text::one_line;
 
 const PARAMETERS: [Parameter<'_>; 7] = [
-    ("action", "add|list|remove|enable|disable", ""),
-    ("message", "string", "What to do"),
-    ("every_seconds", "60..", ""),
-    ("cron_expr", "string", "Five fields: minute hour day month weekday"),
-    ("at", "string", "Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h"),
-    ("tz", "string", "IANA zone of cron_expr and at; default: the user's"),
-    ("job_id", "string", "For remove, enable and disable"),
+    ("action", OneOf(&["add", "list", "remove", "enable", "disable"]), ""),
+    ("message", Text, "What to do"),
+    ("every_seconds", AtLeast(60), ""),
+    ("cron_expr", Text, "Five fields: minute hour day month weekday"),
+    ("at", Text, "Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h"),
+    ("tz", Text, "IANA zone of cron_expr and at; default: the user's"),
+    ("job_id", Text, "For remove, enable and disable"),
 ];
 
 /// The most jobs that a model may make, as nobody watches it.

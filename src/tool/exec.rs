@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::Takes::{AtLeast, Text};
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, arguments};
 use crate::child::Network;
@@ -35,9 +36,9 @@ pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, 
         Network::Full => "",
     };
     let parameters = [
-        ("command", "string", ""),
-        ("working_dir", "string", "Relative to the workspace; default: the workspace"),
-        ("timeout", "1..", &format!("Seconds, at most {MAX_TIMEOUT}; default {timeout}")),
+        ("command", Text, ""),
+        ("working_dir", Text, "Relative to the workspace; default: the workspace"),
+        ("timeout", AtLeast(1), &format!("Seconds, at most {MAX_TIMEOUT}; default {timeout}")),
     ];
     let spec = ToolSpec::built_in("exec", Risk::Runs, format!("{description}{of_network}"), &parameters, 1);
     Function::new(spec, &["command", "working_dir"], move |args, turn| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::Takes::{AtLeast, Flag, Text};
 use super::function::Function;
 use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::error::Error;
@@ -24,7 +25,7 @@ struct Definition {
     required: usize,
 }
 
-const PATH: Parameter<'_> = ("path", "string", "Relative to the workspace, or absolute");
+const PATH: Parameter<'_> = ("path", Text, "Relative to the workspace, or absolute");
 
 const DEFINITIONS: [Definition; 6] = [
     Definition {
@@ -32,8 +33,8 @@ const DEFINITIONS: [Definition; 6] = [
         description: "List a directory, up to 200 entries.",
         risk: Risk::Safe,
         parameters: &[
-            ("path", "string", "Relative to the workspace (. is the workspace), or absolute"),
-            ("depth", "0..", "Levels to list, 1 to 10; default 1"),
+            ("path", Text, "Relative to the workspace (. is the workspace), or absolute"),
+            ("depth", AtLeast(0), "Levels to list, 1 to 10; default 1"),
         ],
         required: 1,
     },
@@ -43,8 +44,8 @@ const DEFINITIONS: [Definition; 6] = [
         risk: Risk::Safe,
         parameters: &[
             PATH,
-            ("offset", "0..", "First line to read; default 1"),
-            ("limit", "0..", "Number of lines to read; default 2000"),
+            ("offset", AtLeast(0), "First line to read; default 1"),
+            ("limit", AtLeast(0), "Number of lines to read; default 2000"),
         ],
         required: 1,
     },
@@ -54,10 +55,10 @@ const DEFINITIONS: [Definition; 6] = [
                       symbolic links and .git.",
         risk: Risk::Safe,
         parameters: &[
-            ("pattern", "string", "Regular expression without look-around; start with (?i) to ignore case"),
-            ("path", "string", "File, or directory to search recursively; default: the workspace"),
-            ("glob", "string", "Files to search: *.rs by name, src/**/*.rs by path"),
-            ("max", "0..", "Matches to return, up to 1000; default 100"),
+            ("pattern", Text, "Regular expression without look-around; start with (?i) to ignore case"),
+            ("path", Text, "File, or directory to search recursively; default: the workspace"),
+            ("glob", Text, "Files to search: *.rs by name, src/**/*.rs by path"),
+            ("max", AtLeast(0), "Matches to return, up to 1000; default 100"),
         ],
         required: 1,
     },
@@ -65,14 +66,14 @@ const DEFINITIONS: [Definition; 6] = [
         name: "write_file",
         description: "Create a text file, or replace its content. Creates missing directories.",
         risk: Risk::Writes,
-        parameters: &[PATH, ("content", "string", "The whole content")],
+        parameters: &[PATH, ("content", Text, "The whole content")],
         required: 2,
     },
     Definition {
         name: "append_file",
         description: "Append text to a file. Creates the file if needed.",
         risk: Risk::Writes,
-        parameters: &[PATH, ("content", "string", "Appended as it is; end it with a line feed")],
+        parameters: &[PATH, ("content", Text, "Appended as it is; end it with a line feed")],
         required: 2,
     },
     Definition {
@@ -81,9 +82,9 @@ const DEFINITIONS: [Definition; 6] = [
         risk: Risk::Writes,
         parameters: &[
             PATH,
-            ("old_text", "string", "Exactly as in the file, where it must occur only once"),
-            ("new_text", "string", "The replacement"),
-            ("replace_all", "boolean", "Replace every occurrence; default false"),
+            ("old_text", Text, "Exactly as in the file, where it must occur only once"),
+            ("new_text", Text, "The replacement"),
+            ("replace_all", Flag, "Replace every occurrence; default false"),
         ],
         required: 3,
     },
@@ -126,20 +127,21 @@ fn is_in_inbox(path: &str, workspace: &Tree) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tool::Takes::OneOf;
     use serde_json::json;
 
     #[test]
     fn what_is_offered_is_a_job() {
         for definition in DEFINITIONS {
-            let value = |kind: &str| match kind {
-                "string" => json!("text"),
-                "0.." => json!(2),
-                "boolean" => json!(true),
-                kind => panic!("a job has no {kind}"),
+            let value = |takes| match takes {
+                Text => json!("text"),
+                Flag => json!(true),
+                AtLeast(least) => json!(least + 2),
+                OneOf(words) => json!(words[0]),
             };
             let fields = |count: usize| {
                 let fields = definition.parameters[..count].iter();
-                json!({ definition.name: fields.map(|(name, kind, _)| ((*name).to_owned(), value(kind))).collect::<Map<_, _>>() })
+                json!({ definition.name: fields.map(|(name, takes, _)| ((*name).to_owned(), value(*takes))).collect::<Map<_, _>>() })
             };
             let all = definition.parameters.len();
             // What the job makes of it is all that was given: no argument is told to the model and then ignored.

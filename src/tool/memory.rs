@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use super::Takes::{OneOf, Text};
 use super::function::Function;
 use super::meaning::Meaning;
 use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
@@ -16,12 +17,12 @@ use crate::wire::{FileJob, Job, MemoryAction, MemoryRequest};
 const PARAMETERS: [Parameter<'_>; 4] = [
     (
         "action",
-        "view|write|append|search|delete",
+        OneOf(&["view", "write", "append", "search", "delete"]),
         "view without key lists all notes; write replaces a note; append adds a line",
     ),
-    ("key", "string", "A plain name, or today for the day's note; default MEMORY"),
-    ("content", "string", "Text to write or append"),
-    ("query", "string", "Words to search for"),
+    ("key", Text, "A plain name, or today for the day's note; default MEMORY"),
+    ("content", Text, "Text to write or append"),
+    ("query", Text, "Words to search for"),
 ];
 
 /// With `meaning`, a search also compares meanings.

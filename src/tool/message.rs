@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::Takes::{OneOf, Text};
 use super::function::Function;
 use super::{Parameter, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::bus::Origin;
@@ -28,10 +29,10 @@ const MAX_PENDING: usize = 20;
 const MIN_FREE: u64 = 64 << 20;
 
 const PARAMETERS: [Parameter<'_>; 4] = [
-    ("content", "string", "Markdown; optional with a file"),
-    ("channel", "telegram", ""),
-    ("chat_id", "string", "Another chat, by its number; default: where this turn or job replies, else the owner"),
-    ("file", "string", "Path in the workspace, at most 50 MB; images are sent as photos"),
+    ("content", Text, "Markdown; optional with a file"),
+    ("channel", OneOf(&["telegram"]), ""),
+    ("chat_id", Text, "Another chat, by its number; default: where this turn or job replies, else the owner"),
+    ("file", Text, "Path in the workspace, at most 50 MB; images are sent as photos"),
 ];
 
 /// Sends messages for models.

@@ -92,16 +92,26 @@ impl ToolSpec {
     }
 }
 
-/// A parameter of a built-in tool: its name, what it takes, and a description, which may be empty. It takes a `string`, a
-/// `boolean`, a whole number from `N..` on, or one of `several|words`.
-pub(crate) type Parameter<'a> = (&'a str, &'a str, &'a str);
+/// What a parameter of a built-in tool takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Takes<'a> {
+    Text,
+    Flag,
+    /// A whole number of at least so much.
+    AtLeast(u64),
+    OneOf(&'a [&'a str]),
+}
+
+/// A parameter of a built-in tool: its name, what it takes, and a description, which may be empty.
+pub(crate) type Parameter<'a> = (&'a str, Takes<'a>, &'a str);
 
 fn schema_of(parameters: &[Parameter], required: usize) -> String {
     let property = |(name, takes, about): &Parameter| {
-        let mut property = match (*takes, takes.strip_suffix("..")) {
-            (_, Some(least)) => json!({"type": "integer", "minimum": least.parse::<u64>().unwrap_or_default()}),
-            ("string" | "boolean", _) => json!({"type": takes}),
-            (words, _) => json!({"type": "string", "enum": words.split('|').collect::<Value>()}),
+        let mut property = match takes {
+            Takes::Text => json!({"type": "string"}),
+            Takes::Flag => json!({"type": "boolean"}),
+            Takes::AtLeast(least) => json!({"type": "integer", "minimum": least}),
+            Takes::OneOf(words) => json!({"type": "string", "enum": words}),
         };
         if !about.is_empty() {
             property["description"] = (*about).into();

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
+use super::Takes::{AtLeast, Text};
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
@@ -92,7 +93,8 @@ pub(super) const READ_MORE: &str = "read_more";
 
 /// Every agent that has tools has this one.
 pub(super) fn read_more() -> Function {
-    let parameters = [("result_id", "string", "As given on the previous page"), ("page", "1..", "The first page is 1")];
+    let parameters =
+        [("result_id", Text, "As given on the previous page"), ("page", AtLeast(1), "The first page is 1")];
     let description = "Get another page of a long result of this turn.";
     let spec = ToolSpec::built_in(READ_MORE, Risk::Safe, description, &parameters, 2);
     Function::new(spec, &["result_id", "page"], |args, turn| {

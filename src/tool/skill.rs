@@ -1,5 +1,6 @@
 //! The tools for skills: `skill` reads one, `run_skill` gives it to a subagent with a task.
 
+use super::Takes::Text;
 use super::function::Function;
 use super::{Risk, Task, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
@@ -11,14 +12,14 @@ pub(crate) const READ_SKILL: &str = "skill";
 
 pub(crate) fn read_skill(skills: Skills) -> Function {
     let description = "Read the full text of a skill. Do this before you do what the skill is for.";
-    let spec = ToolSpec::built_in(READ_SKILL, Risk::Safe, description, &[("name", "string", "")], 1);
+    let spec = ToolSpec::built_in(READ_SKILL, Risk::Safe, description, &[("name", Text, "")], 1);
     Function::new(spec, &["name"], move |args, _| {
         Ok(ToolOutput::text(find(&skills, text(args, "name"))?.prompt_text()))
     })
 }
 
 pub(crate) fn run_skill(skills: Skills) -> Function {
-    let parameters = [("name", "string", ""), ("task", "string", "")];
+    let parameters = [("name", Text, ""), ("task", Text, "")];
     let description = "Have a subagent do a task with a skill, and wait for its report. It does not see this \
                        conversation.";
     let spec = ToolSpec::built_in("run_skill", Risk::Runs, description, &parameters, 2);

@@ -1,5 +1,6 @@
 //! The tools that give a task to another agent: `subagent` waits for its report, `spawn` does not.
 
+use super::Takes::Text;
 use super::function::Function;
 use super::{Risk, Task, ToolOutput, ToolSpec, text};
 use crate::error::Error;
@@ -11,7 +12,7 @@ const MAX_LABEL: usize = 60;
 pub(crate) fn subagent() -> Function {
     let description = "Give a task to a subagent and wait for its report. It has your tools but does not see this \
                        conversation: include everything it needs. Several in one reply run in parallel.";
-    let spec = ToolSpec::built_in("subagent", Risk::Runs, description, &[("task", "string", "")], 1);
+    let spec = ToolSpec::built_in("subagent", Risk::Runs, description, &[("task", Text, "")], 1);
     let run = Function::new(spec, &["task"], |args, turn| {
         (turn.run_task)(&Task { label: "subagent".to_owned(), text: text(args, "task").to_owned() })
     });
@@ -19,7 +20,7 @@ pub(crate) fn subagent() -> Function {
 }
 
 pub(crate) fn spawn() -> Function {
-    let parameters = [("task", "string", ""), ("label", "string", "A short name")];
+    let parameters = [("task", Text, ""), ("label", Text, "A short name")];
     let description = "Start a long task in the background. Returns at once; the report arrives later as a message. \
                        The subagent has your tools but does not see this conversation: include everything it needs.";
     let spec = ToolSpec::built_in("spawn", Risk::Runs, description, &parameters, 1);
