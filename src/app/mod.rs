@@ -9,7 +9,7 @@ pub(crate) mod media;
 mod models;
 mod monitor;
 pub(crate) mod offers;
-mod ollama;
+pub(crate) mod ollama;
 mod pool;
 #[cfg(test)]
 mod tests;

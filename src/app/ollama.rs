@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::offers::Offer;
 use crate::cancel::Cancel;
+use crate::config::vendors;
 use crate::http::{Body, Client, Outgoing, Settings, left};
 use crate::text::parse_json;
 
@@ -17,6 +18,11 @@ const MAX_ANSWER: usize = 8 << 20;
 
 /// In tokens: what it reads at once unless told otherwise. It cuts the rest off without a word.
 const DEFAULT_WINDOW: u64 = 4096;
+
+/// Whether one answers on this machine.
+pub(crate) fn is_here() -> bool {
+    vendors::find("ollama").is_some_and(|vendor| ask(vendor.base, "version", None).is_some())
+}
 
 /// The first model that can use tools, else the first.
 pub(super) fn pick_model(base: &str) -> Option<String> {

@@ -7,6 +7,7 @@ use super::tty::Hidden;
 use super::{doctor, table, tell};
 use crate::app::Parts;
 use crate::app::offers::{self, Offer};
+use crate::app::ollama;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
 use crate::config::{self, Env, keys, vendors};
 use crate::doctor::Verdict;
@@ -167,14 +168,17 @@ fn without_vendor<'a>(vendor: &Vendor, typed: &'a str) -> &'a str {
     if vendor.default_model.starts_with(&prefix) { typed } else { typed.strip_prefix(&prefix).unwrap_or(typed) }
 }
 
-/// Lists the vendors whose key is set first.
+/// Lists first the vendors whose key is set, else an Ollama on this machine.
 fn ask_vendor(env: &Env) -> Result<Choice> {
-    let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS.iter().partition(|v| has_key(v, env));
+    let has_ollama = !VENDORS.iter().any(|v| has_key(v, env)) && ollama::is_here();
+    let is_ollama = |vendor: &Vendor| has_ollama && vendor.name == "ollama";
+    let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS.iter().partition(|v| has_key(v, env) || is_ollama(v));
     list.extend(others);
     tell("Which provider?");
     for (n, vendor) in (1..).zip(&list) {
         let note = match vendor {
             v if has_key(v, env) => format!("{} is set", v.key_env),
+            v if is_ollama(v) => "runs on this machine".to_owned(),
             v if v.protocol == Protocol::Demo => "built in; not a language model".to_owned(),
             v if v.key_env.is_empty() => format!("no key needed; {}", v.base),
             v => format!("needs a key ({})", v.key_env),

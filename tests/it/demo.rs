@@ -37,6 +37,15 @@ fn without_a_configuration_the_machines_own_ollama_answers_or_else_the_demo_mode
     let home = Home::empty();
     home.agent(["-m", "who are you?"]).exits(0).prints("I live here.\n").says("qwen3:4b").says("16384");
     assert_eq!(ollama.request(5).body["model"], "qwen3:4b");
+    drop(ollama);
+
+    let _ollama = Model::at(OLLAMA, [Reply::json(200, &json!({ "version": "0.9.0" }))]);
+    let home = Home::empty();
+    let mut running = home.bantam().args(["onboard", "model"]).on_a_terminal().silent_stdin().spawn();
+    running.wait_for_stdout("   1  ollama      runs on this machine");
+    running.wait_for_stdout("or skip [1, ollama]");
+    running.types("skip\n");
+    running.finish().exits(0);
 }
 
 #[test]
