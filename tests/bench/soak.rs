@@ -35,9 +35,9 @@ const LOOKS: Duration = Duration::from_secs(10);
 const ODDS: u64 = 20;
 /// A Telegram that is slow is this slow.
 const SLOW: Duration = Duration::from_secs(3);
-/// Troubles in the whole time, and how long one lasts.
-const TROUBLES: u32 = 12;
-const TROUBLE: Duration = Duration::from_secs(20);
+/// Faults of the whole machine, and how long one lasts.
+const FAULT_PERIODS: u32 = 12;
+const FAULT_TIME: Duration = Duration::from_secs(20);
 /// How far the clock jumps, for how long, and how often: in the last tenth of the time.
 const JUMP: Duration = Duration::from_secs(3 * 3600);
 const JUMPED: Duration = Duration::from_secs(5);
@@ -199,7 +199,7 @@ fn fill_the_disk(home: &Home) {
     let filler = home.path("../filler");
     let mut file = fs::File::create(&filler).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
-    thread::sleep(TROUBLE);
+    thread::sleep(FAULT_TIME);
     fs::remove_file(filler).unwrap();
 }
 
@@ -216,53 +216,54 @@ fn set_the_clock_ahead() {
     set(before + since.elapsed());
 }
 
-/// What strikes the whole machine, in turn, and how often each of it did: the network, the disk, the clock.
-fn strike(home: &Home, faults: &Faults, length: Duration, has_clock: bool, is_over: &AtomicBool) -> [u32; 3] {
-    let (started, mut struck) = (Instant::now(), [0; 3]);
+/// How often the network was gone, the disk full and the clock ahead.
+#[derive(Clone, Copy, Default)]
+struct Injected {
+    network: u32,
+    disk: u32,
+    clock: u32,
+}
+
+/// Injects faults of the whole machine, in turn.
+fn inject_faults(home: &Home, faults: &Faults, length: Duration, has_clock: bool, is_over: &AtomicBool) -> Injected {
+    let (started, mut injected) = (Instant::now(), Injected::default());
     let jumps_at = |n: u32| length.mul_f64(0.9) + length.mul_f64(0.1) / (JUMPS + 1) * (n + 1);
     while !is_over.load(Ordering::SeqCst) {
         thread::sleep(Duration::from_millis(100));
         let passed = started.elapsed();
-        if has_clock && struck[2] < JUMPS && passed > jumps_at(struck[2]) {
+        if has_clock && injected.clock < JUMPS && passed > jumps_at(injected.clock) {
             set_the_clock_ahead();
-            struck[2] += 1;
-        } else if passed > length.mul_f64(0.9) || passed < length / TROUBLES * (struck[0] + struck[1] + 1) {
-        } else if struck[0] > struck[1] && has_own_disk() {
+            injected.clock += 1;
+        } else if passed > length.mul_f64(0.9)
+            || passed < length / FAULT_PERIODS * (injected.network + injected.disk + 1)
+        {
+        } else if injected.network > injected.disk && is_root() {
             fill_the_disk(home);
-            struck[1] += 1;
+            injected.disk += 1;
         } else {
             faults.network_is_gone.store(true, Ordering::SeqCst);
-            thread::sleep(TROUBLE);
+            thread::sleep(FAULT_TIME);
             faults.network_is_gone.store(false, Ordering::SeqCst);
-            struck[0] += 1;
+            injected.network += 1;
         }
     }
-    struck
+    injected
 }
 
-/// Only root mounts one.
-fn has_own_disk() -> bool {
+/// Only root gives the home a disk of its own, and sets the clock.
+fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn main() -> ExitCode {
-    // `cargo bench` adds a flag of its own.
-    let mut given: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let has_clock = given.iter().position(|arg| arg == "--clock").map(|at| given.remove(at)).is_some();
-    let bantam = given.first().map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bantam")), PathBuf::from);
-    let minutes: f64 = given.get(1).map_or(30.0, |minutes| minutes.parse().unwrap());
-    let length = Duration::from_secs_f64(minutes * 60.0);
-
-    let faults = Arc::new(Faults::default());
-    let (model, api) = (model(&faults), BotApi::start());
-    let people: Vec<i64> = LONG_CHATS.iter().chain(&SHORT_CHATS).copied().collect();
+/// A home with the bot and a job that runs every minute; for root, on a disk of its own.
+fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": people, "api_base": api.base() });
     let extra = json!({
         "channels": { "telegram": bot }, "model_list": [{ "context_window": 12_000 }],
         "agents": { "defaults": { "max_retries": 8, "retry_initial_delay": 1 } }
     });
     let home = Home::empty();
-    if has_own_disk() {
+    if is_root() {
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=64m,mode=700", "none"]).arg(home.dir("").parent().unwrap());
         assert!(mount.status().unwrap().success());
@@ -271,6 +272,25 @@ fn main() -> ExitCode {
     home.config(&merged(model.config(), &extra).to_string());
     let job = ["cron", "add", "-n", "minute", "-m", "Look around.", "-e", &JOB.to_string()];
     home.bantam().args(job).run().exits(0);
+    home
+}
+
+fn main() -> ExitCode {
+    // `cargo bench` adds a flag of its own.
+    let mut given: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let has_clock = given.iter().position(|arg| arg == "--clock").map(|at| given.remove(at)).is_some();
+    if has_clock && !is_root() {
+        eprintln!("soak: --clock needs root");
+        return ExitCode::FAILURE;
+    }
+    let bantam = given.first().map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bantam")), PathBuf::from);
+    let minutes: f64 = given.get(1).map_or(30.0, |minutes| minutes.parse().unwrap());
+    let length = Duration::from_secs_f64(minutes * 60.0);
+
+    let faults = Arc::new(Faults::default());
+    let (model, api) = (model(&faults), BotApi::start());
+    let people: Vec<i64> = LONG_CHATS.iter().chain(&SHORT_CHATS).copied().collect();
+    let home = home(&model, &api, &people);
     let errors = home.path("../stderr");
     let mut gateway = Command::new(bantam);
     gateway.arg("gateway").env_clear().env("PATH", "/usr/bin:/bin").env("TZ", "UTC").env("BANTAM_HOME", home.path(""));
@@ -282,8 +302,8 @@ fn main() -> ExitCode {
 
     let is_over = AtomicBool::new(false);
     let started = Instant::now();
-    let (mut written, samples, struck) = thread::scope(|scope| {
-        let looking = scope.spawn(|| {
+    let (mut written, samples, injected) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
             let mut samples: Vec<(f64, Sample)> = Vec::new();
             while !is_over.load(Ordering::SeqCst) {
                 samples.push((started.elapsed().as_secs_f64() / 3600.0, sample(pid)));
@@ -291,10 +311,10 @@ fn main() -> ExitCode {
             }
             samples
         });
-        let striking = scope.spawn(|| strike(&home, &faults, length, has_clock, &is_over));
+        let injector = scope.spawn(|| inject_faults(&home, &faults, length, has_clock, &is_over));
         let written = write(&api, &people, length);
         is_over.store(true, Ordering::SeqCst);
-        (written, looking.join().unwrap(), striking.join().unwrap())
+        (written, sampler.join().unwrap(), injector.join().unwrap())
     });
     api.calm();
     faults.are_over.store(true, Ordering::SeqCst);
@@ -315,8 +335,8 @@ fn main() -> ExitCode {
     let status = gateway.wait().unwrap();
     assert!(status.success(), "the gateway did not end well: {status}");
     let runs = fs::read_to_string(home.path("cron/runs.jsonl")).unwrap_or_default().lines().count();
-    told(&fs::read_to_string(errors).unwrap());
-    if has_own_disk() {
+    print_log_summary(&fs::read_to_string(errors).unwrap());
+    if is_root() {
         let unmounted = Command::new("umount").arg("--lazy").arg(home.path("..")).status();
         assert!(unmounted.unwrap().success());
     }
@@ -333,10 +353,10 @@ fn main() -> ExitCode {
     );
     println!(
         "{} times no network and {} times a full disk for {} s, {} times a clock that is {} h ahead for {} s",
-        struck[0],
-        struck[1],
-        TROUBLE.as_secs(),
-        struck[2],
+        injected.network,
+        injected.disk,
+        FAULT_TIME.as_secs(),
+        injected.clock,
         JUMP.as_secs() / 3600,
         JUMPED.as_secs()
     );
@@ -346,7 +366,7 @@ fn main() -> ExitCode {
         "{twice} answers came twice; {} times Telegram hid that it had sent one",
         count(&faults.sent_all_the_same)
     );
-    let due = length.as_secs() / JOB - u64::from(struck[0] + struck[1]);
+    let due = (length.as_secs() / JOB).saturating_sub((injected.network + injected.disk).into());
     let mut good = lost == 0 && runs as u64 + 1 >= due && twice <= count(&faults.sent_all_the_same);
     good &= is_flat(&samples, end);
     println!("{}", if good { "flat, and nothing was lost" } else { "NOT FLAT, or something was lost" });
@@ -395,7 +415,7 @@ fn counted(api: &BotApi, chat: i64) -> (usize, usize) {
 }
 
 /// What the gateway said on standard error, each sentence once with how often it came.
-fn told(errors: &str) {
+fn print_log_summary(errors: &str) {
     // Without the time.
     let mut lines: Vec<&str> = errors.lines().filter_map(|line| line.split_once(' ')).map(|(_, line)| line).collect();
     lines.sort_unstable();
