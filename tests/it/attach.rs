@@ -92,7 +92,7 @@ fn a_link_or_a_pipe_that_a_model_left_in_the_workspace_leads_nowhere() {
 }
 
 #[test]
-fn known_secrets_are_struck_from_what_is_attached_and_from_what_read_paths_gives() {
+fn known_secrets_are_redacted_in_what_is_attached_and_in_what_read_paths_gives() {
     let other = Home::empty();
     let tree = other.dir("tree").display().to_string();
     // The harness looks for the whole key in files.

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -97,9 +96,7 @@ fn runs() -> Vec<Run> {
 
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    let path = home.write("state/locks/cli_default.lock", "");
-    let held = fs::File::open(path).unwrap();
-    flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let _held = home.hold_session("cli_default");
     let run = home.agent(["--json", "-m", "hi"]);
     assert!(run.took.as_secs() >= 29, "gave up after {:?}", run.took);
     runs.push(run);

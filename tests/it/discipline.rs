@@ -243,7 +243,7 @@ fn pages_are_kept_for_their_turn_only() {
 }
 
 #[test]
-fn a_secret_that_two_pages_share_is_struck() {
+fn a_secret_that_two_pages_share_is_redacted() {
     // What is printed before the configuration, so that the first page would end in the middle of the key.
     let before = Arc::new(AtomicUsize::new(0));
     let padding = Arc::clone(&before);

@@ -313,7 +313,7 @@ fn a_bot_is_looked_up_and_what_keeps_messages_from_it_is_told() {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_is_told_with_a_next_step_by_every_command() {
+fn a_home_that_cannot_be_written_is_told_with_a_next_step() {
     let home = healthy();
     home.dir("workspace");
     set_mode(&home, "", 0o500);

@@ -105,8 +105,11 @@ fn an_edit_that_is_not_clear_changes_nothing_and_says_what_is_there() {
             "first  second",
             "line 1 has the same text with other white space, letter case, quotes or dashes: \"first\\nsecond\"",
         ),
-        ("second\r\nthird", "line 2 has the same text with "),
-        ("SECOND", "line 2 has the same text with "),
+        (
+            "second\r\nthird",
+            "line 2 has the same text with other white space, letter case, quotes or dashes: \"second\\nthird\"",
+        ),
+        ("SECOND", "line 2 has the same text with other white space, letter case, quotes or dashes: \"second\""),
         ("fifth", "nor anything like it"),
         ("", "old_text is empty"),
     ] {

@@ -53,7 +53,7 @@ fn what_a_dry_run_shows_is_what_is_sent() {
     let mut shown: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
     home.agent(["--no-stream", "-m", "hi"]).exits(0);
     let mut sent = model.request(0).body;
-    assert_ne!(shown["user"], sent["user"], "a key is struck wherever it stands");
+    assert_ne!(shown["user"], sent["user"], "a key is redacted wherever it stands");
     // The clock went on, and the key is not shown.
     for body in [&mut shown, &mut sent] {
         body["user"] = Value::Null;

@@ -47,7 +47,7 @@ pub fn ends(gateway: Running) {
     gateway.wait();
     let took = started.elapsed();
     gateway.finish().exits(0);
-    assert!(took < Duration::from_secs(6), "it took {took:?} to end");
+    assert!(took < Duration::from_secs(10), "it took {took:?} to end");
 }
 
 #[test]
@@ -173,7 +173,6 @@ fn the_commands_do_what_they_say() {
         ("/usage", "1 calls, 11 tokens read and 7 written"),
         ("/model", "openai/test-model"),
         ("/model", "with one of: test, second, openai/third, or VENDOR/MODEL"),
-        ("/model none/such", "none"),
         ("/model none/such", "\nhint: "),
         ("/model second", "From now on openai/other answers"),
         ("/new", "new conversation"),

@@ -231,7 +231,7 @@ fn instructions_in_the_result_of_a_command_get_nothing() {
     scene.home.write("workspace/today.log", scene.text(&IN_A_RESULT));
     drop(scene.home.agent(["-m", "what is in the log?"]));
     scene.holds(&IN_A_RESULT, 1);
-    // Nobody counts who knocks there.
+    // Nothing listens at that address, so the refusal is the evidence.
     let last = scene.model.requests().pop().unwrap();
     let refused = |text: &String| text.contains("169.254.169.254 is link-local, where");
     assert!(last.texts("tool").iter().any(refused), "{:?}", last.texts("tool"));

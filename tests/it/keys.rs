@@ -81,7 +81,7 @@ fn a_key_that_is_not_to_be_had_exits_3_unless_another_is() {
 }
 
 #[test]
-fn a_key_from_a_file_is_struck_like_any_other() {
+fn a_key_from_a_file_is_redacted_like_any_other() {
     let model = Model::scripted([Reply::error(401, "Incorrect API key provided: the-key-from-the-file.")]);
     let home = with_keys(&model, &json!(["file:provider-key"]));
     let credentials = home.write("credentials/provider-key", "the-key-from-the-file\n");

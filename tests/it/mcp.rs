@@ -176,7 +176,7 @@ fn progress_and_changed_tools_are_told() {
 }
 
 #[test]
-fn the_secrets_of_an_entry_are_struck_from_its_results() {
+fn the_secrets_of_an_entry_are_redacted_in_its_results() {
     let model = calling("fake__say");
     let home = home(&model, "environment");
     let env = json!({ "SOME_KEY": "${FAR_KEY}", "OTHER": "hush-hush-hush", "TOOLS": "/opt/tools/of/mine" });

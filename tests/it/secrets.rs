@@ -35,7 +35,7 @@ fn a_base_address_with_a_key_in_it_is_not_shown() {
 }
 
 #[test]
-fn a_key_for_a_tools_name_is_struck() {
+fn a_key_for_a_tools_name_is_redacted() {
     let model = Model::scripted([Reply::call(CANARY, &json!({})), Reply::text("Hello.")]);
     let home = Home::with(&model.config());
     home.agent(["-v", "--events", "-m", "hi"]).exits(0);
@@ -68,7 +68,7 @@ fn what_the_model_sees_has_no_key() {
 
 #[test]
 fn a_command_that_prints_the_key_tells_it_to_nobody() {
-    // Without a jail a command reads what the user reads; the key is struck from what it prints.
+    // Without a jail a command reads what the user reads; the key is redacted in what it prints.
     let model = Model::scripted([
         Reply::call("exec", &json!({ "command": "echo it says: && cat ../config.json" })),
         Reply::text("I saw nothing."),

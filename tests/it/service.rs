@@ -163,5 +163,5 @@ fn as_process_1_it_takes_in_who_is_left_behind_and_ends_when_it_is_told() {
     let begun = Instant::now();
     rustix::process::kill_process(rustix::process::Pid::from_raw(first).unwrap(), Signal::TERM).unwrap();
     gateway.finish().exits(0);
-    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }

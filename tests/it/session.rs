@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
 use crate::harness::Home;
@@ -202,18 +201,11 @@ fn two_identical_call_ids_still_get_a_result_each() {
     assert_ne!(ids[0]["id"], ids[1]["id"], "ids are told apart: {ids}");
 }
 
-/// Holds a session's lock as another bantam would, until it is dropped.
-fn lock(home: &Home, key: &str) -> fs::File {
-    let file = fs::File::create(home.write(&format!("state/locks/{key}.lock"), "")).unwrap();
-    flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-    file
-}
-
 #[test]
 fn a_busy_session_is_waited_for() {
     let model = Model::scripted([Reply::text("My turn.")]);
     let home = Home::with(&model.config());
-    let held = lock(&home, "cli_default");
+    let held = home.hold_session("cli_default");
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
     running.wait_until_open(&home.path("state/locks/cli_default.lock"));
     assert!(model.requests().is_empty(), "asked before it had the session");
@@ -225,7 +217,7 @@ fn a_busy_session_is_waited_for() {
 fn a_busy_session_does_not_keep_others_waiting() {
     let model = Model::scripted([Reply::text("Not busy."), Reply::text("Nothing to lock.")]);
     let home = Home::with(&model.config());
-    let _held = lock(&home, "cli_default");
+    let _held = home.hold_session("cli_default");
     home.agent(["-s", "other", "-m", "hi"]).exits(0).prints("Not busy.\n");
     home.agent(["--no-session", "-m", "hi"]).exits(0).prints("Nothing to lock.\n");
 }

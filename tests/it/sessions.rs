@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::SystemTime;
 
-use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
 use crate::harness::{Home, Run};
@@ -158,8 +157,7 @@ fn damage_and_a_torn_tail_are_told_by_line_and_left_as_they_are() {
 fn reading_needs_no_lock() {
     let home = Home::empty();
     speak(&home, "default");
-    let lock = fs::File::create(home.path("state/locks/cli_default.lock")).unwrap();
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let _held = home.hold_session("cli_default");
     sessions(&home, ["list"]).exits(0);
     sessions(&home, ["show", "default"]).exits(0);
 }
@@ -314,8 +312,7 @@ fn a_key_is_never_taken_for_a_path() {
 fn a_conversation_in_use_is_neither_reset_nor_erased() {
     let home = Home::empty();
     speak(&home, "default");
-    let lock = fs::File::create(home.path("state/locks/cli_default.lock")).unwrap();
-    flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let _held = home.hold_session("cli_default");
     let started = SystemTime::now();
     let both = ["reset", "erase"].map(|verb| {
         let yes = if verb == "erase" { &["--yes"][..] } else { &[] };

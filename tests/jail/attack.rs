@@ -142,7 +142,7 @@ def call(name, *args):
     return checked(libc.syscall(CALL[name], *args), name)
 
 def newer(number, older, *args):
-    # A call on a path that the C library has no name for yet, or where the kernel has none what it replaces.
+    # A system call that the C library does not wrap yet; on a kernel without it, the call that it replaces.
     if libc.syscall(number, -100, *args) < 0:
         print(os.strerror(ctypes.get_errno()))
         older()

@@ -34,7 +34,7 @@ pub const ENDED: usize = 150;
 /// The name of the shared memory, in an netns that has no other.
 const KEY: i32 = 0x00ba_47a3;
 
-/// All of it, for one fighter in one netns.
+/// All of it, for one program in one netns.
 pub struct Fixture {
     pub name: String,
     pub uid: u32,
@@ -72,6 +72,8 @@ struct Watch {
     heard: Mutex<BTreeSet<String>>,
     /// The marker to count, and the most processes that had it at once.
     most: Mutex<BTreeMap<String, Count>>,
+    /// How often every listener has taken what had arrived.
+    rounds: AtomicU32,
     over: AtomicBool,
 }
 
@@ -278,9 +280,17 @@ impl Fixture {
                 // And this, to be watched.
                 fs::write(&watched, "").unwrap_or_default();
                 watch.counts();
+                watch.rounds.fetch_add(1, Ordering::SeqCst);
                 thread::park_timeout(Duration::from_millis(10));
             }
         });
+    }
+
+    /// Waits until the listeners have heard whatever arrived before.
+    pub fn wait_for_listeners(&self) {
+        // The round that is under way may have passed by what has just arrived.
+        let round = self.watch.rounds.load(Ordering::SeqCst);
+        until("the listeners have heard", || self.watch.rounds.load(Ordering::SeqCst) >= round + 2);
     }
 
     fn start_victims(&mut self, netns: &Netns, attacks: &[Attack]) {

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::attack::Attack;
 use crate::fixture::{Fixture, is_alive};
 use crate::harness::walk;
-use crate::matrix::{COLUMNS, attacks};
+use crate::matrix::{attacks, ground};
 use crate::model::call;
 use crate::netns;
 use crate::refusal::told_in;
@@ -190,8 +190,7 @@ fn nothing_happens_outside(ground: Ground) {
 }
 
 fn on(column: usize) {
-    let (_, starter, rules, landlock) = COLUMNS[column];
-    nothing_happens_outside(Ground { landlock, ..starter.ground(rules) });
+    nothing_happens_outside(ground(column));
 }
 
 #[test]

@@ -82,8 +82,8 @@ fn each_layer_alone_stops_an_attack() {
             Refused => "W01",
         };
         let attack: Vec<Attack> = attacks().into_iter().filter(|attack| attack.id == id).collect();
-        let fought = jailed(starter.ground(rules), &attack, &json!({}), Disk::Shared);
-        let result = &fought.results[id];
+        let run = jailed(starter.ground(rules), &attack, &json!({}), Disk::Shared);
+        let result = &run.results[id];
         let wanted = match then {
             Escapes(_) => Outcome::Escaped,
             Refused => Outcome::NotBegun,
@@ -91,7 +91,7 @@ fn each_layer_alone_stops_an_attack() {
         let said = format!("without {layer}: {id} {:?}", result.outcome);
         eprintln!("{said}");
         if result.outcome != wanted {
-            bad.push(format!("{said}, told {:?}, {:?} {}", result.told, fought.status, fought.stderr));
+            bad.push(format!("{said}, told {:?}, {:?} {}", result.told, run.status, run.stderr));
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));

@@ -2,7 +2,7 @@
 //! with mechanisms taken away.
 //!
 //! Every attack is judged by its effect, and has to succeed bare in the same run; one that does not proves nothing and
-//! fails the test. See [`attack`] for what an attack is, [`netns`] for where it is fought, [`matrix`] for the outcome.
+//! fails the test. See [`attack`] for what an attack is, [`netns`] for where it runs, [`matrix`] for the outcome.
 
 #![allow(clippy::unwrap_used)]
 

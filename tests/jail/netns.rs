@@ -1,4 +1,4 @@
-//! A place to fight in: namespaces of the test's own, so that an attack that succeeds hurts nobody else.
+//! Namespaces of the test's own, so that an attack that succeeds hurts nobody else.
 //!
 //! Bare attacks run here as root. What they can reach (processes, mounts, network, the host's name) is the netns's; the
 //! files, sockets and processes they are aimed at are the test's own. The netns is no part of what is tested: in it,
@@ -91,7 +91,7 @@ pub fn enter<T: Send>(uid: u32, secret: &str, body: impl FnOnce(&Netns) -> T + S
 }
 
 fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnce(&Netns) -> T + Send) -> T {
-    let fight = || {
+    let work = || {
         let outside = File::open("/proc").unwrap();
         let flags = libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
         if let Err(error) = kernel::unshare(flags) {
@@ -125,7 +125,7 @@ fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnc
         let netns = Netns { tasks, outside, init: pid, bound };
         body(&netns)
     };
-    thread::scope(|scope| scope.spawn(fight).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 fn spawn_by(tasks: &Sender<Task>, mut command: Command) -> Child {

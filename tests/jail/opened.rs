@@ -11,7 +11,7 @@ use crate::attack::Attack;
 use crate::fixture::Fixture;
 use crate::harness::merged;
 use crate::kernel;
-use crate::matrix::{COLUMNS, NO_LANDLOCK, attacks};
+use crate::matrix::{COLUMNS, IN_NAMESPACES, LANDLOCK_ALONE, NO_LANDLOCK, attacks, ground};
 use crate::model::call;
 use crate::netns;
 use crate::refusal::told_in;
@@ -36,12 +36,10 @@ fn outside(fixture: &Fixture, setting: &str) -> Value {
 }
 
 fn sockets_are_out_of_reach(column: usize) {
-    let (_, starter, rules, landlock) = COLUMNS[column];
-    let ground = || Ground { landlock, ..starter.ground(rules) };
     let opened: [fn(&Fixture) -> Value; 3] =
         [|_| everything(), |fixture| outside(fixture, "read_paths"), |fixture| outside(fixture, "write_paths")];
     for open in opened {
-        let ground = ground();
+        let ground = ground(column);
         netns::enter(ground.owner, "nothing", |netns| {
             let chosen: Vec<Attack> = attacks().into_iter().filter(|attack| SOCKETS.contains(&attack.id)).collect();
             let ask = |fixture: &Fixture, _: &[String]| {
@@ -52,7 +50,7 @@ fn sockets_are_out_of_reach(column: usize) {
             };
             let set = |fixture: &Fixture| configure(fixture, &open(fixture));
             told_in(netns, ground, &json!({}), set, ask, |fixture, told| {
-                std::thread::park_timeout(std::time::Duration::from_millis(300));
+                fixture.wait_for_listeners();
                 for attack in &chosen {
                     assert!(fixture.has_begun(attack), "{told:?}");
                     assert!(!fixture.shows(attack, ""), "{}: {told:?}", attack.id);
@@ -64,12 +62,12 @@ fn sockets_are_out_of_reach(column: usize) {
 
 #[test]
 fn sockets_in_open_trees_are_out_of_reach_in_namespaces() {
-    [0, 1, 2, 4].into_iter().for_each(sockets_are_out_of_reach);
+    IN_NAMESPACES.into_iter().for_each(sockets_are_out_of_reach);
 }
 
 #[test]
 fn sockets_in_open_trees_are_out_of_reach_under_landlock() {
-    [3, 5, 6].into_iter().for_each(sockets_are_out_of_reach);
+    LANDLOCK_ALONE.into_iter().for_each(sockets_are_out_of_reach);
 }
 
 /// Who reads from a pipe in a tree that may only be read hears nothing from a command where there is Landlock. The
@@ -109,10 +107,9 @@ const FILL: &str =
 
 /// A disk that is mounted in an open tree, and is not the tree's own, keeps some room.
 fn other_disks_are_watched(column: usize) {
-    let (_, starter, rules, landlock) = COLUMNS[column];
     let opened: [fn(&Fixture) -> Value; 2] = [|_| everything(), |fixture| outside(fixture, "write_paths")];
     for open in opened {
-        let ground = Ground { landlock, ..starter.ground(rules) };
+        let ground = ground(column);
         netns::enter(ground.owner, "nothing", |netns| {
             let set = |fixture: &Fixture| {
                 let disk = fixture.path("outside/other disk");
@@ -138,10 +135,10 @@ fn other_disks_are_watched(column: usize) {
 
 #[test]
 fn other_disks_are_watched_in_namespaces() {
-    [0, 1, 2, 4].into_iter().for_each(other_disks_are_watched);
+    IN_NAMESPACES.into_iter().for_each(other_disks_are_watched);
 }
 
 #[test]
 fn other_disks_are_watched_under_landlock() {
-    [3, 5, 6].into_iter().for_each(other_disks_are_watched);
+    LANDLOCK_ALONE.into_iter().for_each(other_disks_are_watched);
 }

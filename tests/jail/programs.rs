@@ -8,11 +8,10 @@ use serde_json::json;
 use crate::fixture::Fixture;
 use crate::harness::until;
 use crate::kernel::{ALIAS, Birth};
-use crate::matrix::{COLUMNS, Starter};
+use crate::matrix::{Starter, ground};
 use crate::model::call;
 use crate::netns;
 use crate::refusal::told_in;
-use crate::runner::Ground;
 
 /// Where it works.
 #[derive(Clone, Copy, PartialEq)]
@@ -156,14 +155,13 @@ server.serve_forever()
 
 /// All programs work in this column but those `left_out`, and those `lost`, which fail.
 fn programs_work(column: usize, left_out: Option<Works>, lost: &[&str]) {
-    let (_, starter, rules, landlock) = COLUMNS[column];
     let ask = move |_: &Fixture, _: &[String]| {
         let possible = PROGRAMS.iter().filter(|(_, works, _)| Some(*works) != left_out);
         possible.map(|(name, _, command)| call(name, "exec", &json!({ "command": command, "timeout": 120 }))).collect()
     };
     // A small data segment is not what this is about, and node takes a larger one.
     let config = json!({ "tools": { "exec": { "memory_mb": 0 } } });
-    let ground = Ground { landlock, ..starter.ground(rules) };
+    let ground = ground(column);
     netns::enter(ground.owner, "nothing", |netns| {
         told_in(
             netns,

@@ -238,8 +238,9 @@ pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) ->
 
 /// Judges while the program waits for the model's next word: whatever a command started must be gone by now.
 fn judge(fixture: &Fixture, attacks: &[Attack], request: &Request, results: &Mutex<Results>) {
-    // What a listener hears, it hears a moment later.
+    // What a command left behind gets a moment to act.
     thread::park_timeout(Duration::from_millis(300));
+    fixture.wait_for_listeners();
     for attack in attacks {
         let result = judged(fixture, attack, &told(request, attack).unwrap_or_default());
         results.lock().unwrap().insert(attack.id, result);
@@ -263,7 +264,7 @@ fn told(request: &Request, attack: &Attack) -> Option<String> {
 pub fn start(netns: &Netns, fixture: &Fixture, ground: Ground) -> Child {
     let left_open = left_open(fixture);
     let mut command = Command::new(crate::program::program());
-    command.args(["agent", "-n", "-m", "fight"]);
+    command.args(["agent", "-n", "-m", "go on"]);
     command.env_clear().env("PATH", PATH).env("BANTAM_HOME", fixture.home()).envs(agents_environment(fixture));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.current_dir("/").process_group(0);
@@ -289,10 +290,13 @@ pub fn ended(child: &mut Child) -> (Option<ExitStatus>, String) {
     child.kill().ok();
     child.wait().unwrap();
     // Its last words may still be on their way; what it left behind may hold the pipe.
-    let patience = Instant::now() + Duration::from_secs(1);
+    let patience = Instant::now() + Duration::from_secs(10);
     while Instant::now() < patience && !said.is_finished() {
         thread::park_timeout(Duration::from_millis(5));
     }
-    let stderr = String::from_utf8_lossy(&printed[1].lock().unwrap()).into_owned();
+    let mut stderr = String::from_utf8_lossy(&printed[1].lock().unwrap()).into_owned();
+    if !said.is_finished() {
+        stderr.push_str("[something still holds standard error]");
+    }
     (status, stderr)
 }

@@ -3,14 +3,13 @@
 
 use std::fs;
 use std::os::unix::fs::{lchown, symlink};
-
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use crate::fixture::{Disk, Fixture, new_name};
 use crate::harness::{merged, walk};
-use crate::matrix::COLUMNS;
+use crate::matrix::{COLUMNS, ground};
 use crate::model::{Call, Model, Reply, call};
 use crate::netns;
 use crate::runner::{Ground, ended, start};
@@ -157,7 +156,7 @@ fn tries(home: &str, secret: &str, obeyed: &str) -> Vec<Call> {
 }
 
 /// What the attack got, in the turn that replaced the tree and in the next one.
-fn fought(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
+fn outcome_of(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
     let (place, secret, canary, obeyed) = TARGETS[target];
     netns::enter(ground.owner, "nothing", move |netns| {
         let slot: Arc<Mutex<Option<Arc<Fixture>>>> = Arc::default();
@@ -205,17 +204,16 @@ fn fought(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
 
 #[track_caller]
 fn hold_on(column: usize) {
-    let (name, starter, rules, landlock) = COLUMNS[column];
     let mut bad = Vec::new();
     for attack in ATTACKS {
         for (n, target) in TARGETS.iter().enumerate() {
-            let got = fought(attack, Ground { landlock, ..starter.ground(rules) }, n);
+            let got = outcome_of(attack, ground(column), n);
             if !got.is_empty() {
                 bad.push(format!("{}, {}: {got:?}", attack.name, target.0));
             }
         }
     }
-    assert!(bad.is_empty(), "{name}:\n{}", bad.join("\n"));
+    assert!(bad.is_empty(), "{}:\n{}", COLUMNS[column].0, bad.join("\n"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
@@ -122,6 +123,13 @@ impl Home {
     /// A path below the home.
     pub fn path(&self, below: &str) -> PathBuf {
         self.root.join("home").join(below)
+    }
+
+    /// Holds the lock of a session as another bantam would, until it is dropped.
+    pub fn hold_session(&self, key: &str) -> fs::File {
+        let file = fs::File::open(self.write(&format!("state/locks/{key}.lock"), "")).unwrap();
+        flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        file
     }
 
     /// Writes a file below the home, with the directories it needs (0700) and for its owner only (0600).
