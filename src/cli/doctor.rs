@@ -99,7 +99,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
     }
     let passed = app::passed(config, env);
     let subject = Subject { home, hands: &hands, passed, network: exec.network };
-    report.add(canary::run(&subject).unwrap_or_else(|e| vec![Check::of_error("canaries", home.hinted(e))]));
+    report.add(canary::run(&subject).unwrap_or_else(|e| vec![Check::of_error("canaries", e)]));
 }
 
 /// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.

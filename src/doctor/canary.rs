@@ -100,7 +100,7 @@ fn attack(subject: &Subject, run: &dyn Fn(&str, Variables) -> Result<Vec<u8>>) -
     let mark = format!("bantam-doctor-{}-{}", std::process::id(), random());
     let (dir, agent) = (subject.home.root().join(format!(".{mark}")), subject.home.agent());
     let had_agent = agent.exists();
-    disk::make_dir(&dir)?;
+    disk::make_dir(&dir).map_err(|e| subject.home.hinted(e))?;
     let effects = effects(subject, &mark, &dir, run).doing("trying the canaries");
     disk::remove(&agent.join(&mark))?;
     // Nobody else has put something into it meanwhile.
