@@ -142,7 +142,7 @@ impl Learned {
     }
 
     fn write(&self, home: &Home) -> Result<()> {
-        let _lock = Lock::acquire(&home.state().join("locks").join("quirks.lock"), LOCK_TIMEOUT, &Cancel::new(None))?;
+        let _lock = Lock::acquire(&home.lock("quirks"), LOCK_TIMEOUT, &Cancel::new(None))?;
         let (before, mut rows): (Vec<Row>, Vec<Row>) = read(home).into_iter().partition(|row| row.is_of(&self.model));
         for quirk in &self.known {
             let at = before.iter().find(|row| row.quirk == *quirk).map_or_else(now, |row| row.at);
