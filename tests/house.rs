@@ -239,3 +239,16 @@ fn the_threat_model_names_tests_that_exist() {
     let missing: Vec<_> = named.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
+
+#[test]
+fn the_size_in_the_readme_was_measured_and_is_within_the_limit() {
+    fn number(text: &str, before: &str, end: char) -> f64 {
+        let digits = text.split_once(before).unwrap().1.split(end).next().unwrap();
+        digits.replace(',', "").trim().parse().unwrap()
+    }
+    let measured = number(include_str!("../docs/figures.md"), "| bantam | ", '|');
+    let limit = number(include_str!("size"), "x86_64) limit=", ' ');
+    assert!(measured <= limit, "docs/figures.md: {measured} bytes, tests/size allows {limit}: run tests/bench/figures");
+    let told = format!("\n| bantam | {:.1} MB |", measured / 1e6);
+    assert!(include_str!("../README.md").contains(&told), "README.md does not say{told}");
+}
