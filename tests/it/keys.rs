@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -212,25 +212,16 @@ fn a_command_in_a_file_that_others_can_change_is_not_run() {
     let model = Model::never_asked();
     let other = Home::empty();
     let ran = other.dir("ran");
-    let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    let set_mode = |path: PathBuf, mode| {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    };
     let spoil: [(&str, Spoil); 7] = [
-        ("others can write", &|home| {
-            set_mode(&home.path("config.json"), 0o666);
-            home.path("config.json")
-        }),
-        ("others can write", &|home| {
-            set_mode(&home.path(""), 0o777);
-            home.path("")
-        }),
+        ("others can write", &|home| set_mode(home.path("config.json"), 0o666)),
+        ("others can write", &|home| set_mode(home.path(""), 0o777)),
         // Others of the same group are others, too.
-        ("others can write", &|home| {
-            set_mode(&home.path("config.json"), 0o660);
-            home.path("config.json")
-        }),
-        ("others can write", &|home| {
-            set_mode(&home.path(""), 0o775);
-            home.path("")
-        }),
+        ("others can write", &|home| set_mode(home.path("config.json"), 0o660)),
+        ("others can write", &|home| set_mode(home.path(""), 0o775)),
         ("user 61001 owns", &|home| {
             chown(home.path("config.json"), Some(61001), None).unwrap();
             home.path("config.json")
@@ -246,8 +237,7 @@ fn a_command_in_a_file_that_others_can_change_is_not_run() {
             fs::rename(home.path("config.json"), home.path("safe.json")).unwrap();
             symlink(home.path("safe.json"), shared.join("config.json")).unwrap();
             symlink("shared/config.json", home.path("config.json")).unwrap();
-            set_mode(&shared, 0o777);
-            shared
+            set_mode(shared, 0o777)
         }),
     ];
     for (says, spoil) in spoil {
