@@ -1,12 +1,13 @@
-//! Builds the model chain: the configured model and its fallbacks, else an Ollama on this machine, else the demo.
+//! Builds the model chain: the configured model and its fallbacks, else an Ollama that answers, else the demo.
 
 use std::sync::Arc;
 
 use super::{Parts, http_settings, ollama};
 use crate::config::Model;
 use crate::config::keys::ApiKey;
-use crate::config::vendors::{self, Protocol};
+use crate::config::vendors::Protocol;
 use crate::error::{Error, Result};
+use crate::http::authority;
 use crate::provider::Provider;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
@@ -52,9 +53,9 @@ fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
         }
         None => {}
     }
-    if let Some(id) = vendors::find("ollama").and_then(|vendor| ollama::pick_model(vendor.base)) {
-        notices.push(format!("no key is set: asking {id} of the Ollama on this machine"));
+    if let Some(id) = ollama::pick_model(parts.env) {
         let model = parts.config.named(&format!("ollama/{id}"), parts.env)?;
+        notices.push(format!("no key is set: asking {id} of Ollama at {}", authority(&model.base)));
         notices.extend(learn_window(parts, &model));
         return Ok(Some(model));
     }

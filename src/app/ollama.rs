@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::offers::Offer;
 use crate::cancel::Cancel;
-use crate::config::vendors;
+use crate::config::{Env, vendors};
 use crate::http::{Body, Client, Outgoing, Settings, left};
 use crate::text::parse_json;
 
@@ -19,13 +19,19 @@ const MAX_ANSWER: usize = 8 << 20;
 /// In tokens: what it reads at once unless told otherwise. It cuts the rest off without a word.
 const DEFAULT_WINDOW: u64 = 4096;
 
-/// Whether one answers on this machine.
-pub(crate) fn is_here() -> bool {
-    vendors::find("ollama").is_some_and(|vendor| ask(vendor.base, "version", None).is_some())
+/// The address where one is expected that nobody configured.
+pub(crate) fn usual_base(env: &Env) -> String {
+    vendors::find("ollama").map(|vendor| vendors::base(vendor, env)).unwrap_or_default()
 }
 
-/// The first model that can use tools, else the first.
-pub(super) fn pick_model(base: &str) -> Option<String> {
+/// Whether one answers there.
+pub(crate) fn is_there(env: &Env) -> bool {
+    ask(&usual_base(env), "version", None).is_some()
+}
+
+/// Its first model that can use tools, else the first.
+pub(super) fn pick_model(env: &Env) -> Option<String> {
+    let base = &usual_base(env);
     let tags = ask(base, "tags", None)?;
     let names: Vec<&str> = tags["models"].as_array()?.iter().filter_map(|model| model["name"].as_str()).collect();
     let has_tools = |name: &&&str| show(base, name).is_some_and(|shown| can(&shown, "tools") == Some(true));

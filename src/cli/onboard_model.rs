@@ -12,6 +12,7 @@ use crate::config::vendors::{Protocol, VENDORS, Vendor};
 use crate::config::{self, Env, keys, vendors};
 use crate::doctor::Verdict;
 use crate::error::{Kind, Result};
+use crate::http::authority;
 use crate::paths::Home;
 use crate::secret::Secret;
 use crate::text::{nearest, one_line};
@@ -58,7 +59,11 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
     if vendor.protocol == Protocol::Demo {
         return Ok(Some(configuration(vendor, vendor.default_model, "", None)));
     }
-    let mut api_base = String::new();
+    // An address that only a variable of this shell knows is written down, for the jobs and the bot.
+    let mut api_base = vendors::base(vendor, env);
+    if api_base == vendor.base {
+        api_base.clear();
+    }
     if is_other || vendor.base.is_empty() {
         api_base = ask_until("Address, for example http://192.168.1.20:8080/v1: ", |text| {
             let is_http = text.starts_with("http://") || text.starts_with("https://");
@@ -168,9 +173,9 @@ fn without_vendor<'a>(vendor: &Vendor, typed: &'a str) -> &'a str {
     if vendor.default_model.starts_with(&prefix) { typed } else { typed.strip_prefix(&prefix).unwrap_or(typed) }
 }
 
-/// Lists first the vendors whose key is set, else an Ollama on this machine.
+/// Lists first the vendors whose key is set, else an Ollama that answers.
 fn ask_vendor(env: &Env) -> Result<Choice> {
-    let has_ollama = !VENDORS.iter().any(|v| has_key(v, env)) && ollama::is_here();
+    let has_ollama = !VENDORS.iter().any(|v| has_key(v, env)) && ollama::is_there(env);
     let is_ollama = |vendor: &Vendor| has_ollama && vendor.name == "ollama";
     let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS.iter().partition(|v| has_key(v, env) || is_ollama(v));
     list.extend(others);
@@ -178,9 +183,9 @@ fn ask_vendor(env: &Env) -> Result<Choice> {
     for (n, vendor) in (1..).zip(&list) {
         let note = match vendor {
             v if has_key(v, env) => format!("{} is set", v.key_env),
-            v if is_ollama(v) => "runs on this machine".to_owned(),
+            v if is_ollama(v) => format!("answers at {}", authority(&vendors::base(v, env))),
             v if v.protocol == Protocol::Demo => "built in; not a language model".to_owned(),
-            v if v.key_env.is_empty() => format!("no key needed; {}", v.base),
+            v if v.key_env.is_empty() => format!("no key needed; {}", vendors::base(v, env)),
             v => format!("needs a key ({})", v.key_env),
         };
         tell(&format!("  {n:>2}  {:<11} {note}", vendor.name));

@@ -161,7 +161,7 @@ fn chosen_model(loaded: &Loaded, env: &Env, has_config: bool) -> Result<(String,
         None if has_config => Err(Error::config("no model is configured and no key was found")
             .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)")),
         None => Ok((
-            "an Ollama on this machine if one answers, else the built-in demo".to_owned(),
+            "Ollama if it answers, else the built-in demo".to_owned(),
             "none is set; for a real model: bantam onboard".to_owned(),
         )),
     }

@@ -104,8 +104,7 @@ impl Config {
 
     /// `model` with the settings of `entry`.
     fn resolve(&self, entry: &ModelEntry, model: &str, env: &Env) -> Result<Model> {
-        let base = entry.api_base.trim();
-        check_base(base)?;
+        let own_base = entry.api_base.trim();
         let (prefix, rest) = model.split_once('/').unwrap_or((model, ""));
         let vendor = vendors::find(prefix);
         let (protocol, key_env) = vendor.map_or((Protocol::OpenAi, ""), |v| (v.protocol, v.key_env));
@@ -114,29 +113,32 @@ impl Config {
             Some(vendor) if matches!(rest, "" | "*") => vendor.default_model,
             Some(_) => rest,
             // With its own address an unknown prefix is a part of the model's name, but for entries of a whole vendor.
-            None if !base.is_empty() && !entry.model.ends_with("/*") => model,
+            None if !own_base.is_empty() && !entry.model.ends_with("/*") => model,
             None => rest.trim_end_matches('*'),
         };
-        if vendor.is_none() && base.is_empty() {
+        if vendor.is_none() && own_base.is_empty() {
             return Err(fail(format!("\"{model}\" has neither a known vendor nor an api_base"))
                 .hint(format!("vendors: {}", VENDORS.iter().map(|v| v.name).collect::<Vec<_>>().join(", "))));
         }
         if id.is_empty() {
             return Err(fail(format!("\"{model}\" names no model")).hint(format!("write {vendor_name}/MODEL")));
         }
-        let default_base = vendor.map_or("", |v| v.base);
-        if base.is_empty() && default_base.is_empty() && protocol != Protocol::Demo {
+        let (from, base) = match vendor {
+            Some(vendor) if own_base.is_empty() => ("OLLAMA_HOST", vendors::base(vendor, env)),
+            _ => ("api_base", own_base.to_owned()),
+        };
+        check_base(from, &base)?;
+        if base.is_empty() && protocol != Protocol::Demo {
             return Err(fail(format!("\"{model}\" has no address"))
                 .hint(format!("{vendor_name} needs an \"api_base\" in config.json's model_list")));
         }
         let name = if vendor.is_none() { id.to_owned() } else { format!("{vendor_name}/{id}") };
         let keys = keys(entry, key_env, env);
-        if keys.is_empty() && !key_env.is_empty() && base.is_empty() {
+        if keys.is_empty() && !key_env.is_empty() && own_base.is_empty() {
             return Err(fail(format!("no key for {name}"))
                 .hint(format!("export {key_env}=..., or set \"api_key\" in config.json's model_list")));
         }
         let defaults = &self.agents.defaults;
-        let base = if base.is_empty() { default_base } else { base }.to_owned();
         let mut entry = entry.clone();
         if entry.max_tokens == 0 {
             entry.max_tokens = defaults.max_tokens;
@@ -157,23 +159,27 @@ impl Config {
     }
 }
 
-fn check_base(base: &str) -> Result<()> {
+/// Checks the address that the setting or variable `from` gives.
+fn check_base(from: &str, base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
         Some(("http", rest)) if is_address(rest) && !guard::is_private(&host(base)) => {
-            Err(fail("api_base is http:// to a public host: others could read the key and the conversation")
+            Err(fail(format!("{from} is http:// to a public host: others could read the key and the conversation"))
                 .hint("write https://; or reach it by a private address, through a VPN or an ssh tunnel"))
         }
         Some(("http" | "https", rest)) if is_address(rest) => Ok(()),
         // It may hold a password, so it is not repeated.
-        Some(("http" | "https", _)) => Err(fail("api_base is not a valid address").hint("write http://HOST:PORT/v1")),
+        Some(("http" | "https", _)) => {
+            Err(fail(format!("{from} is not a valid address")).hint("write http://HOST:PORT/v1"))
+        }
         Some(_) => {
-            Err(fail("api_base must begin with http:// or https://").hint("correct it in config.json's model_list"))
+            Err(fail(format!("{from} must begin with http:// or https://"))
+                .hint("correct it in config.json's model_list"))
         }
         None if base.contains('@') => {
-            Err(fail("api_base has no scheme").hint("put http:// or https:// in front of it"))
+            Err(fail(format!("{from} has no scheme")).hint("put http:// or https:// in front of it"))
         }
-        None => Err(fail(format!("api_base \"{base}\" has no scheme")).hint(format!("write http://{base}"))),
+        None => Err(fail(format!("{from} \"{base}\" has no scheme")).hint(format!("write http://{base}"))),
     }
 }
 
@@ -266,13 +272,15 @@ mod tests {
         assert!(error("http://1.1.1.1/v1").message.contains("public host"));
         for base in ["http://10.0.0.7:8080/v1", "http://nas/v1", "http://pi.local/v1", "https://models.example.com/v1"]
         {
-            assert!(check_base(base).is_ok(), "{base}");
+            assert!(check_base("api_base", base).is_ok(), "{base}");
         }
         for base in ["http://exa mple/v1", "http://:80/v1", "http://127.0.0.1:99999/v1", "http://h:x", "https:///v1"] {
             assert!(error(base).message.contains("not a valid address"), "{base}");
         }
         assert!(
-            ["http://[::1]:8080/v1", "https://me:hush@h", "http://h/a:b"].iter().all(|base| check_base(base).is_ok())
+            ["http://[::1]:8080/v1", "https://me:hush@h", "http://h/a:b"]
+                .iter()
+                .all(|base| check_base("api_base", base).is_ok())
         );
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Addresses are the documented OpenAI-compatible ones. A vendor that is not listed works with an `api_base`.
 
+use super::Env;
+
 /// How requests to a vendor are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -82,6 +84,25 @@ pub(crate) fn find(name: &str) -> Option<&'static Vendor> {
     VENDORS.iter().find(|v| v.name == name)
 }
 
+/// Where a vendor's API is: Ollama's own variable moves Ollama, as it does for Ollama's other clients.
+pub(crate) fn base(vendor: &Vendor, env: &Env) -> String {
+    match env.get("OLLAMA_HOST").map(|host| host.trim().trim_end_matches('/')) {
+        Some(host) if vendor.name == "ollama" && !host.is_empty() => ollama_base(host),
+        _ => vendor.base.to_owned(),
+    }
+}
+
+/// Reads `HOST`, `HOST:PORT`, `:PORT` or a URL (<https://docs.ollama.com/faq>). A server listens on 0.0.0.0 for everybody;
+/// a client finds it at localhost.
+fn ollama_base(host: &str) -> String {
+    if host.starts_with("http://") || host.starts_with("https://") {
+        return format!("{host}/v1");
+    }
+    let (name, port) = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).unwrap_or((host, "11434"));
+    let name = if matches!(name, "" | "0.0.0.0" | "[::]") { "localhost" } else { name };
+    format!("http://{name}:{port}/v1")
+}
+
 /// The vendor whose models' names begin like this one: `gpt-5` is by `openai`.
 pub(crate) fn by_model(model: &str) -> Option<&'static Vendor> {
     let end = model.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(model.len());
@@ -107,5 +128,26 @@ mod tests {
         }
         assert_eq!(find("Azure_OpenAI").map(|v| v.name), Some("azure"));
         assert_eq!(canonical("Acme_X"), "acme_x");
+    }
+
+    #[test]
+    fn ollamas_variable_moves_ollama_and_nothing_else() {
+        let moved = |name: &str, host: &str| {
+            base(find(name).unwrap(), &Env::from([("OLLAMA_HOST".to_owned(), host.to_owned())]))
+        };
+        for (host, expected) in [
+            ("", "http://localhost:11434/v1"),
+            ("nas", "http://nas:11434/v1"),
+            ("192.168.1.20:8080", "http://192.168.1.20:8080/v1"),
+            (":8080", "http://localhost:8080/v1"),
+            ("0.0.0.0", "http://localhost:11434/v1"),
+            ("[fd00::7]", "http://[fd00::7]:11434/v1"),
+            ("[::]:8080", "http://localhost:8080/v1"),
+            ("https://ollama.example.com/", "https://ollama.example.com/v1"),
+            ("http://nas:8080", "http://nas:8080/v1"),
+        ] {
+            assert_eq!(moved("ollama", host), expected, "{host}");
+        }
+        assert_eq!(moved("lmstudio", "nas"), "http://localhost:1234/v1");
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
             return Check::fail(NAME, "none is configured and no key was found").fix(EXPORT);
         }
         Ok(None) => {
-            return Check::info(NAME, "no key: Ollama on this machine answers, else the built-in demo").fix(EXPORT);
+            return Check::info(NAME, "no key: Ollama answers if it is there, else the built-in demo").fix(EXPORT);
         }
         Ok(Some(model)) => model,
     };

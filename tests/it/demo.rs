@@ -1,21 +1,13 @@
 //! The model that is built in: a few verbs, the real loop, the real tools.
 
-use std::net::TcpStream;
-
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
-/// The port of an Ollama that nobody moved.
-const OLLAMA: u16 = 11434;
-
-/// What `bantam agent -m "list files"` does on a machine where nobody has set anything up. One test, because there is
-/// one such port.
+/// What `bantam agent -m "list files"` does on a machine where nobody has set anything up.
 #[test]
-fn without_a_configuration_the_machines_own_ollama_answers_or_else_the_demo_model() {
-    let taken = TcpStream::connect(("localhost", OLLAMA)).is_ok();
-    assert!(!taken, "something, perhaps Ollama, listens on port {OLLAMA}; this test needs a machine without it");
+fn without_a_configuration_the_demo_model_answers() {
     let home = Home::empty();
     home.write("workspace/shopping.txt", "oat milk\n");
     let run = home.agent(["-m", "list files"]);
@@ -26,26 +18,42 @@ fn without_a_configuration_the_machines_own_ollama_answers_or_else_the_demo_mode
     session.has_one_result_per_call();
     home.agent(["-q", "-m", "list files"]).exits(0).is_quiet();
     assert!(home.agent(["--json", "-q", "-m", "list files"]).json()["model"].as_str().unwrap().contains("demo"));
+}
 
+#[test]
+fn without_a_configuration_an_ollama_that_answers_is_asked() {
     let tags = json!({ "models": [ { "name": "llama3:8b" }, { "name": "qwen3:4b" }, { "name": "other" } ] });
     let [plain, with_tools] = [json!(["completion"]), json!(["completion", "tools"])].map(
         |capabilities| json!({ "capabilities": capabilities, "parameters": "num_ctx                        16384" }),
     );
     let replies = [tags, plain, with_tools.clone(), json!({ "models": [] }), with_tools];
     let replies = replies.map(|body| Reply::json(200, &body)).into_iter().chain([Reply::text("I live here.")]);
-    let ollama = Model::at(OLLAMA, replies);
+    let ollama = Model::scripted(replies);
     let home = Home::empty();
-    home.agent(["-m", "who are you?"]).exits(0).prints("I live here.\n").says("qwen3:4b").says("16384");
+    let run = home.bantam().args(["agent", "-m", "who are you?"]).env("OLLAMA_HOST", ollama.address()).run();
+    run.exits(0).prints("I live here.\n").says(&format!("qwen3:4b of Ollama at {}", ollama.address())).says("16384");
     assert_eq!(ollama.request(5).body["model"], "qwen3:4b");
-    drop(ollama);
+}
 
-    let _ollama = Model::at(OLLAMA, [Reply::json(200, &json!({ "version": "0.9.0" }))]);
+#[test]
+fn an_ollama_that_answers_comes_first_in_onboard_and_its_address_is_written_down() {
+    let tags = json!({ "models": [ { "id": "qwen3:4b", "name": "qwen3:4b" } ] });
+    let ollama = Model::answering(move |request, _| match request.path.as_str() {
+        "/api/version" => Reply::json(200, &json!({ "version": "0.9.0" })),
+        "/v1/models" => Reply::json(200, &tags),
+        _ => Reply::error(404, "not found"),
+    });
     let home = Home::empty();
-    let mut running = home.bantam().args(["onboard", "model"]).on_a_terminal().silent_stdin().spawn();
-    running.wait_for_stdout("   1  ollama      runs on this machine");
-    running.wait_for_stdout("or skip [1, ollama]");
-    running.types("skip\n");
+    let asking = home.bantam().args(["onboard", "model"]).env("OLLAMA_HOST", ollama.address());
+    let mut running = asking.on_a_terminal().silent_stdin().spawn();
+    running.wait_for_stdout(&format!("   1  ollama      answers at {}", ollama.address()));
+    for (asked, typed) in [("or skip [1, ollama]", ""), ("Model [qwen3:4b]", ""), ("see that it works", "n")] {
+        running.wait_for_stdout(asked);
+        running.types(&format!("{typed}\n"));
+    }
     running.finish().exits(0);
+    let config: Value = serde_json::from_slice(&std::fs::read(home.path("config.json")).unwrap()).unwrap();
+    assert_eq!(config["model_list"][0]["api_base"], ollama.base());
 }
 
 #[test]

@@ -146,7 +146,10 @@ fn on_a_terminal_vendor_key_and_model_are_asked_for() {
 
     let home = Home::empty();
     typed(&home, "ollama\n\nllama3.2\n").exits(0);
-    assert_eq!(config(&home)["model_list"], json!([{ "model_name": "ollama", "model": "ollama/llama3.2" }]));
+    assert_eq!(
+        config(&home)["model_list"],
+        json!([{ "model_name": "ollama", "model": "ollama/llama3.2", "api_base": "http://127.0.0.1:9/v1" }])
+    );
 }
 
 #[test]

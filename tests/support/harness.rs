@@ -294,7 +294,7 @@ enum Stdout {
     Terminal,
 }
 
-/// One command line being put together. Its environment has `PATH`, `TZ` (UTC), `BANTAM_HOME` and what the test adds.
+/// One command line being put together. Its environment has `PATH`, `TZ` (UTC), `BANTAM_HOME`, `OLLAMA_HOST` (nobody) and what the test adds.
 pub struct Bantam<'h> {
     home: &'h Home,
     args: Vec<OsString>,
@@ -472,6 +472,8 @@ impl<'h> Bantam<'h> {
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("TZ", "UTC");
         command.env("BANTAM_HOME", self.home.path(""));
+        // Nobody listens there: the machine's own Ollama has no part in a test.
+        command.env("OLLAMA_HOST", "127.0.0.1:9");
         self.unset.map(|name| command.env_remove(name));
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command.current_dir(&self.cwd).process_group(0);

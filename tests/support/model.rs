@@ -348,17 +348,8 @@ impl Model {
         Self::start(Script::Answer(Arc::new(answer)))
     }
 
-    /// Gives these replies at a port that is not its to choose.
-    pub fn at(port: u16, replies: impl IntoIterator<Item = Reply>) -> Self {
-        Self::start_at(port, Script::Replies(replies.into_iter().collect()))
-    }
-
     fn start(script: Script) -> Self {
-        Self::start_at(0, script)
-    }
-
-    fn start_at(port: u16, script: Script) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let state = State {
             script,
@@ -394,6 +385,11 @@ impl Model {
     /// The `api_base` to configure.
     pub fn base(&self) -> String {
         format!("http://{}/v1", self.address)
+    }
+
+    /// `HOST:PORT`.
+    pub fn address(&self) -> String {
+        self.address.to_string()
     }
 
     /// A configuration that names this model `test`.
