@@ -10,8 +10,8 @@ use crate::config::{Env, vendors};
 use crate::http::{Body, Client, Outgoing, Settings, left};
 use crate::text::parse_json;
 
-/// Ollama answers these from memory.
-const TIMEOUT: Duration = Duration::from_millis(500);
+/// One without anything in memory reads these from its disk. Where none listens, the answer comes at once.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The largest answer, in bytes.
 const MAX_ANSWER: usize = 8 << 20;

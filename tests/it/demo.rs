@@ -1,5 +1,7 @@
 //! The model that is built in: a few verbs, the real loop, the real tools.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};
@@ -54,6 +56,23 @@ fn an_ollama_that_answers_comes_first_in_onboard_and_its_address_is_written_down
     running.finish().exits(0);
     let config: Value = serde_json::from_slice(&std::fs::read(home.path("config.json")).unwrap()).unwrap();
     assert_eq!(config["model_list"][0]["api_base"], ollama.base());
+}
+
+/// One that reads its models from a slow disk.
+#[test]
+fn an_ollama_that_takes_a_second_is_waited_for() {
+    let ollama = Model::answering(|request, _| {
+        std::thread::sleep(Duration::from_secs(1));
+        match request.path.as_str() {
+            "/api/tags" => Reply::json(200, &json!({ "models": [ { "name": "qwen3:4b" } ] })),
+            "/api/show" => Reply::json(200, &json!({ "capabilities": ["tools"] })),
+            "/api/ps" => Reply::json(200, &json!({ "models": [] })),
+            _ => Reply::text("Slow and steady."),
+        }
+    });
+    let home = Home::empty();
+    let run = home.bantam().args(["agent", "-m", "hello"]).env("OLLAMA_HOST", ollama.address()).run();
+    run.exits(0).prints("Slow and steady.\n");
 }
 
 #[test]
