@@ -14,7 +14,7 @@ use crate::entities::{parse, strict};
 /// The status and the body of what is answered, or nothing if the connection ends before.
 fn raw(api: &BotApi, path: &str, kind: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect(api.base().strip_prefix("http://").unwrap()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     let head =
         format!("POST {path} HTTP/1.1\r\nHost: h\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();

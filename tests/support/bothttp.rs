@@ -97,9 +97,19 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// Where `what` begins. Fast in a debug build, too: files have 50 MB.
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += (&bytes[at..]).skip_until(what[0]).ok().filter(|skipped| *skipped > 0)?;
+        if bytes[at - 1..].starts_with(what) {
+            return Some(at - 1);
+        }
+    }
+}
+
 fn multipart(body: &[u8], boundary: &str, request: &mut Request) {
     let mark = format!("--{boundary}").into_bytes();
-    let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
     let mut left = body;
     while let Some(start) = find(left, &mark) {
         left = &left[start + mark.len()..];
