@@ -223,9 +223,9 @@ fn calls_of_a_last_step_that_was_offered_no_tools_are_ignored() {
 fn a_turn_that_takes_too_long_exits_6() {
     let model = Model::scripted([Reply::text("Too late.").held()]);
     let home = Home::with(&model.config());
-    let run = home.agent(["--timeout", "1", "-m", "Quick!"]);
+    let run = home.agent(["--timeout", "4", "-m", "Quick!"]);
     run.exits(6).prints("").fails_with_a_hint();
-    assert!(run.took < Duration::from_secs(5), "took {:?}", run.took);
+    assert!(run.took < Duration::from_secs(30), "took {:?}", run.took);
     assert_eq!(home.session("cli_default").turns(), ["failed"]);
 }
 

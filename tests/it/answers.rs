@@ -76,7 +76,7 @@ fn a_question_that_timed_out_or_was_killed_is_followed_by_a_line_that_says_so() 
     let model =
         Model::scripted([Reply::text("Too late.").held(), Reply::text("Too late.").held(), Reply::text("Yes.")]);
     let home = hasty(&model);
-    home.agent(["--timeout", "1", "-m", "one"]).exits(6);
+    home.agent(["--timeout", "4", "-m", "one"]).exits(6);
     let running = home.bantam().args(["agent", "-m", "two"]).spawn();
     model.wait_for_requests(2);
     running.signal(Signal::KILL);

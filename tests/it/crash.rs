@@ -88,8 +88,9 @@ fn attacked(window: u64, long: usize) -> Told {
     let extra = json!({ "model_list": [{ "context_window": window }], "tools": { "exec": { "sandbox": "off" } } });
     let home = Home::with(&merged(model.config(), &extra));
     home.write("workspace/notes.txt", "water the plants\n");
-    let whole = home.agent(["-s", "whole", "-m", "question-0"]);
-    whole.exits(0);
+    // The first makes the workspace and takes longer; how long one takes depends on what else the machine does.
+    let runs = (0..4).map(|n| home.agent(["-s", "whole", "-m", &format!("question-{n}")]));
+    let whole = runs.map(|run| run.exits(0).took).min().unwrap();
     let mut told = Told { home, answers: Vec::new() };
     for n in 0..long {
         let question = format!("question-long{n}");
@@ -108,7 +109,7 @@ fn attacked(window: u64, long: usize) -> Told {
         // The only sleep among these tests: the moment of the kill is what is varied. The golden ratio spreads the moments
         // over the life of a turn, and over a little more, however many there are.
         let part = f64::from(n) * 0.618_033_988_749_894_9 % 1.0;
-        thread::sleep(whole.took.mul_f64(part * 1.3));
+        thread::sleep(whole.mul_f64(part * 1.3));
         running.signal(Signal::KILL);
         let run = running.finish();
         unfinished += u32::from(run.killed_by.is_some());

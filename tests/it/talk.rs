@@ -420,7 +420,7 @@ fn an_answer_that_nobody_takes_is_kept_and_said_by_the_next_gateway() {
     let home = Home::with(&merged(config.clone(), &nowhere));
     let run = home.agent(["--to", "telegram:42", "--json", "-m", "hi"]);
     let object = run.exits(1).json();
-    assert!(run.took > Duration::from_secs(29) && run.took < Duration::from_secs(40), "{:?}", run.took);
+    assert!(run.took > Duration::from_secs(29) && run.took < Duration::from_secs(55), "{:?}", run.took);
     assert_eq!((&object["ok"], &object["output"]), (&json!(false), &json!("Kept.")));
     assert_eq!(object["error"]["kind"], "failed");
     run.fails_with_a_hint().says("bantam gateway sends it when it runs");

@@ -82,7 +82,7 @@ impl Pane {
 
     #[track_caller]
     fn waits_until(&self, what: &str, condition: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let screen = self.screen();
             if condition(&screen) {

@@ -32,7 +32,7 @@ fn origin(site: &Model) -> String {
 #[track_caller]
 fn fetched(url: &str) -> String {
     let model = calling("web_fetch", json!({ "url": url }));
-    let open = json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 2 } } } });
+    let open = json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 8 } } } });
     let home = Home::with(&merged(model.config(), &open));
     home.agent(["-m", "fetch it"]).exits(0).stdout.clone()
 }

@@ -313,7 +313,7 @@ fn years_ahead(text: &str) -> String {
         for field in ["time", "created"] {
             if let Some(time) = object.get(field).and_then(Value::as_str) {
                 let year: u32 = time[..4].parse().unwrap();
-                let later = format!("{}{}", year + 3, &time[4..]);
+                let later = format!("{}{}", year + 4, &time[4..]);
                 object.insert(field.to_owned(), later.into());
             }
         }

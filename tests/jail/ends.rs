@@ -59,7 +59,10 @@ fn all_end(ground: Ground, end: End) {
                     return Reply::text("Done.");
                 }
                 let command = CROWD.command(fixture.marker(&CROWD));
-                Reply::call("exec", &json!({ "command": command, "timeout": if end == End::Timeout { 3 } else { 60 } }))
+                Reply::call(
+                    "exec",
+                    &json!({ "command": command, "timeout": if end == End::Timeout { 10 } else { 60 } }),
+                )
             })
         };
         let config = merged(model.config(), &json!({}));
@@ -85,7 +88,7 @@ fn all_end(ground: Ground, end: End) {
             End::OfItself | End::Timeout => {
                 let (alive, told) = told.unwrap_or_else(|| panic!("the model was never told: {status:?} {stderr}"));
                 assert!(alive.is_empty(), "alive when the result was told: {alive:?}");
-                assert_eq!(told.contains("timed out after 3 s"), end == End::Timeout, "{told}");
+                assert_eq!(told.contains("timed out after 10 s"), end == End::Timeout, "{told}");
                 assert!(!told.starts_with("error"), "{told}");
             }
             End::Stopped => assert_eq!(fixture.alive(&CROWD), [0; 0], "alive after the stop"),

@@ -402,7 +402,7 @@ impl BotApi {
     #[track_caller]
     fn wait(&self, what: &str, count: usize, seen: impl Fn(&State) -> usize) {
         let few = |state: &mut State| seen(state) < count;
-        let wait = Duration::from_secs(20);
+        let wait = Duration::from_secs(60);
         let (state, _) = self.shared.changed.wait_timeout_while(self.shared.lock(), wait, few).unwrap();
         let reached = seen(&state);
         drop(state);
